@@ -1,0 +1,1 @@
+"""The BlazingMQ node: decisions in `core` and `store`, I/O in `shell`."""

@@ -1,0 +1,1 @@
+"""Bytes <-> values for everything BlazingMQ puts on a wire or a disk. No I/O; imports nothing of ours."""

@@ -1,0 +1,239 @@
+"""Field vocabulary on `construct`: one declaration per fixed-size structure.
+
+A structure is a `NamedTuple` whose fields say, in their annotation, how they lie in memory:
+
+    class EventHeader(NamedTuple):
+        fragment: Annotated[int, bits(1)]
+        length: Annotated[int, bits(31)]
+        ...
+        type_specific: Annotated[int, u8]
+
+    EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
+
+From it a `Layout` derives three codecs, which the tests hold against each other:
+
+- `construct`: readable and slow, for tools and documentation;
+- `unpack`, `pack`, `pack_into`: `struct` plus generated shifts and masks, for hot paths. `words` is the bare
+  `struct.Struct`, whose items are whole words, for code that wants one field of a million records;
+- `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
+
+All integers are big-endian, as everywhere in BlazingMQ. Adjacent bit fields share a word: they join until
+they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` asks for a wider word than the first that fits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
+
+import construct as cs
+
+from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Annotated", "Buffer", "Layout", "bits", "i32", "raw", "u8", "u16", "u32", "u64", "zeros"]
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one field lies in memory: the construct, and the letters that `struct` and numpy give to it."""
+
+    construct: Any
+    struct_code: str
+    numpy_code: str
+
+
+@dataclass(frozen=True, slots=True)
+class BitField:
+    """`width` bits of a word; `word` is the word's width when it is not the first that fits."""
+
+    width: int
+    word: int | None = None
+
+
+u8 = Kind(cs.Int8ub, "B", "u1")
+u16 = Kind(cs.Int16ub, "H", ">u2")
+u32 = Kind(cs.Int32ub, "I", ">u4")
+u64 = Kind(cs.Int64ub, "Q", ">u8")
+i32 = Kind(cs.Int32sb, "i", ">i4")
+
+
+def raw(size: int) -> Kind:
+    """`size` bytes kept as they are: keys, GUIDs."""
+    return Kind(cs.Bytes(size), f"{size}s", f"V{size}")
+
+
+# Reserved bytes are read back as they were found, so that what we rewrite is what we read.
+zeros = raw
+
+
+def bits(width: int, *, word: int | None = None) -> BitField:
+    """`width` bits, most significant first."""
+    return BitField(width, word)
+
+
+_WORDS = {8: u8, 16: u16, 32: u32, 64: u64}
+
+
+class Bit(NamedTuple):
+    """Where a field sits in its word: `(word >> shift) & mask`; a whole word has shift 0 and mask None."""
+
+    word: int
+    shift: int
+    mask: int | None
+
+
+class _Word(NamedTuple):
+    name: str
+    kind: Kind
+    parts: tuple[tuple[str, int], ...]  # (field, width) of each bit field; empty for a whole word
+
+
+def _words_of(cls: type[Any]) -> list[_Word]:
+    words: list[_Word] = []
+    pending: list[tuple[str, int]] = []
+    width = 0
+    wanted: int | None = None
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        (spec,) = (a for a in get_args(hint)[1:] if isinstance(a, (Kind, BitField)))
+        if isinstance(spec, Kind):
+            if pending:
+                raise TypeError(f"{cls.__name__}.{name}: the bit fields before it fill only {width} bits")
+            words.append(_Word(name, spec, ()))
+            continue
+        wanted = spec.word or wanted
+        pending.append((name, spec.width))
+        width += spec.width
+        if width == wanted or (wanted is None and width in _WORDS):
+            words.append(_Word("_".join(n for n, _ in pending), _WORDS[width], tuple(pending)))
+            pending, width, wanted = [], 0, None
+    if pending:
+        raise TypeError(f"{cls.__name__}: its last bit fields fill only {width} bits")
+    return words
+
+
+class Layout(Generic[T]):
+    """One fixed-size structure and the codecs derived from its declaration.
+
+    `size` is in bytes and must agree with the fields: a declaration that drifts fails at import.
+    """
+
+    def __init__(self, cls: type[T], *, size: int, upstream: str) -> None:
+        self.cls = cls
+        self.name = cls.__name__
+        self.upstream = upstream
+        self._words = _words_of(cls)
+        self.words = struct.Struct(">" + "".join(w.kind.struct_code for w in self._words))
+        self.size = size
+        if self.words.size != size:
+            raise TypeError(f"{self.name}: declared {size} bytes, its fields fill {self.words.size}")
+        self.bit: dict[str, Bit] = {}
+        for index, word in enumerate(self._words):
+            shift = sum(width for _, width in word.parts)
+            for name, width in word.parts:
+                shift -= width
+                self.bit[name] = Bit(index, shift, (1 << width) - 1)
+            if not word.parts:
+                self.bit[word.name] = Bit(index, 0, None)
+        self.unpack: Callable[..., T]
+        self.pack: Callable[[T], bytes]
+        self.pack_into: Callable[[bytearray | memoryview, int, T], None]
+        self._generate()
+
+    def _generate(self) -> None:
+        """Write and compile `unpack`, `pack` and `pack_into`: straight-line code, no loop over fields."""
+        names = [f"w{i}" for i in range(len(self._words))]
+        fields: list[str] = []
+        items: list[str] = []
+        for index, word in enumerate(self._words):
+            if not word.parts:
+                fields.append(f"w{index}")
+                items.append(f"v.{word.name}")
+                continue
+            joined: list[str] = []
+            for name, _ in word.parts:
+                _, shift, mask = self.bit[name]
+                fields.append(f"w{index} >> {shift} & {mask:#x}")
+                joined.append(f"fit(v.{name}, {mask:#x}, {name!r}) << {shift}")
+            items.append(" | ".join(joined))
+        source = f"""
+def unpack(buffer, offset=0):
+    try:
+        {", ".join(names)}, = unpack_from(buffer, offset)
+    except StructError:
+        raise FormatError({self.name!r}, offset,
+            f"needs {self.size} bytes, {{max(0, len(buffer) - offset)}} left") from None
+    return new(cls, ({", ".join(fields)},))
+
+def pack(v):
+    return pack_words({", ".join(items)})
+
+def pack_into(buffer, offset, v):
+    pack_words_into(buffer, offset, {", ".join(items)})
+"""
+
+        def fit(value: int, mask: int, field: str) -> int:
+            if not 0 <= value <= mask:
+                raise OverflowError(f"{self.name}.{field} = {value} does not fit 0..{mask}")
+            return value
+
+        scope: dict[str, Any] = {
+            "unpack_from": self.words.unpack_from,
+            "pack_words": self.words.pack,
+            "pack_words_into": self.words.pack_into,
+            "StructError": struct.error,
+            "FormatError": FormatError,
+            "new": tuple.__new__,
+            "cls": self.cls,
+            "fit": fit,
+        }
+        exec(compile(source, f"<codec of {self.name}>", "exec"), scope)
+        self.unpack, self.pack, self.pack_into = scope["unpack"], scope["pack"], scope["pack_into"]
+
+    @cached_property
+    def construct(self) -> Any:
+        """The declaration as a `construct.Struct`; bit fields lie in a nested `BitStruct` of their word."""
+        return cs.Struct(
+            *(
+                word.name
+                / (cs.BitStruct(*(n / cs.BitsInteger(w) for n, w in word.parts)) if word.parts else word.kind.construct)
+                for word in self._words
+            )
+        )
+
+    def parse_readable(self, data: Buffer) -> dict[str, Any]:
+        """The fields by name, read by `construct`: the slow witness of `unpack`."""
+        parsed = self.construct.parse(bytes(data))
+        out: dict[str, Any] = {}
+        for word in self._words:
+            value = parsed[word.name]
+            if word.parts:
+                out.update((name, value[name]) for name, _ in word.parts)
+            else:
+                out[word.name] = value
+        return out
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """One numpy field per word; use `column` for the fields of a packed word."""
+        import numpy as np
+
+        return np.dtype([(w.name, w.kind.numpy_code) for w in self._words])
+
+    def column(self, array: NDArray[Any], name: str) -> NDArray[Any]:
+        """Field `name` of every record of `array` (shape (n,), this layout's `dtype`), in native byte order."""
+        index, shift, mask = self.bit[name]
+        values = array[self._words[index].name]
+        if values.dtype.kind == "V":
+            return values
+        native = values.astype(values.dtype.newbyteorder("="))
+        return native if mask is None else (native >> shift) & mask
