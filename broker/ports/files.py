@@ -1,0 +1,53 @@
+"""Files as the store sees them: writable buffers that may run out of disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+__all__ = ["Directory", "StoreFile"]
+
+
+class StoreFile(Protocol):
+    """One preallocated file.
+
+    `buffer` is its whole length, in bytes, zero where nothing was written. Bytes below what `reserve` granted
+    can be written without fail; the others may have no disk behind them.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def buffer(self) -> memoryview: ...
+
+    def reserve(self, end: int) -> bool:
+        """Have disk behind the bytes before `end`. False, and nothing changed, when the disk is full."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until what was written is on the disk."""
+        ...
+
+    def close(self, size: int | None = None) -> None:
+        """Let go of the file; cut it to `size` bytes when given."""
+        ...
+
+
+class Directory(Protocol):
+    """The folder of a store."""
+
+    @property
+    def path(self) -> str: ...
+
+    def names(self) -> Iterable[str]:
+        """The names of the files in it."""
+        ...
+
+    def open(self, name: str, size: int) -> StoreFile:
+        """Open `name` for writing, `size` bytes long or as long as it is already; made when it is missing."""
+        ...
+
+    def archive(self, name: str) -> None:
+        """Take a file out of service, and keep or drop it as configured."""
+        ...
