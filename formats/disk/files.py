@@ -1,0 +1,284 @@
+"""The three files of a partition: their names, how they group, and the headers at their start.
+
+Source: mqbs::FileHeader, mqbs::DataFileHeader, mqbs::JournalFileHeader, mqbs::QlistFileHeader, mqbs::FileStoreUtil.
+
+    bmq_<partition id>.<YYYYMMDD_HHMMSS>.bmq_{data,journal,qlist}
+
+FileHeader, 32 bytes, first in every file:
+
+    | Magic1 "!bmq"                                    |
+    | Magic2 "BMQ!"                                    |
+    | PV 2 | HeaderWords 6 | B 1 | FileType 7 | Reserved 16 |
+    | Reserved                                         |
+    | Reserved                                         |
+    | PartitionId                                      |
+    | Reserved                                         |
+    | Reserved                                         |
+
+after it, by file type:
+
+    DATA     | HeaderWords 8 | Reserved 8  | FileKey 40 | Reserved 8 |
+    JOURNAL  | HeaderWords 8 | RecordWords 8 | Reserved 16 | FirstSyncPointAfterRolloverOffsetWords 64 |
+    QLIST    | HeaderWords 8 | Reserved 24 |
+
+The file key is unused: the reference writes the null key, in the header and in every message record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from enum import IntEnum
+from typing import NamedTuple
+
+from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.padding import WORD
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u8, u32, u64, zeros
+
+__all__ = [
+    "DATA_FILE_HEADER",
+    "DATA_FILE_SIZE_MAX",
+    "FILE_HEADER",
+    "JOURNAL_FILE_HEADER",
+    "JOURNAL_FILE_SIZE_MAX",
+    "JOURNAL_RECORD_SIZE",
+    "MAGIC1",
+    "MAGIC2",
+    "QLIST_FILE_HEADER",
+    "QLIST_FILE_SIZE_MAX",
+    "DataFileHeader",
+    "FileHeader",
+    "FileSet",
+    "FileType",
+    "JournalFileHeader",
+    "OpenedFile",
+    "QlistFileHeader",
+    "StoreFileName",
+    "file_name",
+    "format_timestamp",
+    "group_file_sets",
+    "initial_bytes",
+    "open_file",
+    "parse_file_name",
+]
+
+MAGIC1 = 0x21626D71  # !bmq
+MAGIC2 = 0x424D5121  # BMQ!
+PROTOCOL_VERSION = 1
+BITNESS_64 = 1
+JOURNAL_RECORD_SIZE = 60
+
+# What the offset fields of records can address.
+DATA_FILE_SIZE_MAX = 0xFFFF_FFFF * 8
+JOURNAL_FILE_SIZE_MAX = 0xFFFF_FFFF * 4
+QLIST_FILE_SIZE_MAX = 0xFFFF_FFFF * 4
+
+
+class FileType(IntEnum):
+    """mqbs::FileType; `extension` ends the file's name."""
+
+    UNDEFINED = 0
+    DATA = 1
+    JOURNAL = 2
+    QLIST = 3
+
+    @property
+    def extension(self) -> str:
+        return f".bmq_{self.name.lower()}"
+
+
+class FileHeader(NamedTuple):
+    """First in every file of a partition; `bitness` is 1 for a 64-bit writer."""
+
+    magic1: Annotated[int, u32]
+    magic2: Annotated[int, u32]
+    protocol_version: Annotated[int, bits(2)]
+    header_words: Annotated[int, bits(6)]
+    bitness: Annotated[int, bits(1)]
+    file_type: Annotated[int, bits(7)]
+    reserved1: Annotated[bytes, zeros(10)]
+    partition_id: Annotated[int, i32]
+    reserved2: Annotated[bytes, zeros(8)]
+
+
+class DataFileHeader(NamedTuple):
+    """Follows the FileHeader of a DATA file."""
+
+    header_words: Annotated[int, u8]
+    reserved1: Annotated[bytes, zeros(1)]
+    file_key: Annotated[bytes, raw(KEY_SIZE)]
+    reserved2: Annotated[bytes, zeros(1)]
+
+
+class JournalFileHeader(NamedTuple):
+    """Follows the FileHeader of a JOURNAL file.
+
+    `first_sync_point_after_rollover_offset_words` is 0 until a rollover into this file has been completed: written
+    last, it says that the file holds everything that was alive in its predecessor.
+    """
+
+    header_words: Annotated[int, u8]
+    record_words: Annotated[int, u8]
+    reserved: Annotated[bytes, zeros(2)]
+    first_sync_point_after_rollover_offset_words: Annotated[int, u64]
+
+
+class QlistFileHeader(NamedTuple):
+    """Follows the FileHeader of a QLIST file."""
+
+    header_words: Annotated[int, u8]
+    reserved: Annotated[bytes, zeros(3)]
+
+
+FILE_HEADER = Layout(FileHeader, size=32, upstream="mqbs::FileHeader")
+DATA_FILE_HEADER = Layout(DataFileHeader, size=8, upstream="mqbs::DataFileHeader")
+JOURNAL_FILE_HEADER = Layout(JournalFileHeader, size=12, upstream="mqbs::JournalFileHeader")
+QLIST_FILE_HEADER = Layout(QlistFileHeader, size=4, upstream="mqbs::QlistFileHeader")
+
+TypeHeader = DataFileHeader | JournalFileHeader | QlistFileHeader
+
+
+class OpenedFile(NamedTuple):
+    """The headers of a file and where its records begin, in bytes."""
+
+    file: FileHeader
+    header: TypeHeader
+    file_type: FileType
+    first_record_offset: int
+
+
+def initial_bytes(file_type: FileType, partition_id: int) -> bytes:
+    """What a new file starts with: 40 bytes for DATA, 44 for JOURNAL, 36 for QLIST. The rest of it is zeros."""
+    file = FileHeader(
+        MAGIC1,
+        MAGIC2,
+        PROTOCOL_VERSION,
+        FILE_HEADER.size // WORD,
+        BITNESS_64,
+        file_type,
+        bytes(10),
+        partition_id,
+        bytes(8),
+    )
+    if file_type is FileType.DATA:
+        second = DATA_FILE_HEADER.pack(DataFileHeader(DATA_FILE_HEADER.size // WORD, b"\0", NULL_KEY, b"\0"))
+    elif file_type is FileType.JOURNAL:
+        words = JOURNAL_FILE_HEADER.size // WORD
+        second = JOURNAL_FILE_HEADER.pack(JournalFileHeader(words, JOURNAL_RECORD_SIZE // WORD, bytes(2), 0))
+    elif file_type is FileType.QLIST:
+        second = QLIST_FILE_HEADER.pack(QlistFileHeader(QLIST_FILE_HEADER.size // WORD, bytes(3)))
+    else:
+        raise ValueError(f"no file of type {file_type.name}")
+    return FILE_HEADER.pack(file) + second
+
+
+def open_file(buffer: Buffer, expected: FileType | None = None) -> OpenedFile:
+    """Read and check both headers at the start of `buffer`; FormatError if they, or the file type, are not right.
+
+    Headers longer than those known here are accepted, as the reference accepts them: their words are counted.
+    """
+    file = FILE_HEADER.unpack(buffer)
+    if (file.magic1, file.magic2) != (MAGIC1, MAGIC2):
+        raise FormatError("FileHeader.magic", 0, f"{file.magic1:#010x} {file.magic2:#010x} is not '!bmqBMQ!'")
+    if file.protocol_version != PROTOCOL_VERSION:
+        raise FormatError("FileHeader.protocol_version", 8, f"{file.protocol_version} is unknown")
+    if file.header_words * WORD < FILE_HEADER.size:
+        raise FormatError("FileHeader.header_words", 8, f"{file.header_words} is below {FILE_HEADER.size // WORD}")
+    if file.file_type not in (FileType.DATA, FileType.JOURNAL, FileType.QLIST):
+        raise FormatError("FileHeader.file_type", 9, f"{file.file_type} is none of DATA, JOURNAL, QLIST")
+    if file.partition_id < 0:
+        raise FormatError("FileHeader.partition_id", 20, f"{file.partition_id} is negative")
+    file_type = FileType(file.file_type)
+    if expected is not None and file_type is not expected:
+        raise FormatError("FileHeader.file_type", 9, f"this is a {file_type.name} file, not a {expected.name} file")
+    offset = file.header_words * WORD
+    header = _type_header(buffer, offset, file_type)
+    end = offset + header.header_words * WORD
+    if end > len(buffer):
+        raise FormatError(f"{type(header).__name__}.header_words", offset, f"the file ends before byte {end}")
+    return OpenedFile(file, header, file_type, end)
+
+
+def _type_header(buffer: Buffer, offset: int, file_type: FileType) -> TypeHeader:
+    if file_type is FileType.JOURNAL:
+        header = JOURNAL_FILE_HEADER.unpack(buffer, offset)
+        if header.record_words * WORD != JOURNAL_RECORD_SIZE:
+            reason = f"records of {header.record_words} words, not {JOURNAL_RECORD_SIZE // WORD}"
+            raise FormatError("JournalFileHeader.record_words", offset + 1, reason)
+        return _sized(header, JOURNAL_FILE_HEADER.size, offset)
+    if file_type is FileType.DATA:
+        return _sized(DATA_FILE_HEADER.unpack(buffer, offset), DATA_FILE_HEADER.size, offset)
+    return _sized(QLIST_FILE_HEADER.unpack(buffer, offset), QLIST_FILE_HEADER.size, offset)
+
+
+def _sized(header: TypeHeader, size: int, offset: int) -> TypeHeader:
+    if header.header_words * WORD < size:
+        reason = f"{header.header_words} is below {size // WORD}"
+        raise FormatError(f"{type(header).__name__}.header_words", offset, reason)
+    return header
+
+
+class StoreFileName(NamedTuple):
+    """A file's name, taken apart; `timestamp` stays text, since names are ordered by it."""
+
+    partition_id: int
+    timestamp: str
+    file_type: FileType
+
+    def __str__(self) -> str:
+        return f"bmq_{self.partition_id}.{self.timestamp}{self.file_type.extension}"
+
+
+_NAME = re.compile(r"bmq_(0|[1-9]\d{0,9})\.(\d{8}_\d{6})\.bmq_(data|journal|qlist)", re.ASCII)
+
+
+def format_timestamp(created: datetime) -> str:
+    """`created`, which must be UTC, as file names hold it.
+
+    The reference prints the ISO 8601 week-based year (strftime %G) where it means the calendar's: around New Year its
+    names are a year off and sort wrongly. Ours are right.
+    """
+    return created.strftime("%Y%m%d_%H%M%S")
+
+
+def file_name(partition_id: int, created: datetime, file_type: FileType) -> str:
+    """The name of a file created at `created` (UTC)."""
+    return str(StoreFileName(partition_id, format_timestamp(created), file_type))
+
+
+def parse_file_name(name: str) -> StoreFileName | None:
+    """The parts of a file name without its directory, or None if it is no file of a partition."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return StoreFileName(int(match[1]), match[2], FileType[match[3].upper()])
+
+
+class FileSet(NamedTuple):
+    """The files of one partition that one rollover created together; an absent one is None."""
+
+    partition_id: int
+    timestamp: str
+    data: str | None
+    journal: str | None
+    qlist: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the reference would consider it: an incomplete set is left out of recovery."""
+        return None not in (self.data, self.journal, self.qlist)
+
+
+def group_file_sets(names: Iterable[str]) -> list[FileSet]:
+    """The file sets among `names` (no directories), by partition and age, oldest first; other names are ignored."""
+    sets: dict[tuple[int, str], dict[FileType, str]] = {}
+    for name in names:
+        parsed = parse_file_name(name)
+        if parsed is not None:
+            sets.setdefault((parsed.partition_id, parsed.timestamp), {})[parsed.file_type] = name
+    return [
+        FileSet(partition_id, timestamp, *(found.get(t) for t in (FileType.DATA, FileType.JOURNAL, FileType.QLIST)))
+        for (partition_id, timestamp), found in sorted(sets.items(), key=lambda item: item[0])
+    ]

@@ -1,0 +1,465 @@
+"""Journal records: 60 bytes each, five kinds behind one header (source: mqbs::RecordHeader and mqbs::*Record).
+
+RecordHeader, the first 20 bytes of every record:
+
+    | Type 4 | Flags 12 | SequenceNumber, upper 16 |
+    |              SequenceNumber, lower 32         |
+    |              PrimaryLeaseId                   |
+    |              Timestamp 64                     |
+    |              (seconds since the epoch)        |
+
+and the last four bytes of every record are the magic "*rEc". The flags are the kind's own: the low bits of a
+message's reference count, a confirm's reason, a deletion's flag.
+
+Three ways to read: `decode_record` for one, `scan` for a whole file as a numpy array (one item per record, no copy),
+`select` to see the scanned records of one kind by their own fields. Writers call `pack_message` and its siblings.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u8, u32, u64, zeros
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "ANY_RECORD",
+    "CONFIRM_RECORD",
+    "DELETION_RECORD",
+    "JOURNAL_OP_RECORD",
+    "LAYOUTS",
+    "MESSAGE_RECORD",
+    "QUEUE_OP_RECORD",
+    "RECORD_MAGIC",
+    "REF_COUNT_MAX",
+    "AnyRecord",
+    "ConfirmReason",
+    "ConfirmRecord",
+    "DeletionRecord",
+    "DeletionRecordFlag",
+    "JournalOpRecord",
+    "JournalOpType",
+    "MessageRecord",
+    "QueueOpRecord",
+    "QueueOpType",
+    "Record",
+    "RecordType",
+    "SyncPointType",
+    "decode_record",
+    "pack_confirm",
+    "pack_deletion",
+    "pack_message",
+    "pack_queue_op",
+    "pack_sync_point",
+    "scan",
+    "select",
+]
+
+RECORD_MAGIC = 0x2A724563  # *rEc
+GUID_SIZE = 16
+REF_COUNT_MAX = (1 << 20) - 1
+
+
+class RecordType(IntEnum):
+    """mqbs::RecordType."""
+
+    UNDEFINED = 0
+    MESSAGE = 1
+    CONFIRM = 2
+    DELETION = 3
+    QUEUE_OP = 4
+    JOURNAL_OP = 5
+
+
+class ConfirmReason(IntFlag):
+    """mqbs::ConfirmReason, a mask."""
+
+    CONFIRMED = 0
+    REJECTED = 1
+    AUTO_CONFIRMED = 2
+
+
+class DeletionRecordFlag(IntFlag):
+    """mqbs::DeletionRecordFlag: why a message went."""
+
+    NONE = 0
+    IMPLICIT_CONFIRM = 1
+    TTL_EXPIRATION = 2
+    NO_SC_QUORUM = 4
+
+
+class QueueOpType(IntEnum):
+    """mqbs::QueueOpType."""
+
+    UNDEFINED = 0
+    PURGE = 1
+    CREATION = 2
+    DELETION = 3
+    ADDITION = 4
+
+
+class JournalOpType(IntEnum):
+    """mqbs::JournalOpType."""
+
+    UNDEFINED = 0
+    UNUSED = 1
+    SYNCPOINT = 2
+
+
+class SyncPointType(IntEnum):
+    """mqbs::SyncPointType."""
+
+    UNDEFINED = 0
+    REGULAR = 1
+    ROLLOVER = 2
+
+
+class AnyRecord(NamedTuple):
+    """What all records share; `body` is the kind's own 36 bytes."""
+
+    type: Annotated[int, bits(4, word=64)]
+    flags: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    body: Annotated[bytes, raw(36)]
+    magic: Annotated[int, u32]
+
+
+class MessageRecord(NamedTuple):
+    """A message was posted. Its payload lies in the DATA file at `message_offset_dwords`; `crc32c` covers the payload.
+
+    The reference count, how many apps must confirm, is split: see `ref_count`.
+    """
+
+    type: Annotated[int, bits(4, word=64)]
+    ref_count_low: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    ref_count_high: Annotated[int, u8]
+    reserved: Annotated[int, bits(5)]
+    compression: Annotated[int, bits(3)]
+    queue_key: Annotated[bytes, raw(KEY_SIZE)]
+    file_key: Annotated[bytes, raw(KEY_SIZE)]
+    message_offset_dwords: Annotated[int, u32]
+    guid: Annotated[bytes, raw(GUID_SIZE)]
+    crc32c: Annotated[int, u32]
+    magic: Annotated[int, u32]
+
+    @property
+    def ref_count(self) -> int:
+        return self.ref_count_high << 12 | self.ref_count_low
+
+
+class ConfirmRecord(NamedTuple):
+    """One app is done with a message; `reason` is a ConfirmReason."""
+
+    type: Annotated[int, bits(4, word=64)]
+    reason: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    reserved1: Annotated[bytes, zeros(2)]
+    queue_key: Annotated[bytes, raw(KEY_SIZE)]
+    app_key: Annotated[bytes, raw(KEY_SIZE)]
+    guid: Annotated[bytes, raw(GUID_SIZE)]
+    reserved2: Annotated[bytes, zeros(8)]
+    magic: Annotated[int, u32]
+
+
+class DeletionRecord(NamedTuple):
+    """A message is gone for all apps; `deletion_flag` is a DeletionRecordFlag."""
+
+    type: Annotated[int, bits(4, word=64)]
+    deletion_flag: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    reserved1: Annotated[bytes, zeros(3)]
+    queue_key: Annotated[bytes, raw(KEY_SIZE)]
+    guid: Annotated[bytes, raw(GUID_SIZE)]
+    reserved2: Annotated[bytes, zeros(12)]
+    magic: Annotated[int, u32]
+
+
+class QueueOpRecord(NamedTuple):
+    """A queue came, changed, was purged or went; `queue_op_type` is a QueueOpType.
+
+    CREATION and ADDITION point into QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
+    names in `start_*` the oldest message that it touches. A null `app_key` means the whole queue.
+    """
+
+    type: Annotated[int, bits(4, word=64)]
+    flags: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    reserved1: Annotated[bytes, zeros(2)]
+    queue_key: Annotated[bytes, raw(KEY_SIZE)]
+    app_key: Annotated[bytes, raw(KEY_SIZE)]
+    queue_op_type: Annotated[int, i32]
+    queue_uri_record_offset_words: Annotated[int, u32]
+    start_sequence_number: Annotated[int, u64]
+    start_primary_lease_id: Annotated[int, u32]
+    reserved2: Annotated[bytes, zeros(4)]
+    magic: Annotated[int, u32]
+
+
+class JournalOpRecord(NamedTuple):
+    """A sync point: up to here the three files agree. A `journal_op_type` other than SYNCPOINT is kept as it is.
+
+    `data_file_offset_dwords` and `qlist_file_offset_words` are the sizes of those files when it was written.
+    """
+
+    type: Annotated[int, bits(4, word=64)]
+    flags: Annotated[int, bits(12)]
+    sequence_number: Annotated[int, bits(48)]
+    primary_lease_id: Annotated[int, u32]
+    timestamp: Annotated[int, u64]
+    reserved1: Annotated[bytes, zeros(3)]
+    sync_point_type: Annotated[int, u8]
+    journal_op_type: Annotated[int, i32]
+    sync_point_sequence_number: Annotated[int, u64]
+    primary_node_id: Annotated[int, i32]
+    sync_point_primary_lease_id: Annotated[int, u32]
+    data_file_offset_dwords: Annotated[int, u32]
+    qlist_file_offset_words: Annotated[int, u32]
+    reserved2: Annotated[bytes, zeros(4)]
+    magic: Annotated[int, u32]
+
+
+Record = MessageRecord | ConfirmRecord | DeletionRecord | QueueOpRecord | JournalOpRecord
+
+ANY_RECORD = Layout(AnyRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::RecordHeader")
+MESSAGE_RECORD = Layout(MessageRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::MessageRecord")
+CONFIRM_RECORD = Layout(ConfirmRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::ConfirmRecord")
+DELETION_RECORD = Layout(DeletionRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::DeletionRecord")
+QUEUE_OP_RECORD = Layout(QueueOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::QueueOpRecord")
+JOURNAL_OP_RECORD = Layout(JournalOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::JournalOpRecord")
+
+LAYOUTS: dict[int, Layout[Any]] = {
+    RecordType.MESSAGE: MESSAGE_RECORD,
+    RecordType.CONFIRM: CONFIRM_RECORD,
+    RecordType.DELETION: DELETION_RECORD,
+    RecordType.QUEUE_OP: QUEUE_OP_RECORD,
+    RecordType.JOURNAL_OP: JOURNAL_OP_RECORD,
+}
+
+_UNPACK = tuple(LAYOUTS[t].unpack if t in LAYOUTS else None for t in range(16))
+
+
+def decode_record(buffer: Buffer, offset: int = 0) -> Record:
+    """The record at `offset`; FormatError if its type is none of the five, its magic is wrong, or it is cut short.
+
+    So are a lease id or sequence number of 0: the reference's iterator stops at those (mqbs::JournalFileIterator).
+    """
+    if not 0 <= offset <= len(buffer) - JOURNAL_RECORD_SIZE:
+        reason = f"needs {JOURNAL_RECORD_SIZE} bytes, {max(0, len(buffer) - offset)} left"
+        raise FormatError("Record", offset, reason)
+    kind = buffer[offset] >> 4
+    unpack = _UNPACK[kind]
+    if unpack is None:
+        raise FormatError("RecordHeader.type", offset, f"{kind} is no record type")
+    record: Record = unpack(buffer, offset)
+    if record.magic != RECORD_MAGIC:
+        raise FormatError(f"{type(record).__name__}.magic", offset + 56, f"{record.magic:#010x} is not '*rEc'")
+    if not record.primary_lease_id:
+        raise FormatError("RecordHeader.primary_lease_id", offset + 8, "is 0")
+    if not record.sequence_number:
+        raise FormatError("RecordHeader.sequence_number", offset + 2, "is 0")
+    return record
+
+
+def scan(buffer: Buffer, first_record_offset: int, count: int) -> NDArray[Any]:
+    """`count` records from `first_record_offset`, without copying: shape (count,), `ANY_RECORD.dtype`.
+
+    `ANY_RECORD.column(array, name)` gives a field of all records, `select` the records of one kind. Nothing is checked.
+    """
+    import numpy as np
+
+    if first_record_offset < 0 or first_record_offset + count * JOURNAL_RECORD_SIZE > len(buffer):
+        raise FormatError("Record", first_record_offset, f"{count} records go beyond the end, {len(buffer)}")
+    return np.frombuffer(buffer, ANY_RECORD.dtype, count, first_record_offset)
+
+
+def select(records: NDArray[Any], kind: RecordType) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The records of one kind among those scanned, and their indexes in `records`.
+
+    The first array is a copy with the dtype of `LAYOUTS[kind]`, whose `column` reads it; the second is int64.
+    """
+    import numpy as np
+
+    indexes = np.flatnonzero(ANY_RECORD.column(records, "type") == kind)
+    return records[indexes].view(LAYOUTS[kind].dtype), indexes
+
+
+_pack_message = MESSAGE_RECORD.words.pack_into
+_pack_confirm = CONFIRM_RECORD.words.pack_into
+_pack_deletion = DELETION_RECORD.words.pack_into
+_pack_queue_op = QUEUE_OP_RECORD.words.pack_into
+_pack_journal_op = JOURNAL_OP_RECORD.words.pack_into
+
+_MESSAGE_WORD = RecordType.MESSAGE << 60
+_CONFIRM_WORD = RecordType.CONFIRM << 60
+_DELETION_WORD = RecordType.DELETION << 60
+_QUEUE_OP_WORD = RecordType.QUEUE_OP << 60
+_JOURNAL_OP_WORD = RecordType.JOURNAL_OP << 60
+
+
+# The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They do not check, being
+# on the path of every message; struct still refuses what does not fit its word.
+
+
+def pack_message(
+    buffer: bytearray | memoryview,
+    offset: int,
+    primary_lease_id: int,
+    sequence_number: int,
+    timestamp: int,
+    ref_count: int,
+    compression: int,
+    queue_key: bytes,
+    message_offset_dwords: int,
+    guid: bytes,
+    crc32c: int,
+) -> None:
+    """Write a MessageRecord at `offset`, with a null file key; `timestamp` is in seconds."""
+    _pack_message(
+        buffer,
+        offset,
+        _MESSAGE_WORD | (ref_count & 0xFFF) << 48 | sequence_number,
+        primary_lease_id,
+        timestamp,
+        ref_count >> 12,
+        compression,
+        queue_key,
+        NULL_KEY,
+        message_offset_dwords,
+        guid,
+        crc32c,
+        RECORD_MAGIC,
+    )
+
+
+def pack_confirm(
+    buffer: bytearray | memoryview,
+    offset: int,
+    primary_lease_id: int,
+    sequence_number: int,
+    timestamp: int,
+    reason: int,
+    queue_key: bytes,
+    app_key: bytes,
+    guid: bytes,
+) -> None:
+    """Write a ConfirmRecord at `offset`."""
+    _pack_confirm(
+        buffer,
+        offset,
+        _CONFIRM_WORD | reason << 48 | sequence_number,
+        primary_lease_id,
+        timestamp,
+        b"",
+        queue_key,
+        app_key,
+        guid,
+        b"",
+        RECORD_MAGIC,
+    )
+
+
+def pack_deletion(
+    buffer: bytearray | memoryview,
+    offset: int,
+    primary_lease_id: int,
+    sequence_number: int,
+    timestamp: int,
+    deletion_flag: int,
+    queue_key: bytes,
+    guid: bytes,
+) -> None:
+    """Write a DeletionRecord at `offset`."""
+    _pack_deletion(
+        buffer,
+        offset,
+        _DELETION_WORD | deletion_flag << 48 | sequence_number,
+        primary_lease_id,
+        timestamp,
+        b"",
+        queue_key,
+        guid,
+        b"",
+        RECORD_MAGIC,
+    )
+
+
+def pack_queue_op(
+    buffer: bytearray | memoryview,
+    offset: int,
+    primary_lease_id: int,
+    sequence_number: int,
+    timestamp: int,
+    queue_op_type: int,
+    queue_key: bytes,
+    app_key: bytes = NULL_KEY,
+    queue_uri_record_offset_words: int = 0,
+    start_primary_lease_id: int = 0,
+    start_sequence_number: int = 0,
+) -> None:
+    """Write a QueueOpRecord at `offset`."""
+    _pack_queue_op(
+        buffer,
+        offset,
+        _QUEUE_OP_WORD | sequence_number,
+        primary_lease_id,
+        timestamp,
+        b"",
+        queue_key,
+        app_key,
+        queue_op_type,
+        queue_uri_record_offset_words,
+        start_sequence_number,
+        start_primary_lease_id,
+        b"",
+        RECORD_MAGIC,
+    )
+
+
+def pack_sync_point(
+    buffer: bytearray | memoryview,
+    offset: int,
+    primary_lease_id: int,
+    sequence_number: int,
+    timestamp: int,
+    sync_point_type: int,
+    sync_point_primary_lease_id: int,
+    sync_point_sequence_number: int,
+    primary_node_id: int,
+    data_file_offset_dwords: int,
+    qlist_file_offset_words: int,
+) -> None:
+    """Write a JournalOpRecord of type SYNCPOINT at `offset`."""
+    _pack_journal_op(
+        buffer,
+        offset,
+        _JOURNAL_OP_WORD | sequence_number,
+        primary_lease_id,
+        timestamp,
+        b"",
+        sync_point_type,
+        JournalOpType.SYNCPOINT,
+        sync_point_sequence_number,
+        primary_node_id,
+        sync_point_primary_lease_id,
+        data_file_offset_dwords,
+        qlist_file_offset_words,
+        b"",
+        RECORD_MAGIC,
+    )

@@ -1,0 +1,42 @@
+"""Storage keys: the five bytes that stand for a queue, an app or a file (source: mqbu::StorageKey, mqbs::StorageUtil).
+
+A key is not a function of the name alone: the reference hashes the name with the time, so that a queue deleted and
+created again gets another key, and its old records are not taken for the new queue's. Whoever creates a queue draws
+the key once; everyone else (replicas, restarts, consumers) learns it from the cluster-state ledger or the QLIST file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container
+
+__all__ = ["DEFAULT_APP_ID", "DEFAULT_APP_KEY", "HASH_SIZE", "KEY_SIZE", "NULL_KEY", "derive_key"]
+
+KEY_SIZE = 5
+HASH_SIZE = 16
+"""Bytes that QLIST reserves for a hash; only the first `KEY_SIZE` are used, the rest are zero."""
+
+NULL_KEY = bytes(KEY_SIZE)
+"""No key: the file key of today's DATA files, the app key of a record about a whole queue."""
+
+DEFAULT_APP_ID = "__default"
+DEFAULT_APP_KEY = b"0".ljust(KEY_SIZE, b"\0")
+"""The key of the one app of a queue without fanout: sub-queue id 0, printed (mqbi::QueueEngine::k_DEFAULT_APP_KEY)."""
+
+
+def derive_key(name: str, salt: int, taken: Container[bytes]) -> bytes:
+    """A key for `name` that is not in `taken` and not null.
+
+    As the reference does, the key is the head of MD5(name + salt), the salt being 8 bytes; on a collision the digest
+    and the next salt are hashed again. The reference's salt is a high resolution clock in native byte order, so keys
+    cannot be foretold: give any integer that differs from call to call (a clock, a counter); 64 bits of it are used.
+    """
+    digest = hashlib.md5(name.encode() + _salt_bytes(salt), usedforsecurity=False).digest()
+    while digest[:KEY_SIZE] in taken or digest[:KEY_SIZE] == NULL_KEY:
+        salt += 1
+        digest = hashlib.md5(digest + _salt_bytes(salt), usedforsecurity=False).digest()
+    return digest[:KEY_SIZE]
+
+
+def _salt_bytes(salt: int) -> bytes:
+    return (salt & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")

@@ -1,0 +1,183 @@
+"""The cluster-state ledger: who leads which partition, which queues exist, record by record.
+
+Source: mqbc::ClusterStateFileHeader, mqbc::ClusterStateRecordHeader, mqbc::ClusterStateLedgerUtil.
+
+    bmq_csl_<YYYYMMDD_HHMMSS>_<log id in hex>.bmq_csl
+
+ClusterStateFileHeader, 8 bytes:
+
+    | PV 2 | HeaderWords 6 | FileKey 40 | Reserved 16 |
+
+ClusterStateRecordHeader, 32 bytes, before every record:
+
+    | HeaderWords 4 | RecordType 4 | Reserved 24 |
+    | LeaderAdvisoryWords                        |
+    | ElectorTerm 64                             |
+    | SequenceNumber 64                          |
+    | Timestamp 64 (seconds since the epoch)     |
+
+A record's body is a BER-encoded bmqp_ctrlmsg::ClusterMessage, padded to words; its last word is the CRC32-C of all
+that comes before it, header included. LeaderAdvisoryWords counts body, padding and checksum. The file may be longer
+than what is written: zeros follow.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import datetime
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from formats.disk.files import format_timestamp
+from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.padding import WORD, padding, unpadded_size
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, raw, u32, u64, zeros
+
+__all__ = [
+    "LEDGER_EXTENSION",
+    "LEDGER_FILE_HEADER",
+    "LEDGER_RECORD_HEADER",
+    "LedgerFileHeader",
+    "LedgerFileName",
+    "LedgerRecord",
+    "LedgerRecordHeader",
+    "LedgerRecordType",
+    "build_ledger_record",
+    "initial_ledger_bytes",
+    "ledger_file_name",
+    "open_ledger",
+    "parse_ledger_file_name",
+    "parse_ledger_record",
+]
+
+LEDGER_EXTENSION = ".bmq_csl"
+PROTOCOL_VERSION = 1
+_CRC = struct.Struct(">I")
+
+
+class LedgerRecordType(IntEnum):
+    """mqbc::ClusterStateRecordType."""
+
+    UNDEFINED = 0
+    SNAPSHOT = 1
+    UPDATE = 2
+    COMMIT = 3
+    ACK = 4
+
+
+class LedgerFileHeader(NamedTuple):
+    """First in the file; `file_key` is the log id, which its name holds too."""
+
+    protocol_version: Annotated[int, bits(2)]
+    header_words: Annotated[int, bits(6)]
+    file_key: Annotated[bytes, raw(KEY_SIZE)]
+    reserved: Annotated[bytes, zeros(2)]
+
+
+class LedgerRecordHeader(NamedTuple):
+    """First in every record."""
+
+    header_words: Annotated[int, bits(4)]
+    record_type: Annotated[int, bits(4)]
+    reserved: Annotated[bytes, zeros(3)]
+    leader_advisory_words: Annotated[int, u32]
+    elector_term: Annotated[int, u64]
+    sequence_number: Annotated[int, u64]
+    timestamp: Annotated[int, u64]
+
+
+LEDGER_FILE_HEADER = Layout(LedgerFileHeader, size=8, upstream="mqbc::ClusterStateFileHeader")
+LEDGER_RECORD_HEADER = Layout(LedgerRecordHeader, size=32, upstream="mqbc::ClusterStateRecordHeader")
+
+
+class LedgerRecord(NamedTuple):
+    """One record; `body` is the BER of a ClusterMessage without padding, `offset` and `end` are in bytes."""
+
+    header: LedgerRecordHeader
+    body: bytes
+    crc32c: int
+    offset: int
+    end: int
+
+
+class LedgerFileName(NamedTuple):
+    """A ledger file's name, taken apart."""
+
+    timestamp: str
+    log_id: bytes
+
+    def __str__(self) -> str:
+        return f"bmq_csl_{self.timestamp}_{self.log_id.hex().upper()}{LEDGER_EXTENSION}"
+
+
+_NAME = re.compile(r"bmq_csl_(\d{8}_\d{6})_([0-9A-F]{10})\.bmq_csl", re.ASCII)
+
+
+def ledger_file_name(created: datetime, log_id: bytes) -> str:
+    """The name of a ledger created at `created` (UTC); see `format_timestamp`."""
+    return str(LedgerFileName(format_timestamp(created), log_id))
+
+
+def parse_ledger_file_name(name: str) -> LedgerFileName | None:
+    """The parts of a file name without its directory, or None if it is no ledger."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else LedgerFileName(match[1], bytes.fromhex(match[2]))
+
+
+def initial_ledger_bytes(log_id: bytes) -> bytes:
+    """What a new ledger starts with."""
+    header = LedgerFileHeader(PROTOCOL_VERSION, LEDGER_FILE_HEADER.size // WORD, log_id, bytes(2))
+    return LEDGER_FILE_HEADER.pack(header)
+
+
+def open_ledger(buffer: Buffer) -> tuple[LedgerFileHeader, int]:
+    """The file header and where the records begin; FormatError if it is not a ledger's."""
+    header = LEDGER_FILE_HEADER.unpack(buffer)
+    if header.protocol_version != PROTOCOL_VERSION:
+        raise FormatError("LedgerFileHeader.protocol_version", 0, f"{header.protocol_version} is unknown")
+    if header.header_words * WORD < LEDGER_FILE_HEADER.size:
+        raise FormatError("LedgerFileHeader.header_words", 0, f"{header.header_words} is below 2")
+    if header.file_key == NULL_KEY:
+        raise FormatError("LedgerFileHeader.file_key", 1, "is null")
+    offset = header.header_words * WORD
+    if offset > len(buffer):
+        raise FormatError("LedgerFileHeader.header_words", 0, f"the file ends before byte {offset}")
+    return header, offset
+
+
+def build_ledger_record(
+    record_type: LedgerRecordType, elector_term: int, sequence_number: int, timestamp: int, body: bytes
+) -> bytes:
+    """The bytes of one record, checksum included; `body` is the BER of a ClusterMessage, `timestamp` in seconds."""
+    pad = padding(len(body), WORD)
+    words = (len(body) + len(pad) + _CRC.size) // WORD
+    header = LedgerRecordHeader(
+        LEDGER_RECORD_HEADER.size // WORD, record_type, bytes(3), words, elector_term, sequence_number, timestamp
+    )
+    record = LEDGER_RECORD_HEADER.pack(header) + body + pad
+    return record + _CRC.pack(crc32c(record))
+
+
+def parse_ledger_record(buffer: Buffer, offset: int) -> LedgerRecord:
+    """The record at `offset`; FormatError if it is cut short, of no known type, or its checksum does not agree."""
+    header = LEDGER_RECORD_HEADER.unpack(buffer, offset)
+    start = offset + header.header_words * WORD
+    end = start + header.leader_advisory_words * WORD
+    if header.header_words * WORD < LEDGER_RECORD_HEADER.size:
+        reason = f"{header.header_words} is below {LEDGER_RECORD_HEADER.size // WORD}"
+        raise FormatError("LedgerRecordHeader.header_words", offset, reason)
+    if not LedgerRecordType.SNAPSHOT <= header.record_type <= LedgerRecordType.ACK:
+        raise FormatError("LedgerRecordHeader.record_type", offset, f"{header.record_type} is no record type")
+    if end > len(buffer) or header.leader_advisory_words < 2:
+        reason = f"{header.leader_advisory_words} words, {(len(buffer) - start) // WORD} left"
+        raise FormatError("LedgerRecordHeader.leader_advisory_words", offset + 4, reason)
+    (stored,) = _CRC.unpack_from(buffer, end - _CRC.size)
+    computed = crc32c(memoryview(buffer)[offset : end - _CRC.size])
+    if stored != computed:
+        raise FormatError("LedgerRecord.crc32c", end - _CRC.size, f"{stored:#010x}, computed {computed:#010x}")
+    size = unpadded_size(buffer, start, end - _CRC.size, WORD, "LedgerRecord.padding")
+    return LedgerRecord(header, bytes(buffer[start : start + size]), stored, offset, end)

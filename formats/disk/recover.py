@@ -1,0 +1,158 @@
+"""Walks over whole files: where the records end, and each of them.
+
+Files are preallocated: what is written is followed by zeros up to the file's size, or by nothing after a clean stop.
+Source: mqbs::JournalFileIterator, mqbs::DataFileIterator, mqbs::QlistFileIterator, mqbs::FileStoreProtocolUtil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.disk.data import DataRecord, parse_data_record
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.disk.journal import (
+    ANY_RECORD,
+    JOURNAL_OP_RECORD,
+    RECORD_MAGIC,
+    JournalOpType,
+    Record,
+    RecordType,
+    decode_record,
+    scan,
+    select,
+)
+from formats.disk.ledger import LedgerRecord, open_ledger, parse_ledger_record
+from formats.disk.padding import WORD
+from formats.disk.qlist import QueueRecord, parse_queue_record
+from formats.schema import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "JournalExtent",
+    "iter_data",
+    "iter_journal",
+    "iter_ledger",
+    "iter_qlist",
+    "journal_extent",
+    "scan_chunks",
+]
+
+CHUNK_RECORDS = 1 << 16
+
+
+class JournalExtent(NamedTuple):
+    """Which part of a journal is written; offsets in bytes.
+
+    `end` is where the next record goes. `last_sync_point_offset` is None in a journal without a sync point.
+    """
+
+    opened: OpenedFile
+    first_record_offset: int
+    end: int
+    last_sync_point_offset: int | None
+
+    @property
+    def record_count(self) -> int:
+        return (self.end - self.first_record_offset) // JOURNAL_RECORD_SIZE
+
+
+def journal_extent(buffer: Buffer) -> JournalExtent:
+    """How far the journal in `buffer` is written, by the reference's rule; FormatError if its headers are wrong.
+
+    The last valid sync point is looked for from the back; from there (or from the start, without one) records follow
+    up to the first with type 0 or a wrong magic. So a damaged record before the last sync point does not end the
+    journal: the walk over it reports it.
+    """
+    opened = open_file(buffer, FileType.JOURNAL)
+    first = opened.first_record_offset
+    total = (len(buffer) - first) // JOURNAL_RECORD_SIZE
+    sync_point = _last_sync_point(buffer, first, total)
+    index = 0 if sync_point is None else sync_point + 1
+    while index < total:
+        count = min(CHUNK_RECORDS, total - index)
+        written = _written(scan(buffer, first + index * JOURNAL_RECORD_SIZE, count))
+        if not written.all():
+            index += int(written.argmin())
+            break
+        index += count
+    last = None if sync_point is None else first + sync_point * JOURNAL_RECORD_SIZE
+    return JournalExtent(opened, first, first + index * JOURNAL_RECORD_SIZE, last)
+
+
+def _written(records: NDArray[Any]) -> NDArray[Any]:
+    written: NDArray[Any] = (records["magic"] == RECORD_MAGIC) & (
+        ANY_RECORD.column(records, "type") != RecordType.UNDEFINED
+    )
+    return written
+
+
+def _last_sync_point(buffer: Buffer, first: int, total: int) -> int | None:
+    end = total
+    while end > 0:
+        start = max(0, end - CHUNK_RECORDS)
+        chunk = scan(buffer, first + start * JOURNAL_RECORD_SIZE, end - start)
+        # The zeros of a preallocated tail hold no magic: one column tells, before the others are read.
+        if (chunk["magic"] == RECORD_MAGIC).any():
+            records, indexes = select(chunk, RecordType.JOURNAL_OP)
+            valid = (
+                (records["journal_op_type"] == JournalOpType.SYNCPOINT)
+                & (records["magic"] == RECORD_MAGIC)
+                & (records["primary_lease_id"] != 0)
+                & (JOURNAL_OP_RECORD.column(records, "sequence_number") != 0)
+            )
+            if valid.any():
+                return start + int(indexes[valid][-1])
+        end = start
+    return None
+
+
+def scan_chunks(
+    buffer: Buffer, extent: JournalExtent, chunk_records: int = CHUNK_RECORDS
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The written records as (index of the first, scanned array), at most `chunk_records` at a time."""
+    for index in range(0, extent.record_count, chunk_records):
+        count = min(chunk_records, extent.record_count - index)
+        yield index, scan(buffer, extent.first_record_offset + index * JOURNAL_RECORD_SIZE, count)
+
+
+def iter_journal(buffer: Buffer) -> Iterator[tuple[int, Record]]:
+    """(offset, record) from the first to the last written; FormatError at a damaged one before the end."""
+    extent = journal_extent(buffer)
+    for offset in range(extent.first_record_offset, extent.end, JOURNAL_RECORD_SIZE):
+        yield offset, decode_record(buffer, offset)
+
+
+def iter_data(buffer: Buffer) -> Iterator[DataRecord]:
+    """The records of a DATA file, up to the first header of zeros or the file's end; FormatError at a damaged one."""
+    offset = open_file(buffer, FileType.DATA).first_record_offset
+    while not _zeros(buffer, offset, WORD):
+        record = parse_data_record(buffer, offset)
+        yield record
+        offset = record.end
+
+
+def iter_qlist(buffer: Buffer) -> Iterator[QueueRecord]:
+    """The records of a QLIST file, up to the first header of zeros or the file's end; FormatError at a damaged one."""
+    offset = open_file(buffer, FileType.QLIST).first_record_offset
+    while not _zeros(buffer, offset, 2 * WORD):
+        record = parse_queue_record(buffer, offset)
+        yield record
+        offset = record.end
+
+
+def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
+    """The records of a cluster-state ledger, up to the first header of zeros or the file's end; FormatError at a
+    damaged one."""
+    _, offset = open_ledger(buffer)
+    while not _zeros(buffer, offset, WORD):
+        record = parse_ledger_record(buffer, offset)
+        yield record
+        offset = record.end
+
+
+def _zeros(buffer: Buffer, offset: int, size: int) -> bool:
+    """Whether nothing is written at `offset`: zeros, or the end of the file."""
+    return not any(buffer[offset : offset + size])
