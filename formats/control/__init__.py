@@ -1,0 +1,1 @@
+"""Schema messages: negotiation, authentication, control, cluster and elector; BER and JSON codecs."""
