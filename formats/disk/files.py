@@ -194,6 +194,8 @@ def open_file(buffer: Buffer, expected: FileType | None = None) -> OpenedFile:
     if expected is not None and file_type is not expected:
         raise FormatError("FileHeader.file_type", 9, f"this is a {file_type.name} file, not a {expected.name} file")
     offset = file.header_words * WORD
+    if offset > len(buffer):
+        raise FormatError("FileHeader.header_words", 8, f"the file ends before byte {offset}")
     header = _type_header(buffer, offset, file_type)
     end = offset + header.header_words * WORD
     if end > len(buffer):
