@@ -1,0 +1,205 @@
+"""Starts the workers of a run, lets them begin together, decides when it is over, and adds up."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from bmqctl.bench.plan import Board, CannotStart, Counter, Failed, Finished, Plan, Ready, Role, monotonic_ns
+from bmqctl.bench.schedule import SECOND_NS
+from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
+from bmqctl.bench.worker import work
+
+__all__ = ["Outcome", "Progress", "probe", "run_bench"]
+
+POLL_S = 0.05
+# From the announcement to the first message: more than a worker's polling interval.
+LEAD_NS = 200_000_000
+# All acked messages have come; a duplicate or a late one may still follow.
+SETTLE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is, while it runs."""
+
+    elapsed_s: float
+    posted: int
+    answered: int
+    delivered: int
+    confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run's account, and how it ended: `faults` are what broke, one clause each."""
+
+    plan: Plan
+    client: str
+    account: Account
+    start_ns: int
+    faults: tuple[str, ...]
+    interrupted: bool
+
+    @property
+    def clean(self) -> bool:
+        return self.account.clean and not self.faults
+
+    def rate(self, count: int, last_ns: int) -> float:
+        """`count` per second from the start until `last_ns`."""
+        elapsed_ns = last_ns - self.start_ns
+        return count * SECOND_NS / elapsed_ns if elapsed_ns > 0 else 0.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    role: Role
+    process: BaseProcess
+    pipe: Connection
+    client: str | None = None
+    finished: Finished | None = None
+
+
+def probe(host: str, port: int, timeout_s: float) -> None:
+    """`OSError` if nobody listens at `host`:`port`."""
+    socket.create_connection((host, port), timeout=timeout_s).close()
+
+
+class _Run:
+    def __init__(self, plan: Plan) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.plan = plan
+        self.board = Board.make(context, plan.producers + plan.consumers)
+        self.faults: list[str] = []
+        self.interrupted = False
+        self.workers: list[_Worker] = []
+        roles: list[tuple[Role, int]] = [("consumer", i) for i in range(plan.consumers)]
+        roles += [("producer", i) for i in range(plan.producers)]
+        for number, (role, index) in enumerate(roles):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=work,
+                args=(plan, role, index, number, self.board, theirs),
+                name=f"bmqctl bench {role} {index}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self.workers.append(_Worker(role, process, ours))
+
+    def listen(self, timeout_s: float) -> None:
+        """Take what the workers have to say; `CannotStart` if one could not begin."""
+        open_pipes: dict[Any, _Worker] = {w.pipe: w for w in self.workers if w.finished is None}
+        for pipe in wait(list(open_pipes), timeout_s):
+            worker = open_pipes[pipe]
+            try:
+                said = worker.pipe.recv()
+            except (EOFError, OSError):
+                worker.process.join()
+                reason = f"a {worker.role} process ended with status {worker.process.exitcode}"
+                if worker.client is None:
+                    raise CannotStart(reason) from None
+                empty = ProducerTally(-1) if worker.role == "producer" else ConsumerTally(self.plan.run)
+                said = Finished(empty, reason)
+            match said:
+                case Ready(client):
+                    worker.client = client
+                case Failed(reason):
+                    raise CannotStart(reason)
+                case Finished():
+                    worker.finished = said
+                    if said.fault and said.fault not in self.faults:
+                        self.faults.append(said.fault)
+
+    def await_ready(self) -> None:
+        while any(w.client is None for w in self.workers):
+            self.listen(POLL_S)
+
+    def busy(self, role: Role) -> bool:
+        return any(w.finished is None for w in self.workers if w.role == role)
+
+    def progress(self) -> Progress:
+        board = self.board
+        return Progress(
+            max(monotonic_ns() - board.start_ns, 0) / SECOND_NS,
+            board.total(Counter.POSTED),
+            board.total(Counter.ANSWERED),
+            board.total(Counter.DELIVERED),
+            board.total(Counter.CONFIRMED),
+        )
+
+    def drain(self, show: Callable[[Progress], None]) -> None:
+        """Let the consumers go on until all that was acked has come, or nothing comes any more."""
+        acked = sum(tally.acked for tally in self.producer_tallies())
+        seen, since = -1, time.monotonic()
+        while self.busy("consumer") and not self.faults:
+            self.listen(POLL_S)
+            progress = self.progress()
+            show(progress)
+            if progress.delivered != seen:
+                seen, since = progress.delivered, time.monotonic()
+            elif time.monotonic() - since > (SETTLE_S if seen >= acked else self.plan.quiet_s):
+                break
+
+    def finish(self) -> None:
+        """Stop all workers and take their results."""
+        self.board.stop()
+        # A worker's own requests time out after this; it reports then.
+        deadline = time.monotonic() + self.plan.connect_timeout_s * 3 + 2
+        while any(w.finished is None for w in self.workers) and time.monotonic() < deadline:
+            self.listen(POLL_S)
+        for worker in self.workers:
+            if worker.finished is None:
+                self.faults.append(f"a {worker.role} process did not stop")
+
+    def end(self) -> None:
+        """End what still runs."""
+        for worker in self.workers:
+            if worker.finished is None:
+                worker.process.terminate()
+            worker.process.join(5)
+            worker.pipe.close()
+
+    def producer_tallies(self) -> list[ProducerTally]:
+        tallies = (w.finished.tally for w in self.workers if w.finished)
+        return [tally for tally in tallies if isinstance(tally, ProducerTally)]
+
+    def consumer_tallies(self) -> list[ConsumerTally]:
+        tallies = (w.finished.tally for w in self.workers if w.finished)
+        return [tally for tally in tallies if isinstance(tally, ConsumerTally)]
+
+    def outcome(self) -> Outcome:
+        account = settle(self.producer_tallies(), self.consumer_tallies())
+        client = next(w.client for w in self.workers if w.client)
+        return Outcome(self.plan, client, account, self.board.start_ns, tuple(self.faults), self.interrupted)
+
+
+def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> Outcome:
+    """Run `plan`; `show` is called about 20 times a second.
+
+    `CannotStart` if a worker could not begin, `OSError` if there is no broker. KeyboardInterrupt ends the run early,
+    with the account of what was done until then.
+    """
+    probe(plan.host, plan.port, plan.connect_timeout_s)
+    run = _Run(plan)
+    try:
+        run.await_ready()
+        run.board.run(monotonic_ns() + LEAD_NS)
+        with suppress(KeyboardInterrupt):
+            run.interrupted = True
+            while run.busy("producer") and not run.faults:
+                run.listen(POLL_S)
+                show(run.progress())
+            run.drain(show)
+            run.interrupted = False
+        run.finish()
+        return run.outcome()
+    finally:
+        run.end()

@@ -1,0 +1,106 @@
+"""A latency histogram of fixed size, whatever is put into it.
+
+Values are nanoseconds. Up to `SUB` they are counted one by one; above, each power of two is cut into `SUB` buckets,
+so that a reported value is at most 1/`SUB` (0.8 %) above the true one:
+
+    bucket   0 .. 127    128 .. 255    256 .. 383    384 .. 511   ...
+    width    1           1             2             4            ...
+    values   0 .. 127    128 .. 255    256 .. 511    512 .. 1023  ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Histogram"]
+
+SUB_BITS = 7
+SUB = 1 << SUB_BITS
+# 2**43 ns is two hours and 26 minutes; what is slower is counted in the last bucket, and `max_ns` still tells.
+VALUE_BITS_MAX = 43
+BUCKETS = (VALUE_BITS_MAX - SUB_BITS + 1) * SUB
+
+
+def _bucket_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    # frexp is exact here: every value below 2**53 is a float64.
+    _, bits = np.frexp(values.astype(np.float64))
+    shift = np.maximum(bits.astype(np.int64) - (SUB_BITS + 1), 0)
+    # An octave's values keep their leading one after the shift, so they count from SUB on.
+    bucket: NDArray[np.int64] = np.minimum(shift * SUB + (values >> shift), BUCKETS - 1)
+    return bucket
+
+
+def _highest_in(bucket: int) -> int:
+    """The largest value that falls in `bucket`."""
+    if bucket < 2 * SUB:
+        return bucket
+    shift = bucket // SUB - 1
+    return ((bucket - shift * SUB + 1) << shift) - 1
+
+
+class Histogram:
+    """Counts of durations in nanoseconds; `counts` has shape (BUCKETS,) and type int64."""
+
+    __slots__ = ("counts", "max_ns", "min_ns", "total_ns")
+
+    def __init__(self) -> None:
+        self.counts: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
+        self.max_ns = 0
+        self.min_ns = 0
+        self.total_ns = 0
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    def record(self, durations_ns: Sequence[int] | Iterable[int] | NDArray[Any]) -> None:
+        """Count each of `durations_ns`; a negative one counts as 0."""
+        values = np.asarray(durations_ns, np.int64)
+        if not values.size:
+            return
+        values = np.maximum(values, 0)
+        lowest = int(values.min())
+        self.min_ns = min(self.min_ns, lowest) if len(self) else lowest
+        self.max_ns = max(self.max_ns, int(values.max()))
+        self.total_ns += int(values.sum())
+        self.counts += np.bincount(_bucket_of(values), minlength=BUCKETS)
+
+    def merge(self, other: Histogram) -> None:
+        """Count all that `other` counted."""
+        if not len(other):
+            return
+        self.min_ns = min(self.min_ns, other.min_ns) if len(self) else other.min_ns
+        self.max_ns = max(self.max_ns, other.max_ns)
+        self.total_ns += other.total_ns
+        self.counts += other.counts
+
+    def percentile(self, percent: float) -> int:
+        """The value in nanoseconds that `percent` (0 to 100) of the durations do not exceed; 0 if there are none."""
+        cumulated = np.cumsum(self.counts)
+        total = int(cumulated[-1])
+        if not total:
+            return 0
+        rank = min(max(int(np.ceil(total * percent / 100)), 1), total)
+        bucket = int(np.searchsorted(cumulated, rank))
+        return min(_highest_in(bucket), self.max_ns)
+
+    @property
+    def mean_ns(self) -> float:
+        count = len(self)
+        return self.total_ns / count if count else 0.0
+
+    def summary_us(self) -> dict[str, float | int]:
+        """Count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""
+        return {
+            "count": len(self),
+            "min": self.min_ns / 1e3,
+            "mean": round(self.mean_ns / 1e3, 3),
+            "p50": self.percentile(50) / 1e3,
+            "p90": self.percentile(90) / 1e3,
+            "p99": self.percentile(99) / 1e3,
+            "p99_9": self.percentile(99.9) / 1e3,
+            "max": self.max_ns / 1e3,
+        }

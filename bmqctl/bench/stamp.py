@@ -1,0 +1,36 @@
+"""What a producer writes at the head of each payload, so that a consumer can tell its age and its place."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from formats.schema import Layout, u32, u64
+
+__all__ = ["STAMP", "STAMP_SIZE", "Stamp", "filler"]
+
+
+class Stamp(NamedTuple):
+    """`run` tells this run's messages from others in the queue; `sequence` counts from 0 in each producer.
+
+    `due_ns` is the CLOCK_MONOTONIC at which the message was to be sent, not that at which the producer got around
+    to it: a latency taken from it includes the time that a slow broker kept the producer waiting.
+    """
+
+    magic: Annotated[int, u32]
+    run: Annotated[int, u32]
+    producer: Annotated[int, u32]
+    sequence: Annotated[int, u32]
+    due_ns: Annotated[int, u64]
+
+
+MAGIC = 0x424E4348
+STAMP = Layout(Stamp, size=24, upstream="bmqctl bench")
+STAMP_SIZE = STAMP.size
+
+_TEXT = b"The quick brown fox jumps over the lazy dog. "
+
+
+def filler(size: int) -> bytes:
+    """The rest of a payload of `size` bytes, the same in every message."""
+    rest = size - STAMP_SIZE
+    return (_TEXT * (rest // len(_TEXT) + 1))[:rest]

@@ -1,0 +1,197 @@
+"""What each worker counts, and how the counts of all workers add up to one account.
+
+Nothing is sampled: each message's sequence number is kept, one byte on either side, so that lost and duplicated are
+facts and not differences of totals.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.bench.histogram import Histogram
+from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE
+from formats.schema import Buffer
+
+__all__ = ["Account", "ConsumerTally", "ProducerTally", "settle"]
+
+FLUSH_AT = 8192
+DELIVERIES_MAX = 255
+_UNPACK = STAMP.words.unpack_from
+
+
+@dataclass(slots=True)
+class ProducerTally:
+    """One producer's side: `accepted[i]` is 1 once message i was acked with success."""
+
+    producer: int
+    posted: int = 0
+    acked: int = 0
+    nacks: Counter[str] = field(default_factory=Counter)
+    accepted: bytearray = field(default_factory=bytearray)
+    ack_latency: Histogram = field(default_factory=Histogram)
+    last_post_ns: int = 0
+    last_ack_ns: int = 0
+    _pending: array[int] = field(default_factory=lambda: array("q"))
+
+    def post(self, count: int, now_ns: int) -> None:
+        """`count` more messages were handed to the client."""
+        self.posted += count
+        self.last_post_ns = now_ns
+        self.accepted += bytes(count)
+
+    def ack(self, sequence: int, due_ns: int, now_ns: int) -> None:
+        """The broker took message `sequence`."""
+        self.accepted[sequence] = 1
+        self.acked += 1
+        self.last_ack_ns = now_ns
+        self._pending.append(now_ns - due_ns)
+        if len(self._pending) >= FLUSH_AT:
+            self.flush()
+
+    def nack(self, status: str, now_ns: int) -> None:
+        """The broker refused a message; `status` is the ack's status by name."""
+        self.nacks[status] += 1
+        self.last_ack_ns = now_ns
+
+    @property
+    def nacked(self) -> int:
+        return self.nacks.total()
+
+    def flush(self) -> None:
+        self.ack_latency.record(self._pending)
+        self._pending = array("q")
+
+
+@dataclass(slots=True)
+class ConsumerTally:
+    """One consumer's side: `deliveries[p][i]` is how often message i of producer p came, 255 at most."""
+
+    run: int
+    delivered: int = 0
+    confirmed: int = 0
+    foreign: int = 0
+    reordered: int = 0
+    deliveries: dict[int, bytearray] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=Histogram)
+    last_delivery_ns: int = 0
+    _newest: dict[int, int] = field(default_factory=dict)
+    _pending: array[int] = field(default_factory=lambda: array("q"))
+
+    def deliver(self, payload: Buffer, now_ns: int) -> bool:
+        """Count a message; False if it is not of this run (and so not ours to confirm)."""
+        if len(payload) < STAMP_SIZE:
+            self.foreign += 1
+            return False
+        magic, run, producer, sequence, due_ns = _UNPACK(payload)
+        if magic != MAGIC or run != self.run:
+            self.foreign += 1
+            return False
+        seen = self.deliveries.get(producer)
+        if seen is None:
+            seen = self.deliveries[producer] = bytearray()
+            self._newest[producer] = -1
+        if sequence >= len(seen):
+            seen += bytes(max(sequence + 1 - len(seen), FLUSH_AT))
+        if not seen[sequence]:
+            # A message that comes a second time is a duplicate, not a matter of order.
+            if sequence < self._newest[producer]:
+                self.reordered += 1
+            else:
+                self._newest[producer] = sequence
+        if seen[sequence] < DELIVERIES_MAX:
+            seen[sequence] += 1
+        self.delivered += 1
+        self.last_delivery_ns = now_ns
+        self._pending.append(now_ns - due_ns)
+        if len(self._pending) >= FLUSH_AT:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        self.latency.record(self._pending)
+        self._pending = array("q")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of all messages.
+
+    `lost`: acked with success, delivered to no consumer. `unanswered`: posted, neither acked nor nacked.
+    `duplicated`: deliveries beyond a message's first. `reordered`: first deliveries that came, at one consumer, after
+    a later message of the same producer. `foreign`: messages of others that were in the queue; left unconfirmed.
+    """
+
+    posted: int
+    acked: int
+    nacked: int
+    unanswered: int
+    delivered: int
+    confirmed: int
+    lost: int
+    duplicated: int
+    reordered: int
+    foreign: int
+    nacks: dict[str, int]
+    ack_latency: Histogram
+    latency: Histogram
+    last_post_ns: int
+    last_ack_ns: int
+    last_delivery_ns: int
+
+    @property
+    def clean(self) -> bool:
+        """Every message was taken, and every message that was taken came."""
+        return not (self.lost or self.nacked or self.unanswered)
+
+
+def _times_delivered(consumers: Sequence[ConsumerTally], producer: int, size: int) -> NDArray[np.int64]:
+    times = np.zeros(size, np.int64)
+    for consumer in consumers:
+        seen = np.frombuffer(consumer.deliveries.get(producer, b""), np.uint8)[:size]
+        times[: len(seen)] += seen
+    return times
+
+
+def settle(producers: Sequence[ProducerTally], consumers: Sequence[ConsumerTally]) -> Account:
+    """Add up what the workers counted; without consumers nothing counts as lost."""
+    latency, ack_latency = Histogram(), Histogram()
+    nacks: Counter[str] = Counter()
+    lost = duplicated = 0
+    for producer in producers:
+        producer.flush()
+        ack_latency.merge(producer.ack_latency)
+        nacks.update(producer.nacks)
+        accepted = np.frombuffer(producer.accepted, np.uint8)
+        times = _times_delivered(consumers, producer.producer, len(accepted))
+        duplicated += int(np.maximum(times - 1, 0).sum())
+        if consumers:
+            lost += int(((times == 0) & (accepted == 1)).sum())
+    for consumer in consumers:
+        consumer.flush()
+        latency.merge(consumer.latency)
+    posted = sum(p.posted for p in producers)
+    acked = sum(p.acked for p in producers)
+    return Account(
+        posted=posted,
+        acked=acked,
+        nacked=nacks.total(),
+        unanswered=posted - acked - nacks.total(),
+        delivered=sum(c.delivered for c in consumers),
+        confirmed=sum(c.confirmed for c in consumers),
+        lost=lost,
+        duplicated=duplicated,
+        reordered=sum(c.reordered for c in consumers),
+        foreign=sum(c.foreign for c in consumers),
+        nacks=dict(sorted(nacks.items())),
+        ack_latency=ack_latency,
+        latency=latency,
+        last_post_ns=max((p.last_post_ns for p in producers), default=0),
+        last_ack_ns=max((p.last_ack_ns for p in producers), default=0),
+        last_delivery_ns=max((c.last_delivery_ns for c in consumers), default=0),
+    )

@@ -1,0 +1,45 @@
+"""The body of a worker process: a producer or a consumer, with either client."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection, wait
+
+from bmqctl.bench.plan import Board, CannotStart, Failed, Finished, Plan, Ready, Role, Seat
+
+__all__ = ["work"]
+
+
+def _die_with_parent() -> None:
+    """End this process when the coordinator is gone: nobody would ever stop it otherwise."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def work(plan: Plan, role: Role, index: int, worker: int, board: Board, pipe: Connection) -> None:
+    """Run one worker: it sends `Ready` and then `Finished`, or `Failed` alone."""
+    # Ctrl-C reaches the whole process group; the coordinator alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    seat = Seat(role, index, worker, board, lambda client: pipe.send(Ready(client)))
+    if plan.client == "official":
+        from bmqctl.bench import engine_official as engine
+    else:
+        from bmqctl.bench import engine_own as engine  # type: ignore[no-redef]
+    # What exists now lives as long as the process; a collection in mid-run would only show as latency.
+    gc.freeze()
+    gc.disable()
+    run = engine.produce if role == "producer" else engine.consume
+    try:
+        tally, fault = run(plan, seat)
+    except CannotStart as reason:
+        pipe.send(Failed(str(reason)))
+    else:
+        tally.flush()
+        pipe.send(Finished(tally, fault))
