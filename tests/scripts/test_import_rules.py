@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import Any
+
+import grimp
+import pytest
+
+from scripts.import_rules import AllowedImports
+
+
+def check(imports: list[tuple[str, str]], **options: Any) -> list[str]:
+    """The lines that the contract reports about a program with these imports."""
+    graph = grimp.ImportGraph()
+    for module in ("ours", "ours.sub", "theirs", "theirs.deep"):
+        graph.add_module(module)
+    for importer, imported in imports:
+        graph.add_import(importer=importer, imported=imported, line_number=7, line_contents=f"import {imported}")
+    contract = AllowedImports("rule", {}, {"source_modules": ["ours"], "allowed_modules": [], **options})
+    result = contract.check(graph, verbose=False)
+    broken: list[str] = result.metadata["broken"]
+    assert result.kept == (not broken)
+    return broken
+
+
+def test_the_standard_library_and_itself_are_allowed() -> None:
+    assert check([("ours.sub", "ours"), ("ours", "ours.sub"), ("ours", "collections"), ("theirs", "numpy")]) == []
+
+
+def test_what_is_not_allowed_is_reported_with_its_line() -> None:
+    assert check([("ours.sub", "numpy"), ("ours", "theirs.deep")]) == [
+        "ours -> theirs.deep (l.7)",
+        "ours.sub -> numpy (l.7)",
+    ]
+
+
+def test_an_allowed_name_allows_all_below_it_and_no_namesake() -> None:
+    assert check([("ours", "theirs.deep")], allowed_modules=["theirs"]) == []
+    assert check([("ours", "theirs")], allowed_modules=["theirs.deep", "their"]) == ["ours -> theirs (l.7)"]
+
+
+def test_a_source_that_does_not_exist_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="no module gone"):
+        check([], source_modules=["gone"])
