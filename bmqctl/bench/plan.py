@@ -34,7 +34,7 @@ class CannotStart(Exception):
 
 
 Role = Literal["producer", "consumer"]
-Engine = Literal["own", "official"]
+Engine = Literal["own", "official", "relay"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,15 +75,19 @@ def _rates(outcome: Outcome) -> dict[str, float]:
     }
 
 
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def as_tables(outcome: Outcome) -> RenderableType:
     """The report as rich tables."""
     account, plan = outcome.account, outcome.plan
     pace = f"{plan.rate:,.0f} msg/s, open loop" if plan.rate else "as fast as possible"
-    title = (
-        f"{plan.queue}\n{plan.producers} to {plan.consumers}, {plan.size:,} bytes, batch {plan.batch}, {pace}, "
-        f"{outcome.client}"
+    heading = (
+        f"{plan.queue}\n{_plural(plan.producers, 'producer')}, {_plural(plan.consumers, 'consumer')}, "
+        f"{plan.size:,} bytes, batch {plan.batch}, {pace}, {outcome.client}"
     )
-    counts = Table(title=title, title_justify="left")
+    counts = Table()
     counts.add_column("messages")
     counts.add_column("count", justify="right")
     counts.add_column("per second", justify="right")
@@ -94,7 +98,7 @@ def as_tables(outcome: Outcome) -> RenderableType:
         counts.add_row(name, f"{count:,}", f"{rates[name]:,.0f}" if name in rates else "", style=style)
     for status, count in account.nacks.items():
         counts.add_row(f"  {status}", f"{count:,}", "", style="red")
-    parts: list[RenderableType] = [counts]
+    parts: list[RenderableType] = [Text(heading), counts]
     histograms = {"end to end": account.latency, "ack": account.ack_latency}
     if any(len(histogram) for histogram in histograms.values()):
         parts.append(_latencies(histograms))
@@ -105,8 +109,8 @@ def as_tables(outcome: Outcome) -> RenderableType:
 
 
 def _latencies(histograms: dict[str, Histogram]) -> Table:
-    table = Table(title="latency, ms", title_justify="left")
-    table.add_column("")
+    table = Table()
+    table.add_column("latency, ms")
     names = ("p50", "p90", "p99", "p99_9", "max")
     for name in names:
         table.add_column(name.replace("_", "."), justify="right")

@@ -7,9 +7,12 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
 from bmqctl.bench.plan import Board, CannotStart, Failed, Finished, Plan, Ready, Role, Seat
+from bmqctl.bench.tally import ConsumerTally, ProducerTally
 
 __all__ = ["work"]
 
@@ -28,14 +31,13 @@ def work(plan: Plan, role: Role, index: int, worker: int, board: Board, pipe: Co
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     seat = Seat(role, index, worker, board, lambda client: pipe.send(Ready(client)))
-    if plan.client == "official":
-        from bmqctl.bench import engine_official as engine
-    else:
-        from bmqctl.bench import engine_own as engine  # type: ignore[no-redef]
+    engine = import_module(f"bmqctl.bench.engine_{plan.client}")
     # What exists now lives as long as the process; a collection in mid-run would only show as latency.
     gc.freeze()
     gc.disable()
-    run = engine.produce if role == "producer" else engine.consume
+    run: Callable[[Plan, Seat], tuple[ProducerTally | ConsumerTally, str | None]] = (
+        engine.produce if role == "producer" else engine.consume
+    )
     try:
         tally, fault = run(plan, seat)
     except CannotStart as reason:

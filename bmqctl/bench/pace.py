@@ -1,0 +1,91 @@
+"""A producer under trio: sends what its schedule asks for, or as much as the answers leave room for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from math import inf
+
+import trio
+
+from bmqctl.bench.plan import Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.schedule import SECOND_NS
+from bmqctl.bench.stamp import MAGIC, STAMP, filler
+from bmqctl.bench.tally import ProducerTally
+from bmqctl.bench.timer import Timer
+
+__all__ = ["POLL_S", "Pacer", "await_start"]
+
+POLL_S = 0.01
+
+
+async def await_start(seat: Seat) -> None:
+    """Sleep until the coordinator announces the start."""
+    while seat.waiting:
+        await trio.sleep(POLL_S)
+
+
+class Pacer:
+    """Drives one producer; the engine calls `answered` after it has put acks into `tally`."""
+
+    def __init__(
+        self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`post(payload, sequence, due_ns)` hands one message to the client, `flush` gets them on their way."""
+        self.plan = plan
+        self.seat = seat
+        self.tally = ProducerTally(seat.index)
+        self._post = post
+        self._flush = flush
+        self._rest = filler(plan.size)
+        self._window = inf if plan.rate else plan.window_share()
+        self._answered = trio.Event()
+
+    @property
+    def unanswered(self) -> int:
+        return self.tally.posted - self.tally.acked - self.tally.nacked
+
+    def answered(self) -> None:
+        """More answers are in the tally."""
+        self.seat.show(Counter.ANSWERED, self.tally.posted - self.unanswered)
+        self._answered.set()
+        self._answered = trio.Event()
+
+    async def run(self) -> None:
+        """Send all, then wait for the answers; ends early when the run is stopped."""
+        schedule = self.plan.schedule(self.seat.index, self.seat.board.start_ns)
+        tally = self.tally
+        with Timer() as timer:
+            await timer.until(schedule.start_ns)
+            while not schedule.over(tally.posted, now := monotonic_ns()) and not self.seat.stopped:
+                if schedule.rate:
+                    count = schedule.due(now) - tally.posted
+                    if count <= 0:
+                        await timer.until(min(schedule.due_ns(tally.posted), now + int(POLL_S * SECOND_NS)))
+                        continue
+                else:
+                    count = int(min(schedule.batch, self._window - self.unanswered))
+                    if schedule.total is not None:
+                        count = min(count, schedule.total - tally.posted)
+                    if count <= 0:
+                        await self._wait(POLL_S)
+                        continue
+                for _ in range(count):
+                    self._send(schedule.due_ns(tally.posted) if schedule.rate else monotonic_ns())
+                self.seat.show(Counter.POSTED, tally.posted)
+                await self._flush()
+        while self.unanswered and not self.seat.stopped and await self._wait(self.plan.quiet_s):
+            pass
+
+    def _send(self, due_ns: int) -> None:
+        tally = self.tally
+        sequence = tally.posted
+        tally.post(1, monotonic_ns())
+        payload = STAMP.words.pack(MAGIC, self.plan.run, tally.producer, sequence, due_ns) + self._rest
+        self._post(payload, sequence, due_ns)
+
+    async def _wait(self, timeout_s: float) -> bool:
+        """Whether an answer came within `timeout_s`."""
+        answered = self._answered
+        with trio.move_on_after(timeout_s):
+            await answered.wait()
+        return answered.is_set()
