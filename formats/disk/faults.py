@@ -1,0 +1,98 @@
+"""What can be wrong with a store: one code per kind of fault, with its severity and what to do about it.
+
+An error says that the files do not hold what was written to them, or contradict each other. A warning says that they
+hold what a crash may leave behind, or something odd that harms nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["CATALOGUE", "Fault", "FaultKind", "Severity", "fault"]
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class FaultKind(NamedTuple):
+    severity: Severity
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault; `offset` is in bytes from the start of `file`, `reason` one clause, `advice` one sentence."""
+
+    code: str
+    severity: Severity
+    file: str
+    offset: int
+    reason: str
+    advice: str
+
+
+_REPLICA = "Restore the partition's files from another node, or from a backup."
+_PAYLOAD = "The message cannot be delivered as it was posted; restore the partition's files from another node."
+_TAIL = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
+_WRITER = "Find out which program wrote it; a broker of a later version may use the field."
+
+CATALOGUE: dict[str, FaultKind] = {
+    # headers and files
+    "header": FaultKind(Severity.ERROR, _REPLICA),
+    "partition-mismatch": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
+    "set-incomplete": FaultKind(Severity.ERROR, "Find the missing file; a broker leaves the set out of recovery."),
+    "rollover-offset": FaultKind(Severity.ERROR, _REPLICA),
+    "rollover-unfinished": FaultKind(
+        Severity.WARNING, "Keep the older file set: a broker recovers from it when a rollover was cut short."
+    ),
+    # journal records
+    "record-magic": FaultKind(Severity.ERROR, _REPLICA),
+    "record-type": FaultKind(Severity.ERROR, _REPLICA),
+    "record-numbers": FaultKind(Severity.ERROR, _REPLICA),
+    "records-after-end": FaultKind(Severity.ERROR, "A broker would drop these records on opening. " + _REPLICA),
+    "torn-tail": FaultKind(Severity.WARNING, _TAIL),
+    "lease-backwards": FaultKind(Severity.ERROR, _REPLICA),
+    "lease-start": FaultKind(Severity.WARNING, "Compare with another node: records may be missing before this one."),
+    "sequence-gap": FaultKind(Severity.ERROR, _REPLICA),
+    "sequence-repeated": FaultKind(Severity.ERROR, _REPLICA),
+    "timestamp-implausible": FaultKind(Severity.WARNING, "Check the clock of the node that was primary then."),
+    "timestamp-backwards": FaultKind(Severity.WARNING, "Check the clock of the node that was primary then."),
+    "reserved-not-zero": FaultKind(Severity.WARNING, _WRITER),
+    "field-unknown": FaultKind(Severity.WARNING, _WRITER),
+    "field-invalid": FaultKind(Severity.ERROR, _REPLICA),
+    "journal-op-unknown": FaultKind(Severity.WARNING, _WRITER),
+    "sync-point": FaultKind(Severity.ERROR, _REPLICA),
+    # payloads
+    "data-offset": FaultKind(Severity.ERROR, _PAYLOAD),
+    "data-record": FaultKind(Severity.ERROR, _PAYLOAD),
+    "data-overlap": FaultKind(Severity.ERROR, _PAYLOAD),
+    "data-gap": FaultKind(Severity.ERROR, "Compare with another node: a message record may be missing here."),
+    "data-tail": FaultKind(Severity.WARNING, _TAIL),
+    "payload-checksum": FaultKind(Severity.ERROR, _PAYLOAD),
+    # what records refer to
+    "unknown-queue-key": FaultKind(Severity.ERROR, "A broker ignores the record, or refuses the store. " + _REPLICA),
+    "queue-created-twice": FaultKind(Severity.ERROR, "A broker refuses the store. " + _REPLICA),
+    "unknown-app-key": FaultKind(Severity.ERROR, _REPLICA),
+    "unknown-message": FaultKind(Severity.ERROR, "The message's own record is damaged or missing. " + _REPLICA),
+    "duplicate-message": FaultKind(Severity.ERROR, _REPLICA),
+    "after-deletion": FaultKind(Severity.ERROR, _REPLICA),
+    "qlist-offset": FaultKind(Severity.ERROR, _REPLICA),
+    "qlist-record": FaultKind(Severity.ERROR, _REPLICA),
+    "qlist-mismatch": FaultKind(Severity.ERROR, _REPLICA),
+    "qlist-tail": FaultKind(Severity.WARNING, _TAIL),
+    # cluster-state ledger
+    "ledger-record": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
+    "ledger-message": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
+    "ledger-order": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
+    "ledger-name": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
+}
+
+
+def fault(code: str, file: str, offset: int, reason: str) -> Fault:
+    """A fault of a kind in the catalogue."""
+    kind = CATALOGUE[code]
+    return Fault(code, kind.severity, file, offset, reason, kind.advice)
