@@ -1,0 +1,10 @@
+"""The reference's configuration files, read as they are, and a built-in configuration for a first run."""
+
+from __future__ import annotations
+
+from broker.config.default import default_config
+from broker.config.errors import ConfigError
+from broker.config.load import load_broker_config
+from broker.config.node import NodeConfig, ResolvedDomain
+
+__all__ = ["ConfigError", "NodeConfig", "ResolvedDomain", "default_config", "load_broker_config"]

@@ -1,0 +1,128 @@
+"""The built-in configuration: one node, one partition, and the reference's sample domains.
+
+It is written as the files would be and decoded by the same models.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from broker.config.broker_schema import Configuration
+from broker.config.cluster_schema import ClustersDefinition
+from broker.config.domain_schema import DomainVariant
+from broker.config.load import M, parse
+from broker.config.node import NodeConfig
+
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "default_config"]
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 30114
+
+_FILE = "built-in configuration"
+_CLUSTER = "local"
+_APP_IDS = ["foo", "bar", "baz"]
+
+# What the queues of one domain may hold fits into the data file, and into the journal with its confirmations and
+# deletions.
+_DATA_FILE_BYTES = 256 * 1024 * 1024
+_JOURNAL_FILE_BYTES = 64 * 1024 * 1024
+_QLIST_FILE_BYTES = 8 * 1024 * 1024
+_DOMAIN_BYTES = 128 * 1024 * 1024
+_DOMAIN_MESSAGES = 200_000
+_QUEUE_BYTES = 64 * 1024 * 1024
+_QUEUE_MESSAGES = 100_000
+
+_MODES: dict[str, dict[str, Any]] = {
+    "priority": {"priority": {}},
+    "fanout": {"fanout": {"appIDs": _APP_IDS}},
+    "broadcast": {"broadcast": {}},
+}
+
+# Storage and consistency by the family that stands in the name; `.sc` is strong consistency. `mmap` are the names
+# that the reference's and the Python SDK's integration tests use. Broadcast keeps nothing, wherever it is.
+_DOMAINS = {
+    f"bmq.test.{family}.{mode}{suffix}": (mode, storage if mode != "broadcast" else "inMemory", consistency)
+    for family, storage, modes in (
+        ("mem", "inMemory", ("priority", "fanout", "broadcast")),
+        ("persistent", "fileBacked", ("priority", "fanout")),
+        ("mmap", "fileBacked", ("priority", "fanout", "broadcast")),
+    )
+    for mode in modes
+    for suffix, consistency in (("", "eventual"), (".sc", "strong"))
+    if not suffix or (storage == "fileBacked" and mode != "broadcast")
+}
+
+
+def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir: Path = Path("bmq-data")) -> NodeConfig:
+    """A cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
+    broker = {
+        "appConfig": {
+            "brokerInstanceName": "default",
+            "hostName": "localhost",
+            "networkInterfaces": {
+                "heartbeats": {"client": 10, "downstreamBroker": 10, "upstreamBroker": 10, "clusterPeer": 10},
+                "tcpInterface": {
+                    "name": "TCPInterface",
+                    "port": port,
+                    "lowWatermark": 4 * 1024 * 1024,
+                    "highWatermark": 1024 * 1024 * 1024,
+                    "nodeLowWatermark": 5 * 1024 * 1024,
+                    "nodeHighWatermark": 10 * 1024 * 1024,
+                    "listeners": [{"name": "TCPInterface", "address": host, "port": port}],
+                },
+            },
+            "bmqconfConfig": {"cacheTTLSeconds": 30},
+        }
+    }
+    node = {
+        "id": 0,
+        "name": "localhost",
+        "dataCenter": "UNSPECIFIED",
+        "transport": {"tcp": {"endpoint": f"tcp://localhost:{port}"}},
+    }
+    cluster = {
+        "name": _CLUSTER,
+        "nodes": [node],
+        "partitionConfig": {
+            "numPartitions": 1,
+            "location": str(data_dir),
+            "archiveLocation": str(data_dir / "archive"),
+            "maxDataFileSize": _DATA_FILE_BYTES,
+            "maxJournalFileSize": _JOURNAL_FILE_BYTES,
+            "maxQlistFileSize": _QLIST_FILE_BYTES,
+        },
+    }
+    return NodeConfig(
+        directory=None,
+        broker=_parsed(Configuration, broker),
+        clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
+        domains=_BuiltIn(),
+    )
+
+
+def _parsed(model: type[M], members: dict[str, Any]) -> M:
+    return parse(model, json.dumps(members).encode(), _FILE)
+
+
+class _BuiltIn:
+    def names(self) -> list[str]:
+        return sorted(_DOMAINS)
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        if name not in _DOMAINS:
+            return None
+        mode, storage, consistency = _DOMAINS[name]
+        parameters = {
+            "name": name,
+            "mode": _MODES[mode],
+            "storage": {
+                "config": {storage: {}},
+                "domainLimits": {"messages": _DOMAIN_MESSAGES, "bytes": _DOMAIN_BYTES},
+                "queueLimits": {"messages": _QUEUE_MESSAGES, "bytes": _QUEUE_BYTES},
+            },
+            "messageTtl": 300,
+            "consistency": {consistency: {}},
+        }
+        return _FILE, _parsed(DomainVariant, {"definition": {"location": _CLUSTER, "parameters": parameters}})

@@ -1,0 +1,193 @@
+"""Files to models: reading, decoding, and faults told in one line.
+
+A directory holds `bmqbrkrcfg.json`, `clusters.json`, `domains/<name>.json` and, for proxies,
+`proxyclusters/<name>.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from broker.config.broker_schema import Configuration
+from broker.config.cluster_schema import ClusterProxyDefinition, ClustersDefinition
+from broker.config.domain_schema import DomainVariant
+from broker.config.errors import ConfigError, shown
+from broker.config.model import Model
+from broker.config.node import NodeConfig, this_node
+
+__all__ = ["load_broker_config", "parse", "read"]
+
+M = TypeVar("M", bound=Model)
+
+BROKER_FILE = "bmqbrkrcfg.json"
+CLUSTERS_FILE = "clusters.json"
+PROXIES_DIRECTORY = "proxyclusters"
+
+
+def load_broker_config(directory: Path) -> NodeConfig:
+    """The configuration in `directory`: broker and clusters now, each domain's file when it is asked for.
+
+    Raises `ConfigError` for the first fault: a file that is missing, cannot be read or decoded, a member that is
+    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS, authentication).
+    """
+    if not directory.is_dir():
+        raise ConfigError(
+            str(directory),
+            "",
+            "is not a directory" if directory.exists() else "does not exist",
+            f"name a directory that holds {BROKER_FILE}, {CLUSTERS_FILE} and domains/",
+        )
+    broker = read(Configuration, directory / BROKER_FILE)
+    clusters = read(ClustersDefinition, directory / CLUSTERS_FILE)
+    known = {cluster.name for cluster in (*clusters.my_clusters, *clusters.proxy_clusters)}
+    more = [
+        read(ClusterProxyDefinition, file)
+        for file in sorted((directory / PROXIES_DIRECTORY).glob("*.json"))
+        if file.stem not in known
+    ]
+    clusters = clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more)})
+    _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
+    config = NodeConfig(directory=directory, broker=broker, clusters=clusters, domains=_Files(directory / "domains"))
+    for index, cluster in enumerate(clusters.my_clusters):
+        this_node(cluster, config, str(directory / CLUSTERS_FILE), f"$.myClusters[{index}].nodes")
+    return config
+
+
+class _Files:
+    """The domains of a directory; read at each call, so that a changed file counts for the next queue."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def names(self) -> list[str]:
+        return sorted(file.stem for file in self._directory.glob("*.json"))
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        file = self._directory / f"{name}.json"
+        return (str(file), read(DomainVariant, file)) if file.is_file() else None
+
+
+def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
+    """What a configuration asks for to be safe must not be passed over in silence."""
+    app = broker.app_config
+    for index, listener in enumerate(app.network_interfaces.tcp_interface.listeners):
+        if listener.tls:
+            raise ConfigError(
+                file,
+                f"$.appConfig.networkInterfaces.tcpInterface.listeners[{index}].tls",
+                "asks for TLS, which this broker does not speak",
+                "set it to false and let a TLS proxy stand before the port",
+            )
+    demands = {
+        "authentication.authenticators": app.authentication.authenticators,
+        "authentication.anonymousCredential": app.authentication.anonymous_credential,
+        "authentication.credentialProvider": app.authentication.credential_provider,
+        "authorization.authorizer": app.authorization.authorizer,
+    }
+    for member, value in demands.items():
+        if value:
+            raise ConfigError(
+                file,
+                f"$.appConfig.{member}",
+                "asks for authentication or authorization by a plugin, which this broker does not have",
+                "remove it, and admit only trusted hosts to the port",
+            )
+
+
+def read(model: type[M], file: Path) -> M:
+    """The model in `file`; `ConfigError` if there is none."""
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(str(file), "", "does not exist", "create it, or name another directory") from None
+    except OSError as failure:
+        reason = (failure.strerror or type(failure).__name__).lower()
+        raise ConfigError(str(file), "", f"cannot be read: {reason}", "make it a readable file") from None
+    return parse(model, text, str(file))
+
+
+def parse(model: type[M], text: bytes, file: str) -> M:
+    """The model in `text`, which came from `file`."""
+    try:
+        json.loads(text.decode(), parse_constant=_no_constant)
+        return model.model_validate_json(text)
+    except UnicodeDecodeError as failure:
+        line = text.count(b"\n", 0, failure.start) + 1
+        column = failure.start - text.rfind(b"\n", 0, failure.start)
+        raise ConfigError(file, f"line {line}, column {column}", "is not UTF-8", "save the file as UTF-8") from None
+    except json.JSONDecodeError as failure:
+        raise ConfigError(
+            file,
+            f"line {failure.lineno}, column {failure.colno}",
+            f"is not JSON: {failure.msg}",
+            "correct the syntax there",
+        ) from None
+    except RecursionError:
+        raise ConfigError(file, "", "is nested too deeply", "write it as the reference's schema says") from None
+    except ValidationError as failure:
+        raise _told(failure, file) from None
+    except ValueError as failure:
+        # A number that JSON has no place for, or that is too long.
+        raise ConfigError(file, "", f"is not JSON: {failure}", "correct the number") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+# By pydantic's error type: what the value is not, and what to write.
+_TYPES = {
+    "int_type": ("an integer", "write an integer, without quotes"),
+    "float_type": ("a number", "write a number, without quotes"),
+    "bool_type": ("a boolean", "write true or false"),
+    "string_type": ("a string", "write a string, in double quotes"),
+    "tuple_type": ("an array", "write an array, in []"),
+    "model_type": ("an object", "write an object, in {}"),
+}
+
+
+def _told(failure: ValidationError, file: str) -> ConfigError:
+    """The first fault that pydantic found."""
+    errors = failure.errors(include_url=False)
+    first = errors[0]
+    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    reason, remedy = _reason(first)
+    if len(errors) > 1:
+        remedy += f" ({len(errors) - 1} more after this)"
+    return ConfigError(file, path, reason, remedy)
+
+
+def _reason(error: ErrorDetails) -> tuple[str, str]:
+    kind, found, context = error["type"], error.get("input"), error.get("ctx", {})
+    if kind == "config":
+        return context["reason"], context["remedy"]
+    if kind == "missing":
+        return "is missing", "add it"
+    if kind in _TYPES:
+        expected, remedy = _TYPES[kind]
+        return f"is {_named(found)}, not {expected}", remedy
+    if kind == "enum":
+        return f"is {shown(found)}", f"use one of {context['expected']}"
+    if kind == "greater_than_equal":
+        return f"is {shown(found)}", f"use at least {context['ge']}"
+    if kind == "less_than_equal":
+        return f"is {shown(found)}", f"use at most {context['le']}"
+    if kind in ("too_short", "string_too_short"):
+        return "is empty", "fill it in"
+    return error["msg"].lower(), f"correct it; it is {_named(found)}"
+
+
+def _named(found: Any) -> str:
+    """A JSON value in a sentence."""
+    if isinstance(found, dict):
+        return "an object"
+    if isinstance(found, list):
+        return "an array"
+    return (
+        {True: "true", False: "false"}[found] if isinstance(found, bool) else "null" if found is None else shown(found)
+    )

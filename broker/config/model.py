@@ -1,0 +1,55 @@
+"""What all configuration models share: names, strictness, number ranges, choices.
+
+Members have the reference's names (camelCase) in the files and snake_case here. As in the reference, whose JSON
+decoder runs with `skipUnknownElements`, a member that the schema does not have is skipped. A member that is absent
+takes the schema's default, or the empty value of its type as the reference's decoder leaves it; required are only
+the members without which the broker could not run. Types are strict: `"8"` is not a number, `0` is no boolean.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+__all__ = ["Choice", "Int", "Long", "Model", "Port", "UInt", "ULong", "fault"]
+
+Int = Annotated[int, Field(ge=-(1 << 31), le=(1 << 31) - 1)]
+UInt = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
+Long = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
+ULong = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Model(BaseModel):
+    """A `complexType` of the reference's schemas."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True)
+
+
+class Choice(Model):
+    """A `choice` of the reference's schemas: exactly one member is not None."""
+
+    @model_validator(mode="after")
+    def _one_is_selected(self) -> Self:
+        fields = type(self).model_fields
+        found = [name for name in fields if getattr(self, name) is not None]
+        if len(found) != 1:
+            names = ", ".join(f'"{field.alias}"' for field in fields.values())
+            raise fault(
+                f"selects {len(found)} alternatives, must select one", f"keep exactly one of the members {names}"
+            )
+        return self
+
+    @property
+    def selected(self) -> Any:
+        """The value of the one member that is there."""
+        return next(value for name in type(self).model_fields if (value := getattr(self, name)) is not None)
+
+
+def fault(reason: str, remedy: str) -> PydanticCustomError:
+    """A validator's complaint; `load` gives it file and path."""
+    # The text is a template to pydantic, so it goes in as a value.
+    return PydanticCustomError("config", "{reason}", {"reason": reason, "remedy": remedy})
