@@ -16,9 +16,9 @@ are their integers, text is UTF-8, lengths of primitives take the shortest form.
     00 00
 
 The decoder takes definite lengths as well, skips elements whose tag the message does not have, and refuses what the
-reference refuses: wrong classes and forms, integers too wide for their type, unknown enumerators, nesting beyond
-`MAX_DEPTH`. Stricter than the reference: text must be UTF-8, an integer must have a byte, a choice must hold
-an alternative that this schema knows.
+reference refuses: wrong classes and forms, integers too wide for their type, unknown enumerators. Stricter than
+the reference: text must be UTF-8, an integer must have a byte, a choice must hold an alternative that this schema
+knows, nesting ends at `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["MAX_DEPTH", "decode", "decode_from", "encode"]
 
 T = TypeVar("T")
 
-# The reference's limit on open tags, `balber::BerDecoderOptions::maxDepth`.
+# More than twice what the schema nests; only skipped elements can be deeper. The reference stops at 512.
 MAX_DEPTH: Final = 32
 
 _CONSTRUCTED: Final = 0x20
