@@ -9,9 +9,7 @@ from bmqctl.bench.schedule import SECOND_NS, Schedule
 START = 5_000_000_000
 
 
-def schedule(
-    rate: float = 1000, batch: int = 1, count: int | None = None, duration_ns: int | None = None
-) -> Schedule:
+def schedule(rate: float = 1000, batch: int = 1, count: int | None = None, duration_ns: int | None = None) -> Schedule:
     return Schedule(START, rate, batch, count, duration_ns)
 
 

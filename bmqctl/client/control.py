@@ -1,0 +1,314 @@
+"""The slow half of a session: its requests, their answers and their deadlines.
+
+Source of the behaviour: `bmqimp::BrokerSession`. A queue that receives is opened by openQueue and configureStream,
+and closed by configureStream without subscriptions (so that no message is on its way any more) and closeQueue; one
+that only posts has no stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from bmqctl.client.events import Closed, Configured, Event, Opened, QueueHandle, Refused, StreamOptions
+from bmqctl.client.lifecycle import QUEUE_TABLE, Queue, QueueInput, step
+from formats.control.messages import (
+    CloseQueue,
+    CloseQueueResponse,
+    ConfigureStream,
+    ConfigureStreamResponse,
+    ConsumerInfo,
+    ControlMessage,
+    Disconnect,
+    DisconnectResponse,
+    Expression,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
+    StreamParameters,
+    SubQueueIdInfo,
+    Subscription,
+)
+from formats.uri import QueueUri, parse_uri
+
+__all__ = ["ProtocolFault", "Requests", "Unusable"]
+
+DEFAULT_APP_ID: Final = "__default"
+FLAG_READ: Final = 1 << 1
+FLAG_WRITE: Final = 1 << 2
+
+
+class ProtocolFault(Exception):
+    """The broker sent what it must not; the text is one clause."""
+
+
+class Unusable(Exception):
+    """The caller asks for something that the queue's state does not allow."""
+
+
+class _Purpose(Enum):
+    """What a request is for, with the class of its answer."""
+
+    OPEN = auto()
+    START_STREAM = auto()
+    CONFIGURE = auto()
+    STOP_STREAM = auto()
+    CLOSE = auto()
+    ABANDON = auto()  # close what nobody waits for any more
+    DISCONNECT = auto()
+
+
+_ANSWERS: Final[dict[_Purpose, type[Any]]] = {
+    _Purpose.OPEN: OpenQueueResponse,
+    _Purpose.START_STREAM: ConfigureStreamResponse,
+    _Purpose.CONFIGURE: ConfigureStreamResponse,
+    _Purpose.STOP_STREAM: ConfigureStreamResponse,
+    _Purpose.CLOSE: CloseQueueResponse,
+    _Purpose.ABANDON: CloseQueueResponse,
+    _Purpose.DISCONNECT: DisconnectResponse,
+}
+
+
+@dataclass(slots=True)
+class _Pending:
+    purpose: _Purpose
+    queue: QueueHandle | None
+    options: StreamOptions | None
+    deadline_ns: int
+
+
+class Requests:
+    """Queues and outstanding requests of one session; `send` puts a control message on the wire."""
+
+    def __init__(self, send: Callable[[ControlMessage], None], timeout_ns: int) -> None:
+        self._send = send
+        self._timeout_ns = timeout_ns
+        self._request_id = 0
+        self._queue_id = 0
+        self._subscription_id = 0
+        # By request id. Deadlines rise with the ids, since all requests have the same time.
+        self._pending: dict[int, _Pending] = {}
+        # Openings that timed out: the broker may still grant them, and must then hear that nobody wants them.
+        self._late: dict[int, QueueHandle] = {}
+        self._queues: list[QueueHandle] = []
+        self._next_sub_ids: dict[str, int] = {}
+        # Where a message goes: subscription id to queue.
+        self.subscriptions: dict[int, QueueHandle] = {}
+        self.disconnected = False
+
+    # What the application asks for
+
+    def open(self, text: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int) -> QueueHandle:
+        """Ask for a queue; `FormatError` if `text` is no URI."""
+        uri = parse_uri(text)
+        if not read and not write:
+            raise Unusable(f"{uri}: neither for reading nor for writing")
+        if any(queue.uri == uri for queue in self._queues):
+            raise Unusable(f"{uri}: already open")
+        queue = QueueHandle(uri, self._queue_id_of(uri), self._sub_id_of(uri, read), read, write, options)
+        queue.state = step(QUEUE_TABLE, queue.state, QueueInput.OPEN)
+        self._queues.append(queue)
+        self._ask(OpenQueue(handle_parameters=self._parameters(queue)), _Purpose.OPEN, queue, now_ns)
+        return queue
+
+    def configure(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
+        """Change how an open queue is consumed."""
+        if not queue.is_open or not queue.read:
+            raise Unusable(f"{queue}: not open for reading")
+        queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CONFIGURE)
+        self._ask_stream(queue, options, _Purpose.CONFIGURE, now_ns)
+
+    def close(self, queue: QueueHandle, now_ns: int) -> None:
+        """Give up an open queue."""
+        if not queue.is_open:
+            raise Unusable(f"{queue}: not open")
+        if queue.read:
+            queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CLOSE)
+            self._ask_stream(queue, None, _Purpose.STOP_STREAM, now_ns)
+        else:
+            queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CLOSE_WRITER)
+            self._ask_close(queue, _Purpose.CLOSE, now_ns)
+
+    def disconnect(self, now_ns: int) -> None:
+        """The last request of a session."""
+        self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
+
+    # What the broker and the clock say
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the oldest request runs out of time."""
+        return next((pending.deadline_ns for pending in self._pending.values()), None)
+
+    def answered(self, message: ControlMessage, now_ns: int) -> Iterator[Event]:
+        """Take the broker's control message; `ProtocolFault` if it answers nothing that was asked."""
+        if message.r_id is None:
+            return  # advisories are between brokers
+        pending = self._pending.pop(message.r_id, None)
+        if pending is None:
+            yield from self._answered_late(message, now_ns)
+            return
+        answer = message.choice
+        if isinstance(answer, _ANSWERS[pending.purpose]):
+            yield from self._granted(pending, now_ns)
+        elif isinstance(answer, Status):
+            yield from self._failed(pending, answer, QueueInput.FAILED, now_ns)
+        else:
+            raise ProtocolFault(f"{type(answer).__name__} answers a request to {pending.purpose.name.lower()}")
+
+    def expire(self, now_ns: int) -> Iterator[Event]:
+        """Fail the requests whose time is over."""
+        for request_id, pending in list(self._pending.items()):
+            if pending.deadline_ns > now_ns:
+                break
+            del self._pending[request_id]
+            if pending.purpose is _Purpose.OPEN and pending.queue is not None:
+                self._late[request_id] = pending.queue
+            silence = Status(category=StatusCategory.TIMEOUT, code=-2, message="the broker did not answer")
+            yield from self._failed(pending, silence, QueueInput.TIMED_OUT, now_ns)
+
+    def end(self) -> Iterator[Event]:
+        """The session is over: all queues are closed."""
+        self._pending.clear()
+        self._late.clear()
+        for queue in list(self._queues):
+            self._forget(queue, QueueInput.SESSION_ENDED)
+            yield Closed(queue)
+
+    def _granted(self, pending: _Pending, now_ns: int) -> Iterator[Event]:
+        queue = pending.queue
+        if queue is None:
+            self.disconnected = True
+            return
+        match pending.purpose:
+            case _Purpose.OPEN if queue.read:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.DONE)
+                self._ask_stream(queue, queue.options, _Purpose.START_STREAM, now_ns)
+            case _Purpose.OPEN | _Purpose.START_STREAM:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.OPENED)
+                yield Opened(queue)
+            case _Purpose.CONFIGURE:
+                assert pending.options is not None
+                queue.options = pending.options
+                yield Configured(queue)
+            case _Purpose.STOP_STREAM:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.DONE)
+                self._ask_close(queue, _Purpose.CLOSE, now_ns)
+            case _Purpose.CLOSE:
+                self._forget(queue, QueueInput.DONE)
+                yield Closed(queue)
+            case _Purpose.ABANDON if queue.state is Queue.CLOSING:
+                self._forget(queue, QueueInput.DONE)
+
+    def _failed(self, pending: _Pending, status: Status, how: QueueInput, now_ns: int) -> Iterator[Event]:
+        queue = pending.queue
+        if queue is None:
+            # There is no more to ask of this broker.
+            self.disconnected = True
+            return
+        match pending.purpose:
+            case _Purpose.OPEN:
+                self._forget(queue, how)
+                yield Refused(queue, status)
+            case _Purpose.START_STREAM:
+                queue.state = step(QUEUE_TABLE, queue.state, how)
+                self._ask_close(queue, _Purpose.ABANDON, now_ns)
+                yield Refused(queue, status)
+            case _Purpose.CONFIGURE:
+                queue.state = step(QUEUE_TABLE, queue.state, how) if queue.is_open else queue.state
+                yield Refused(queue, status)
+            case _Purpose.STOP_STREAM if how is QueueInput.FAILED:
+                queue.state = step(QUEUE_TABLE, queue.state, how)
+                self._ask_close(queue, _Purpose.CLOSE, now_ns)
+            case _Purpose.STOP_STREAM | _Purpose.CLOSE:
+                # A queue that cannot be closed is not usable either.
+                self._forget(queue, how)
+                yield Refused(queue, status)
+            case _Purpose.ABANDON if queue.state is Queue.CLOSING:
+                self._forget(queue, how)
+
+    def _answered_late(self, message: ControlMessage, now_ns: int) -> Iterator[Event]:
+        assert message.r_id is not None
+        queue = self._late.pop(message.r_id, None)
+        if queue is not None and isinstance(message.choice, OpenQueueResponse):
+            self._ask_close(queue, _Purpose.ABANDON, now_ns)
+        elif not 0 < message.r_id <= self._request_id:
+            raise ProtocolFault(f"an answer to request {message.r_id}, which was never sent")
+        yield from ()
+
+    # What goes out
+
+    def _ask(
+        self,
+        choice: OpenQueue | CloseQueue | ConfigureStream | Disconnect,
+        purpose: _Purpose,
+        queue: QueueHandle | None,
+        now_ns: int,
+        options: StreamOptions | None = None,
+    ) -> None:
+        self._request_id += 1
+        self._pending[self._request_id] = _Pending(purpose, queue, options, now_ns + self._timeout_ns)
+        self._send(ControlMessage(r_id=self._request_id, choice=choice))
+
+    def _ask_stream(self, queue: QueueHandle, options: StreamOptions | None, purpose: _Purpose, now_ns: int) -> None:
+        """Configure the queue's stream; no options stop it."""
+        subscriptions: tuple[Subscription, ...] = ()
+        if options is not None:
+            self._subscription_id += 1
+            queue.subscription_id = self._subscription_id
+            self.subscriptions[self._subscription_id] = queue
+            consumer = ConsumerInfo(
+                max_unconfirmed_messages=options.max_unconfirmed_messages,
+                max_unconfirmed_bytes=options.max_unconfirmed_bytes,
+                consumer_priority=options.priority,
+                consumer_priority_count=1,
+            )
+            subscriptions = (
+                Subscription(s_id=self._subscription_id, expression=Expression(text=""), consumers=(consumer,)),
+            )
+        app_id = queue.uri.app_id if queue.sub_id else DEFAULT_APP_ID
+        parameters = StreamParameters(app_id=app_id, subscriptions=subscriptions)
+        self._ask(ConfigureStream(q_id=queue.queue_id, stream_parameters=parameters), purpose, queue, now_ns, options)
+
+    def _ask_close(self, queue: QueueHandle, purpose: _Purpose, now_ns: int) -> None:
+        others = any(other is not queue and other.queue_id == queue.queue_id for other in self._queues)
+        request = CloseQueue(handle_parameters=self._parameters(queue), is_final=not others)
+        self._ask(request, purpose, queue, now_ns)
+
+    def _parameters(self, queue: QueueHandle) -> QueueHandleParameters:
+        info = SubQueueIdInfo(sub_id=queue.sub_id, app_id=queue.uri.app_id) if queue.sub_id else None
+        return QueueHandleParameters(
+            uri=str(queue.uri),
+            q_id=queue.queue_id,
+            sub_id_info=info,
+            flags=(FLAG_READ if queue.read else 0) | (FLAG_WRITE if queue.write else 0),
+            read_count=int(queue.read),
+            write_count=int(queue.write),
+        )
+
+    # Names and numbers
+
+    def _queue_id_of(self, uri: QueueUri) -> int:
+        """All apps of a queue share its id."""
+        for queue in self._queues:
+            if queue.uri.canonical == uri.canonical:
+                return queue.queue_id
+        self._queue_id += 1
+        return self._queue_id - 1
+
+    def _sub_id_of(self, uri: QueueUri, read: bool) -> int:
+        if not (read and uri.app_id):
+            return 0
+        sub_id = self._next_sub_ids.get(uri.canonical, 1)
+        self._next_sub_ids[uri.canonical] = sub_id + 1
+        return sub_id
+
+    def _forget(self, queue: QueueHandle, how: QueueInput) -> None:
+        queue.state = step(QUEUE_TABLE, queue.state, how)
+        self._queues.remove(queue)
+        for subscription_id in [i for i, owner in self.subscriptions.items() if owner is queue]:
+            del self.subscriptions[subscription_id]

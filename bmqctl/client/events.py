@@ -1,0 +1,119 @@
+"""What a client machine tells its driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from bmqctl.client.lifecycle import Queue
+from formats.control.messages import BrokerResponse, Status
+from formats.uri import QueueUri
+
+__all__ = [
+    "Ack",
+    "AckStatus",
+    "Acks",
+    "Closed",
+    "Configured",
+    "Event",
+    "Opened",
+    "QueueHandle",
+    "Refused",
+    "Started",
+    "Stopped",
+    "StreamOptions",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a consumer takes part; defaults are the reference's (`bmqt::QueueOptions`)."""
+
+    max_unconfirmed_messages: int = 1000
+    max_unconfirmed_bytes: int = 33554432
+    priority: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class QueueHandle:
+    """A queue as this session has it open; `sub_id` is 0 unless it reads for an app of a fan-out."""
+
+    uri: QueueUri
+    queue_id: int
+    sub_id: int
+    read: bool
+    write: bool
+    options: StreamOptions
+    state: Queue = Queue.CLOSED
+    subscription_id: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is Queue.OPENED
+
+    def __str__(self) -> str:
+        return str(self.uri)
+
+
+class AckStatus(IntEnum):
+    """What a broker says of a posted message (`bmqp::ProtocolUtil::ackResultToCode`)."""
+
+    SUCCESS = 0
+    LIMIT_MESSAGES = 1
+    LIMIT_BYTES = 2
+    UNKNOWN = 5
+    STORAGE_FAILURE = 6
+    NOT_READY = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> AckStatus:
+        return cls.UNKNOWN
+
+
+class Ack(NamedTuple):
+    """The answer to one message; `correlation` is what `post` was given with it."""
+
+    status: AckStatus
+    guid: bytes
+    correlation: Any
+
+
+class Acks(NamedTuple):
+    """The answers that one event brought."""
+
+    acks: list[Ack]
+
+
+class Started(NamedTuple):
+    """The broker took our identity."""
+
+    broker: BrokerResponse
+
+
+class Stopped(NamedTuple):
+    """The session is over: `fault` says why, and is None if we asked for it."""
+
+    fault: str | None
+
+
+class Opened(NamedTuple):
+    queue: QueueHandle
+
+
+class Configured(NamedTuple):
+    queue: QueueHandle
+
+
+class Closed(NamedTuple):
+    queue: QueueHandle
+
+
+class Refused(NamedTuple):
+    """A request about `queue` failed, at the broker's word or for its silence."""
+
+    queue: QueueHandle
+    status: Status
+
+
+Event = Started | Stopped | Opened | Configured | Closed | Refused | Acks

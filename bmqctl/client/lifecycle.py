@@ -1,0 +1,113 @@
+"""The lives of a session and of a queue, each as one table.
+
+A pair (state, what happens) that a table does not hold cannot happen: it is a fault of ours, or a message that the
+broker should not have sent, and `step` raises `Impossible`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+__all__ = ["QUEUE_TABLE", "SESSION_TABLE", "Impossible", "Queue", "QueueInput", "Session", "SessionInput", "step"]
+
+S = TypeVar("S", bound=Enum)
+I = TypeVar("I", bound=Enum)  # noqa: E741
+
+
+class Impossible(Exception):
+    """Nothing of the kind may happen in this state."""
+
+
+class Session(Enum):
+    """Source: `bmqimp::BrokerSession::State`, less its reconnecting."""
+
+    NEW = auto()
+    NEGOTIATING = auto()  # our identity is sent
+    STARTED = auto()
+    DISCONNECTING = auto()  # our last request is sent
+    STOPPED = auto()
+
+
+class SessionInput(Enum):
+    START = auto()
+    ACCEPTED = auto()
+    DISCONNECT = auto()
+    DISCONNECTED = auto()
+    LOST = auto()  # connection, heartbeats or patience; a refusal; bytes that are no protocol
+
+
+SESSION_TABLE: Final[dict[tuple[Session, SessionInput], Session]] = {
+    (Session.NEW, SessionInput.START): Session.NEGOTIATING,
+    (Session.NEW, SessionInput.LOST): Session.STOPPED,
+    (Session.NEGOTIATING, SessionInput.ACCEPTED): Session.STARTED,
+    (Session.NEGOTIATING, SessionInput.LOST): Session.STOPPED,
+    (Session.STARTED, SessionInput.DISCONNECT): Session.DISCONNECTING,
+    (Session.STARTED, SessionInput.LOST): Session.STOPPED,
+    (Session.DISCONNECTING, SessionInput.DISCONNECTED): Session.STOPPED,
+    (Session.DISCONNECTING, SessionInput.LOST): Session.STOPPED,
+    (Session.STOPPED, SessionInput.LOST): Session.STOPPED,
+}
+
+
+class Queue(Enum):
+    """Source: `bmqimp::QueueState`, less its reopening."""
+
+    CLOSED = auto()
+    OPENING = auto()  # openQueue is sent
+    OPENING_STREAM = auto()  # and answered; configureStream is sent, so that messages come
+    OPENED = auto()
+    CLOSING_STREAM = auto()  # configureStream without subscriptions is sent, so that messages stop coming
+    CLOSING = auto()  # closeQueue is sent
+
+
+class QueueInput(Enum):
+    OPEN = auto()
+    DONE = auto()  # the broker did what was asked; there is more to ask
+    OPENED = auto()  # the broker did the last thing that opening needs
+    FAILED = auto()  # the broker refused
+    TIMED_OUT = auto()
+    CONFIGURE = auto()
+    CLOSE = auto()  # of a queue that receives
+    CLOSE_WRITER = auto()  # of a queue that only posts: no stream to stop
+    SESSION_ENDED = auto()
+
+
+QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
+    (Queue.CLOSED, QueueInput.OPEN): Queue.OPENING,
+    (Queue.CLOSED, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.OPENING, QueueInput.DONE): Queue.OPENING_STREAM,
+    (Queue.OPENING, QueueInput.OPENED): Queue.OPENED,
+    (Queue.OPENING, QueueInput.FAILED): Queue.CLOSED,
+    (Queue.OPENING, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.OPENING, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.OPENING_STREAM, QueueInput.OPENED): Queue.OPENED,
+    # The broker holds a handle that is of no use to us: it is closed, and the caller hears of the refusal.
+    (Queue.OPENING_STREAM, QueueInput.FAILED): Queue.CLOSING,
+    (Queue.OPENING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSING,
+    (Queue.OPENING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.OPENED, QueueInput.CONFIGURE): Queue.OPENED,
+    (Queue.OPENED, QueueInput.DONE): Queue.OPENED,
+    (Queue.OPENED, QueueInput.FAILED): Queue.OPENED,
+    (Queue.OPENED, QueueInput.TIMED_OUT): Queue.OPENED,
+    (Queue.OPENED, QueueInput.CLOSE): Queue.CLOSING_STREAM,
+    (Queue.OPENED, QueueInput.CLOSE_WRITER): Queue.CLOSING,
+    (Queue.OPENED, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    # Whatever became of the stream, the queue is closed.
+    (Queue.CLOSING_STREAM, QueueInput.DONE): Queue.CLOSING,
+    (Queue.CLOSING_STREAM, QueueInput.FAILED): Queue.CLOSING,
+    (Queue.CLOSING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.CLOSING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.CLOSING, QueueInput.DONE): Queue.CLOSED,
+    (Queue.CLOSING, QueueInput.FAILED): Queue.CLOSED,
+    (Queue.CLOSING, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.CLOSING, QueueInput.SESSION_ENDED): Queue.CLOSED,
+}
+
+
+def step(table: dict[tuple[S, I], S], state: S, event: I) -> S:
+    """The state after `event`; `Impossible` if the table has no such row."""
+    try:
+        return table[state, event]
+    except KeyError:
+        raise Impossible(f"{type(state).__name__} {state.name} on {event.name}") from None
