@@ -166,6 +166,9 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
     kind, found, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "config":
         return context["reason"], context["remedy"]
+    if kind == "json_invalid":
+        # Half a surrogate pair, for one: Python's parser takes it.
+        return f"is not JSON: {context['error']}", "correct the syntax there"
     if kind == "missing":
         return "is missing", "add it"
     if kind in _TYPES:
