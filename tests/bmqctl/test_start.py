@@ -1,0 +1,56 @@
+"""`bmqctl start node`: what it makes of its options, and how a configuration that cannot be used ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bmqctl.app import app
+from bmqctl.commands import start
+from broker.config import NodeConfig
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
+    """The configurations of the nodes that would have been run; each ends with exit code 7."""
+    configs: list[NodeConfig] = []
+
+    def run_node(config: NodeConfig) -> int:
+        configs.append(config)
+        return 7
+
+    monkeypatch.setattr(start, "run_node", run_node)
+    return configs
+
+
+def test_a_node_needs_no_configuration(started: list[NodeConfig]) -> None:
+    result = CliRunner().invoke(app, ["start", "node"])
+    assert (result.exit_code, result.output) == (7, "")
+    (config,) = started
+    assert [(listener.address, listener.port) for listener in config.listeners] == [("127.0.0.1", 30114)]
+
+
+def test_options_replace_the_configuration(started: list[NodeConfig], tmp_path: Path) -> None:
+    options = ["--host", "0.0.0.0", "--port", "4000", "--data-dir", str(tmp_path), "-i", "two", "--log-level", "warn"]
+    result = CliRunner().invoke(app, ["start", "node", *options])
+    assert result.exit_code == 7, result.output
+    (config,) = started
+    assert [(listener.address, listener.port) for listener in config.listeners] == [("0.0.0.0", 4000)]
+    assert config.cluster is not None
+    assert config.cluster.partition_config.location == str(tmp_path)
+    assert config.broker.app_config.broker_instance_name == "two"
+    assert config.broker.task_config.log_controller.console_severity_threshold == "WARN"
+
+
+def test_a_configuration_that_cannot_be_used_is_one_line(started: list[NodeConfig], tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["start", "node", str(tmp_path)])
+    assert result.exit_code == 2
+    assert started == []
+    assert result.stderr == (f"{tmp_path / 'bmqbrkrcfg.json'}: does not exist; create it, or name another directory\n")
+
+
+def test_a_port_out_of_range_is_a_usage_error(started: list[NodeConfig]) -> None:
+    result = CliRunner().invoke(app, ["start", "node", "--port", "70000"])
+    assert (result.exit_code, started) == (2, [])
