@@ -193,8 +193,8 @@ class Queue:
         if self.broadcast:
             self._broadcast(guid, size, content)
             return
-        if guid in self.messages:
-            return  # a retransmission of what is kept already: acknowledged again, kept once
+        if guid in self.messages or not self.apps:
+            return  # nobody will ever read it, or a retransmission of what is kept already: acknowledged again, kept once
         self._check_limits(size)
         message = Message(guid, self.order, size, content, self._all_apps)
         self.log.append(message, content, len(self.apps))

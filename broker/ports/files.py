@@ -21,6 +21,11 @@ class StoreFile(Protocol):
     @property
     def buffer(self) -> memoryview: ...
 
+    @property
+    def granted(self) -> int:
+        """The bytes before this have disk behind them."""
+        ...
+
     def reserve(self, end: int) -> bool:
         """Have disk behind the bytes before `end`. False, and nothing changed, when the disk is full."""
         ...
@@ -46,6 +51,10 @@ class Directory(Protocol):
 
     def open(self, name: str, size: int) -> StoreFile:
         """Open `name` for writing, `size` bytes long or as long as it is already; made when it is missing."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
         ...
 
     def archive(self, name: str) -> None:

@@ -43,6 +43,10 @@ class MappedFile:
     def buffer(self) -> memoryview:
         return self._buffer
 
+    @property
+    def granted(self) -> int:
+        return self._reserved
+
     def reserve(self, end: int) -> bool:
         if end <= self._reserved:
             return True
@@ -111,6 +115,9 @@ class DataDirectory:
 
     def open(self, name: str, size: int) -> MappedFile:
         return MappedFile(self._path / name, size)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink()
 
     def archive(self, name: str) -> None:
         if self._keep == 0:

@@ -1,0 +1,336 @@
+"""A shard (partition) as its primary writes it: one ordered stream of records under (lease id, sequence number).
+
+Room is promised ahead: `due` counts the confirm and deletion records that the messages kept here will still need,
+and a message is taken only if they and it fit. So a full shard refuses messages, and reading it goes on.
+
+When a file runs out, the shard rolls over: what is alive moves to a new set of files, under the numbers that it
+had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from broker.core.clock import Now
+from broker.core.queue import Buffer, Content, Full, Message
+from broker.store.partition_files import PartitionFiles, PartitionLimits
+from broker.store.rollover import Rollover
+from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import (
+    ConfirmReason,
+    DeletionRecordFlag,
+    QueueOpType,
+    SyncPointType,
+    pack_confirm,
+    pack_deletion,
+    pack_message,
+    pack_queue_op,
+    pack_sync_point,
+)
+from formats.disk.padding import DWORD, WORD
+from formats.disk.qlist import build_queue_record
+
+__all__ = ["FileLog", "MemoryLog", "Shard", "ShardState"]
+
+# Room that sync points and queue operations may take beyond what is due.
+SPARE_RECORDS = 64
+
+# A rollover must free at least this part of a file to be worth its copying (mqbs::FileStore, 20 percent).
+FREED_PART_MIN = 0.2
+
+_HEADER_SIZE = DATA_HEADER.size
+
+
+class ShardState(NamedTuple):
+    """For people: how full a shard is; sizes in bytes."""
+
+    partition_id: int
+    primary_lease_id: int
+    sequence_number: int
+    journal_bytes: int
+    data_bytes: int
+    messages: int
+
+
+class Shard:
+    """The write side of one partition."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        node_id: int,
+        files: PartitionFiles,
+        limits: PartitionLimits,
+        now: Now,
+        make_timestamp: Callable[[], str],
+    ) -> None:
+        self.partition_id = partition_id
+        self.node_id = node_id
+        self.files = files
+        self.limits = limits
+        self.now = now
+        self.make_timestamp = make_timestamp
+        self.primary_lease_id = 0
+        self.sequence_number = 0
+        self.due = 0
+        self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
+        self._journal_granted = 0
+        self._data_granted = 0
+        self._synced_at = 0  # the sequence number of the last sync point
+        self.on_rollover: Callable[[str], None] = lambda timestamp: None
+
+    # -- leases and sync points
+
+    def activate(self, primary_lease_id: int) -> None:
+        """Become primary under a lease: numbers start anew, and the first record is a sync point."""
+        assert primary_lease_id > self.primary_lease_id, "lease ids only grow"
+        self.primary_lease_id = primary_lease_id
+        self.sequence_number = 0
+        self._synced_at = 0
+        if not self._reserve_journal(1):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for its first sync point")
+        self._sync_point(SyncPointType.REGULAR)
+
+    def tick(self) -> None:
+        """Once a second: mark how far the files agree, if anything was written since."""
+        if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
+            self._sync_point(SyncPointType.REGULAR)
+
+    def _sync_point(self, kind: SyncPointType) -> None:
+        files = self.files
+        self.sequence_number += 1
+        pack_sync_point(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            kind,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.node_id,
+            files.data_end // DWORD,
+            files.qlist_end // WORD,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+        self._synced_at = self.sequence_number
+
+    # -- records
+
+    def append_message(self, queue_key: bytes, message: Message, content: Content, ref_count: int) -> None:
+        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full."""
+        files = self.files
+        size = data_record_size(len(content.options), len(content.data))
+        due = self.due + ref_count + 1
+        if (
+            files.data_end + size > self._data_granted
+            or files.journal_end + (due + SPARE_RECORDS) * JOURNAL_RECORD_SIZE > self._journal_granted
+        ):
+            self._make_room(size, due)
+            files = self.files
+        offset = files.data_end
+        files.data_end = write_data_record(
+            files.data.buffer,
+            offset,
+            content.data,
+            content.options,
+            1 if content.has_properties else 0,
+            content.schema_id,
+        )
+        self.sequence_number += 1
+        pack_message(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            ref_count,
+            content.compression,
+            queue_key,
+            offset // DWORD,
+            message.guid,
+            content.crc32c,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+        self.due = due - 1
+        message.offset = offset
+
+    def append_confirm(self, queue_key: bytes, message: Message, app_key: bytes) -> None:
+        """One app is done; its room was set aside when the message came."""
+        files = self.files
+        self.sequence_number += 1
+        pack_confirm(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            ConfirmReason.CONFIRMED,
+            queue_key,
+            app_key,
+            message.guid,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+        self.due -= 1
+
+    def append_deletion(self, queue_key: bytes, message: Message) -> None:
+        """The last app is done: the deletion stands for its confirm too."""
+        files = self.files
+        self.sequence_number += 1
+        pack_deletion(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            DeletionRecordFlag.NONE,
+            queue_key,
+            message.guid,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+        self.due -= 1
+
+    def append_queue(self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]]) -> None:
+        """A queue is created: its record in QLIST, then the operation in the journal. May raise `Full`."""
+        record = build_queue_record(uri, queue_key, list(apps))
+        if not self._has_room(1) or self.files.qlist_end + len(record) > self.limits.qlist:
+            self._roll_over()
+        files = self.files
+        end = files.qlist_end + len(record)
+        if not (self._reserve_journal(1) and files.qlist.reserve(end)):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for queue {uri}")
+        files.qlist.buffer[files.qlist_end : end] = record
+        self.sequence_number += 1
+        pack_queue_op(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            QueueOpType.CREATION,
+            queue_key,
+            queue_uri_record_offset_words=files.qlist_end // WORD,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+        files.qlist_end = end
+
+    def register(self, queue_key: bytes, messages: Mapping[bytes, Message]) -> None:
+        """Know where a queue of this shard keeps its messages: a rollover carries them over."""
+        self.stores[queue_key] = messages
+
+    def adopt(self, records_due: int) -> None:
+        """A recovered message will need that many more records."""
+        self.due += records_due
+
+    def read(self, message: Message) -> memoryview:
+        """A message's properties and payload, in the mapped file: valid until the next step."""
+        buffer = self.files.data.buffer
+        header = DATA_HEADER.unpack(buffer, message.offset)
+        start = message.offset + (header.header_words + header.options_words) * WORD
+        return buffer[start : start + message.size]
+
+    # -- room
+
+    def _has_room(self, records: int) -> bool:
+        """Whether `records` more leave room in the journal for what is due."""
+        wanted = self.files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE
+        return wanted <= self.limits.journal
+
+    def _reserve_journal(self, records: int) -> bool:
+        end = self.files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE
+        return self.files.journal.reserve(end)
+
+    def _make_room(self, size: int, due: int) -> None:
+        """Have disk for one message and all that is due, rolling over if the files are full."""
+        for attempt in range(2):
+            files = self.files
+            data_end = files.data_end + size
+            journal_end = files.journal_end + (due + SPARE_RECORDS) * JOURNAL_RECORD_SIZE
+            if data_end <= self.limits.data and journal_end <= self.limits.journal:
+                break
+            if attempt:
+                raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full of unconfirmed messages")
+            self._roll_over()
+        if not (files.data.reserve(data_end) and files.journal.reserve(journal_end)):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
+        self._data_granted = files.data.granted
+        self._journal_granted = files.journal.granted
+
+    def _roll_over(self) -> None:
+        """Move to new files. Raises `Full`, the old files still in use, if that would not help or there is no disk."""
+        alive = {key + guid: message for key, store in self.stores.items() for guid, message in store.items()}
+        plan = Rollover(self.files, alive, set(self.stores))
+        for name, kept, limit in (
+            ("journal", plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE, self.limits.journal),
+            ("data", plan.data_bytes, self.limits.data),
+        ):
+            if kept > limit * (1 - FREED_PART_MIN):
+                raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: {name} file is full of unconfirmed messages")
+        old = self.files
+        fresh = plan.copy(self.partition_id, self.make_timestamp(), self.limits)
+        if fresh is None:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+        if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
+            self._sync_point(SyncPointType.ROLLOVER)
+        self.files = fresh
+        self._journal_granted = self._data_granted = 0
+        first_sync_point = fresh.journal_end
+        self._sync_point(SyncPointType.REGULAR)
+        plan.finish(fresh, first_sync_point)
+        old.retire()
+        self.on_rollover(fresh.timestamp)
+
+    def state(self) -> ShardState:
+        """How full it is."""
+        files = self.files
+        return ShardState(
+            self.partition_id,
+            self.primary_lease_id,
+            self.sequence_number,
+            files.journal_end,
+            files.data_end,
+            sum(map(len, self.stores.values())),
+        )
+
+
+class FileLog:
+    """One queue's messages in its shard; see `broker.core.queue.Log`."""
+
+    __slots__ = ("_key", "_shard")
+
+    def __init__(self, shard: Shard, queue_key: bytes) -> None:
+        self._shard = shard
+        self._key = queue_key
+
+    def append(self, message: Message, content: Content, ref_count: int) -> None:
+        self._shard.append_message(self._key, message, content, ref_count)
+
+    def confirm(self, message: Message, app_key: bytes) -> None:
+        self._shard.append_confirm(self._key, message, app_key)
+
+    def remove(self, message: Message) -> None:
+        self._shard.append_deletion(self._key, message)
+
+    def read(self, message: Message) -> Buffer:
+        return self._shard.read(message)
+
+
+class MemoryLog:
+    """A queue whose messages are kept in memory only."""
+
+    __slots__ = ()
+
+    def append(self, message: Message, content: Content, ref_count: int) -> None:
+        message.payload = bytes(content.data)
+
+    def confirm(self, message: Message, app_key: bytes) -> None:
+        """Nothing to record."""
+
+    def remove(self, message: Message) -> None:
+        """Nothing to record."""
+
+    def read(self, message: Message) -> Buffer:
+        assert message.payload is not None
+        return message.payload

@@ -1,0 +1,108 @@
+"""The active files of one partition: where the next record goes, and whether there is room for it.
+
+Invariants: `journal_end`, `data_end`, `qlist_end` are where the next record goes; everything below is written,
+everything above is zero. A DATA record is complete before the journal record that names it is written, so that a
+process killed at any point leaves at most bytes that nothing refers to.
+
+Fault model (what survives what): a killed process loses nothing that was written, since the pages are the kernel's.
+A machine that loses power may lose any page that was not flushed: the journal then ends at the first record that is
+not whole, and a payload that does not match its checksum is found before the node serves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.ports.files import Directory, StoreFile
+from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
+
+__all__ = ["PartitionFiles", "PartitionLimits", "zero_from"]
+
+
+class PartitionLimits:
+    """How long the files of a partition may become, in bytes."""
+
+    __slots__ = ("data", "journal", "qlist")
+
+    def __init__(self, journal: int, data: int, qlist: int) -> None:
+        self.journal = journal
+        self.data = data
+        self.qlist = qlist
+
+
+class PartitionFiles:
+    """The three open files of one set."""
+
+    __slots__ = ("data", "data_end", "directory", "journal", "journal_end", "qlist", "qlist_end", "timestamp")
+
+    def __init__(
+        self, directory: Directory, timestamp: str, journal: StoreFile, data: StoreFile, qlist: StoreFile
+    ) -> None:
+        self.directory = directory
+        self.timestamp = timestamp
+        self.journal = journal
+        self.data = data
+        self.qlist = qlist
+        self.journal_end = self.data_end = self.qlist_end = 0
+
+    @classmethod
+    def open(cls, directory: Directory, file_set: FileSet, limits: PartitionLimits) -> PartitionFiles:
+        """Open a complete set that exists; the ends are set by recovery."""
+        assert file_set.journal and file_set.data and file_set.qlist
+        return cls(
+            directory,
+            file_set.timestamp,
+            directory.open(file_set.journal, limits.journal),
+            directory.open(file_set.data, limits.data),
+            directory.open(file_set.qlist, limits.qlist),
+        )
+
+    @classmethod
+    def create(
+        cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits
+    ) -> PartitionFiles | None:
+        """Make an empty set; None, leaving no file behind, when the disk is full."""
+        opened: list[StoreFile] = []
+        ends: list[int] = []
+        sizes = {FileType.JOURNAL: limits.journal, FileType.DATA: limits.data, FileType.QLIST: limits.qlist}
+        for file_type, size in sizes.items():
+            file = directory.open(str(StoreFileName(partition_id, timestamp, file_type)), size)
+            opened.append(file)
+            head = initial_bytes(file_type, partition_id)
+            if not file.reserve(len(head)):
+                for each in opened:
+                    each.close()
+                    directory.remove(each.name)
+                return None
+            file.buffer[: len(head)] = head
+            ends.append(len(head))
+        files = cls(directory, timestamp, *opened)
+        files.journal_end, files.data_end, files.qlist_end = ends
+        return files
+
+    def flush(self) -> None:
+        """Wait until all three are on the disk."""
+        for file in (self.data, self.qlist, self.journal):
+            file.flush()
+
+    def close(self) -> None:
+        """Cut the files to what is written, as the reference does on a clean stop."""
+        self.journal.close(self.journal_end)
+        self.data.close(self.data_end)
+        self.qlist.close(self.qlist_end)
+
+    def retire(self) -> None:
+        """Close the files and take them out of service."""
+        names = (self.journal.name, self.data.name, self.qlist.name)
+        self.close()
+        for name in names:
+            self.directory.archive(name)
+
+
+def zero_from(file: StoreFile, end: int) -> int:
+    """Clear what a crash left behind `end`; the number of bytes that were not zero."""
+    rest = np.frombuffer(file.buffer, np.uint8)[end:]
+    dirty = np.flatnonzero(rest)
+    if dirty.size:
+        rest[: int(dirty[-1]) + 1] = 0
+    return int(dirty.size)

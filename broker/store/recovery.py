@@ -1,0 +1,196 @@
+"""What a partition's files say: its queues, and the messages that are still wanted.
+
+The journal is read once, in whole columns. A message is alive when no later record deletes it or its queue, or
+purges it, or confirms it for the last app (source: mqbs::FileStore::recoverMessages).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.store.partition_files import PartitionFiles, zero_from
+from formats.disk.data import parse_data_record
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.journal import (
+    ANY_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    QueueOpType,
+    RecordType,
+    scan,
+    select,
+)
+from formats.disk.keys import NULL_KEY
+from formats.disk.padding import DWORD, WORD
+from formats.disk.qlist import AppInfo, parse_queue_record
+from formats.disk.recover import journal_extent
+
+__all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "recover"]
+
+
+class RecoveredMessage(NamedTuple):
+    """A message that some app still wants; `offset` is that of its DATA record, `confirmed` the app keys done."""
+
+    guid: bytes
+    queue_key: bytes
+    offset: int
+    ref_count: int
+    compression: int
+    confirmed: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class RecoveredQueue:
+    """A queue that the journal created and did not delete."""
+
+    uri: str
+    key: bytes
+    apps: list[AppInfo] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The state of one partition. `messages` are in the order of their arrival."""
+
+    queues: dict[bytes, RecoveredQueue]
+    messages: list[RecoveredMessage]
+    primary_lease_id: int
+    sequence_number: int
+    records: int
+    bytes_cut: int
+
+
+def recover(files: PartitionFiles) -> Recovered:
+    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read."""
+    extent = journal_extent(files.journal.buffer)
+    records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
+    queues = _queues(files, records)
+    messages, data_end = _messages(records, queues)
+    files.journal_end = extent.end
+    files.data_end = max(data_end, open_file(files.data.buffer, FileType.DATA).first_record_offset)
+    if data_end:
+        files.data_end = parse_data_record(files.data.buffer, data_end).end
+    files.qlist_end = _qlist_end(files, records)
+    cut = sum(
+        zero_from(file, end)
+        for file, end in (
+            (files.journal, files.journal_end),
+            (files.data, files.data_end),
+            (files.qlist, files.qlist_end),
+        )
+    )
+    last = ANY_RECORD.unpack(files.journal.buffer, extent.end - JOURNAL_RECORD_SIZE) if extent.record_count else None
+    return Recovered(
+        queues,
+        messages,
+        last.primary_lease_id if last else 0,
+        last.sequence_number if last else 0,
+        extent.record_count,
+        cut,
+    )
+
+
+def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, RecoveredQueue]:
+    found, _ = select(records, RecordType.QUEUE_OP)
+    queues: dict[bytes, RecoveredQueue] = {}
+    data = found.tobytes()
+    for at in range(0, len(data), JOURNAL_RECORD_SIZE):
+        op = QUEUE_OP_RECORD.unpack(data, at)
+        if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
+            record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
+            queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))
+            known = {app.app_key for app in queue.apps}
+            queue.apps += [app for app in record.apps if app.app_key not in known]
+        elif op.queue_op_type == QueueOpType.DELETION and op.queue_key in queues:
+            if op.app_key == NULL_KEY:
+                del queues[op.queue_key]
+            else:
+                queue = queues[op.queue_key]
+                queue.apps = [app for app in queue.apps if app.app_key != op.app_key]
+    return queues
+
+
+def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
+    found, _ = select(records, RecordType.QUEUE_OP)
+    offsets = QUEUE_OP_RECORD.column(found, "queue_uri_record_offset_words")
+    end = open_file(files.qlist.buffer, FileType.QLIST).first_record_offset
+    if offsets.size and int(offsets.max()):
+        end = max(end, parse_queue_record(files.qlist.buffer, int(offsets.max()) * WORD).end)
+    return end
+
+
+def _messages(
+    records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
+) -> tuple[list[RecoveredMessage], int]:
+    """The messages alive, and the offset of the last DATA record that any message names (0: none)."""
+    found, indexes = select(records, RecordType.MESSAGE)
+    offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
+    last_offset = int(offsets.max()) if offsets.size else 0
+    guids = _cells(found["guid"], 16)
+    # By GUID the newest message: a GUID may come again once its first message is gone.
+    alive: dict[bytes, int] = dict(zip(guids, range(len(guids)), strict=True))
+    deletions, deleted_at = select(records, RecordType.DELETION)
+    for guid, at in zip(_cells(deletions["guid"], 16), deleted_at.tolist(), strict=True):
+        row = alive.get(guid)
+        if row is not None and indexes[row] < at:
+            del alive[guid]
+    confirmed = _confirmed(records, alive, indexes)
+    purged = _purges(records)
+    queue_keys = _cells(found["queue_key"], 5)
+    compressions = MESSAGE_RECORD.column(found, "compression").tolist()
+    low = MESSAGE_RECORD.column(found, "ref_count_low").tolist()
+    high = MESSAGE_RECORD.column(found, "ref_count_high").tolist()
+    offset_list = offsets.tolist()
+    messages = []
+    for guid, row in sorted(alive.items(), key=lambda item: item[1]):
+        key = queue_keys[row]
+        if key not in queues:
+            continue
+        done = confirmed.get(guid, frozenset())
+        for app_key, purged_at in purged.get(key, ()):
+            if indexes[row] < purged_at:
+                if app_key == NULL_KEY:
+                    break
+                done |= {app_key}
+        else:
+            ref_count = high[row] << 12 | low[row]
+            if len(done) < max(1, ref_count):
+                messages.append(RecoveredMessage(guid, key, offset_list[row], ref_count, compressions[row], done))
+    return messages, last_offset
+
+
+def _confirmed(
+    records: NDArray[np.void], alive: dict[bytes, int], indexes: NDArray[np.int64]
+) -> dict[bytes, frozenset[bytes]]:
+    found, confirmed_at = select(records, RecordType.CONFIRM)
+    out: dict[bytes, frozenset[bytes]] = {}
+    app_keys = _cells(found["app_key"], 5)
+    for guid, app_key, at in zip(_cells(found["guid"], 16), app_keys, confirmed_at.tolist(), strict=True):
+        row = alive.get(guid)
+        # Records of an app that confirms before the message is written (auto-confirm) stand before it.
+        if row is not None and (indexes[row] < at or guid not in out):
+            out[guid] = out.get(guid, frozenset()) | {app_key}
+    return out
+
+
+def _purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
+    """By queue: (app key, index) of its purges; a null key purges all apps."""
+    found, at = select(records, RecordType.QUEUE_OP)
+    out: dict[bytes, list[tuple[bytes, int]]] = {}
+    data = found.tobytes()
+    for n, index in enumerate(at.tolist()):
+        op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
+        if op.queue_op_type in (QueueOpType.PURGE, QueueOpType.DELETION):
+            out.setdefault(op.queue_key, []).append((op.app_key, index))
+    return out
+
+
+def _cells(column: NDArray[np.void], size: int) -> list[bytes]:
+    """A column of byte strings as Python values, zeros at their ends kept."""
+    data = column.tobytes()
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
