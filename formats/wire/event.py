@@ -1,0 +1,149 @@
+"""The frame that everything on a connection comes in (source: bmqp::EventHeader).
+
+    |F|             Length 31                   |
+    |PV 2| Type 6 | HeaderWords 8 | TypeSpecific 8 | Reserved 8 |
+
+Length counts bytes, header included. TypeSpecific of events that carry schema messages: the top three bits say the
+encoding, 0 for BER and 1 for JSON.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, u8, zeros
+
+__all__ = [
+    "EVENT_HEADER",
+    "EVENT_HEADER_SIZE",
+    "HEARTBEAT_REQUEST",
+    "HEARTBEAT_RESPONSE",
+    "PROTOCOL_VERSION",
+    "EncodingType",
+    "EventHeader",
+    "EventType",
+    "Frame",
+    "build_event",
+    "build_schema_event",
+    "next_frame",
+    "schema_encoding",
+]
+
+PROTOCOL_VERSION = 1
+
+
+class EventType(IntEnum):
+    """bmqp::EventType."""
+
+    UNDEFINED = 0
+    CONTROL = 1
+    PUT = 2
+    CONFIRM = 3
+    PUSH = 4
+    ACK = 5
+    CLUSTER_STATE = 6
+    ELECTOR = 7
+    STORAGE = 8
+    RECOVERY = 9
+    PARTITION_SYNC = 10
+    HEARTBEAT_REQ = 11
+    HEARTBEAT_RSP = 12
+    REJECT = 13
+    REPLICATION_RECEIPT = 14
+    AUTHENTICATION = 15
+
+
+class EncodingType(IntEnum):
+    """bmqp::EncodingType: how a schema message is written."""
+
+    BER = 0
+    JSON = 1
+
+
+class EventHeader(NamedTuple):
+    """First in every event."""
+
+    fragment: Annotated[int, bits(1)]
+    length: Annotated[int, bits(31)]
+    protocol_version: Annotated[int, bits(2)]
+    type: Annotated[int, bits(6)]
+    header_words: Annotated[int, u8]
+    type_specific: Annotated[int, u8]
+    reserved: Annotated[bytes, zeros(1)]
+
+
+EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
+EVENT_HEADER_SIZE = EVENT_HEADER.size
+_WORD = 4
+_PADDING = (b"", b"\1", b"\2\2", b"\3\3\3", b"\4\4\4\4")
+
+_words = EVENT_HEADER.words.unpack_from
+
+
+class Frame(NamedTuple):
+    """A whole event in a buffer: its body is `buffer[body:end]`."""
+
+    type: int
+    type_specific: int
+    body: int
+    end: int
+
+
+def next_frame(buffer: Buffer, offset: int, available: int, length_max: int) -> Frame | None:
+    """The event at `offset`, or None while it is not whole; `available` is the end of what has arrived.
+
+    FormatError for a header that no event can have, or a length above `length_max`: after it, the stream is lost.
+    """
+    if offset + EVENT_HEADER_SIZE > available:
+        return None
+    length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
+    # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
+    if length > length_max:
+        raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
+    if version_and_type >> 6 != PROTOCOL_VERSION:
+        raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")
+    event_type = version_and_type & 0x3F
+    if not EventType.CONTROL <= event_type <= EventType.AUTHENTICATION:
+        raise FormatError("EventHeader.type", offset + 4, f"{event_type} is no event type")
+    body = header_words * _WORD
+    if body < EVENT_HEADER_SIZE or body > length:
+        raise FormatError("EventHeader.header_words", offset + 5, f"{header_words} in an event of {length} bytes")
+    end = offset + length
+    if end > available:
+        return None
+    return Frame(event_type, type_specific, offset + body, end)
+
+
+def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
+    """An event around `body`."""
+    header = EventHeader(
+        0,
+        EVENT_HEADER_SIZE + len(body),
+        PROTOCOL_VERSION,
+        event_type,
+        EVENT_HEADER_SIZE // _WORD,
+        type_specific,
+        b"\0",
+    )
+    return EVENT_HEADER.pack(header) + body
+
+
+def build_schema_event(
+    message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
+) -> bytes:
+    """An event around an encoded schema message, padded to words: 1 to 4 bytes that hold their number."""
+    return build_event(event_type, message + _PADDING[_WORD - len(message) % _WORD], encoding << 5)
+
+
+def schema_encoding(type_specific: int) -> EncodingType:
+    """The encoding of an event that carries a schema message; FormatError if it is neither BER nor JSON."""
+    try:
+        return EncodingType(type_specific >> 5)
+    except ValueError:
+        raise FormatError("EventHeader.type_specific", 6, f"{type_specific >> 5} is no encoding") from None
+
+
+HEARTBEAT_REQUEST = build_event(EventType.HEARTBEAT_REQ, b"")
+HEARTBEAT_RESPONSE = build_event(EventType.HEARTBEAT_RSP, b"")
