@@ -29,6 +29,7 @@ class Entry(NamedTuple):
 # and arguments), and enter it here. `summary` is its line in `bmqctl --help`, which imports no command.
 COMMANDS: dict[str, Entry] = {
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
+    "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
 }
 

@@ -1,0 +1,1 @@
+"""Stores on disk, for people: finding their files, reading them while a broker writes, showing and checking them."""

@@ -1,0 +1,181 @@
+"""What commands print: tables for people, JSON lines for programs, progress for those who wait.
+
+Results go to standard output, everything else to standard error, so that a pipe carries results only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import islice
+from types import TracebackType
+from typing import IO, Any, Literal, NamedTuple, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+__all__ = [
+    "EXIT_FAULTS",
+    "EXIT_READER_LEFT",
+    "EXIT_USAGE",
+    "Column",
+    "LateProgress",
+    "OutputFormat",
+    "ResultConsole",
+    "choose_format",
+    "print_json_lines",
+    "print_table",
+    "refuse",
+    "until_reader_leaves",
+]
+
+EXIT_FAULTS = 1
+EXIT_USAGE = 2
+EXIT_READER_LEFT = 141
+"""What a shell reports for a program that SIGPIPE ended: `bmqctl ... | head` is no fault of the file."""
+
+PAGE_ROWS = 500
+LAST_WIDTH_MIN = 40
+LAST_WIDTH_FILE = 160
+
+
+class OutputFormat(StrEnum):
+    """`json-line` is one JSON object per line."""
+
+    TABLE = "table"
+    JSON_LINE = "json-line"
+
+
+def choose_format(wanted: OutputFormat | None) -> OutputFormat:
+    """What was asked for; without it, a table on a terminal and JSON lines elsewhere."""
+    if wanted is not None:
+        return wanted
+    return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSON_LINE
+
+
+def refuse(command: str, reason: str) -> NoReturn:
+    """One line on standard error, and exit code 2: the command cannot do what it was asked."""
+    typer.echo(f"bmqctl {command}: {reason}", err=True)
+    raise typer.Exit(EXIT_USAGE)
+
+
+class ResultConsole(Console):
+    """A console for results: plain text where they go to a file, and a reader that leaves is not swallowed."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+@contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """Ends the command with `EXIT_READER_LEFT`, quietly, when the other end of the pipe has gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_READER_LEFT) from None
+
+
+def print_json_lines(rows: Iterable[Mapping[str, Any]], stream: IO[str] | None = None) -> None:
+    """Each row as a line of JSON, as soon as it is there; bytes are printed in upper-case hex."""
+    write = (stream or sys.stdout).write
+    encode = json.JSONEncoder(default=_encodable, separators=(", ", ": ")).encode
+    for row in rows:
+        write(encode(row) + "\n")
+
+
+def _encodable(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    raise TypeError(f"{type(value).__name__} in a row")
+
+
+class Column(NamedTuple):
+    """A column of a table: the row's key, the title, and a width in characters (None: what is left of the line)."""
+
+    key: str
+    title: str
+    width: int | None = None
+    right: bool = False
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: list[Column], console: Console | None = None, title: str | None = None
+) -> None:
+    """The rows as a table, a page at a time: memory does not grow with their number.
+
+    Pages line up only if all columns but the last have a width. Where these leave no room for the last one, lines
+    are longer than the terminal is wide.
+    """
+    console = console or ResultConsole()
+    last_width = LAST_WIDTH_MIN if console.is_terminal else LAST_WIDTH_FILE
+    console.width = max(console.width, sum((column.width or last_width) + 2 for column in columns))
+    remaining = iter(rows)
+    first = True
+    while page := list(islice(remaining, PAGE_ROWS)):
+        table = Table(box=None, show_header=first, title=title if first else None, title_justify="left", pad_edge=False)
+        for column in columns:
+            justify: Literal["left", "right"] = "right" if column.right else "left"
+            table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
+        for row in page:
+            table.add_row(*(_cell(row.get(column.key)) for column in columns))
+        console.print(table)
+        first = False
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return escape(value.hex().upper() if isinstance(value, bytes) else str(value))
+
+
+class LateProgress:
+    """A progress bar on standard error that shows only after a second, and only on a terminal."""
+
+    DELAY_S = 1.0
+
+    def __init__(self, description: str, console: Console | None = None) -> None:
+        self._description = description
+        self._console = console or Console(stderr=True)
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> LateProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` steps are done."""
+        if self._bar is None:
+            if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
+                return
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._description, total=total)
+        assert self._task is not None
+        self._bar.update(self._task, completed=done, total=total)
