@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STORES", "ledger_records", "map_file", "storage_records", "truth", "unpack_store"]
+__all__ = ["STORES", "ledger_records", "map_file", "only", "storage_records", "truth", "unpack_store"]
 
 HERE = Path(__file__).parent
 STORES = ("single-crash", "single-clean", "cluster-node0", "cluster-node2")
@@ -23,6 +23,12 @@ def unpack_store(name: str, into: Path) -> Path:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(into)
     return into / name
+
+
+def only(directory: Path, extension: str) -> Path:
+    """The one file of a store that ends with `extension`."""
+    (found,) = directory.glob(f"*{extension}")
+    return found
 
 
 def map_file(path: Path) -> memoryview:

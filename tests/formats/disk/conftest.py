@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from formats.disk.files import FileType
-from tests.golden.archives import map_file, unpack_store
+from tests.golden.archives import map_file, only, unpack_store
 
 
 class Store:
@@ -16,8 +16,7 @@ class Store:
         self.directory = directory
 
     def path(self, extension: str) -> Path:
-        (found,) = self.directory.glob(f"*{extension}")
-        return found
+        return only(self.directory, extension)
 
     def file(self, file_type: FileType) -> memoryview:
         return map_file(self.path(file_type.extension))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from bmqctl.render import Column, LateProgress, OutputFormat, choose_format, print_json_lines, print_table, refuse
+
+
+def test_json_lines_are_written_one_by_one() -> None:
+    out = io.StringIO()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number in range(3):
+            assert out.getvalue().count("\n") == number
+            yield {"number": number, "key": bytes([number, 255])}
+
+    print_json_lines(rows(), out)
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {"number": number, "key": f"0{number}FF"} for number in range(3)
+    ]
+
+
+def test_json_lines_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(TypeError, match="set"):
+        print_json_lines([{"a": {1}}], io.StringIO())
+
+
+def test_tables_print_markup_as_it_is() -> None:
+    out = io.StringIO()
+    columns = [Column("a", "first", 6, right=True), Column("b", "second")]
+    print_table([{"a": 1, "b": "[red]x[/red]"}, {"b": b"\xab"}], columns, Console(file=out, width=80))
+    title, one, two = out.getvalue().splitlines()
+    assert title.split() == ["first", "second"]
+    assert one.split() == ["1", "[red]x[/red]"]
+    assert two.split() == ["AB"]
+
+
+def test_tables_are_printed_page_by_page() -> None:
+    out = io.StringIO()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number in range(1200):
+            if number == 1100:
+                assert out.getvalue().count("\n") > 900
+            yield {"a": number}
+
+    print_table(rows(), [Column("a", "number", 8)], Console(file=out, width=80))
+    assert [line.strip() for line in out.getvalue().splitlines()] == ["number", *map(str, range(1200))]
+
+
+def test_the_format_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal, expected in ((True, OutputFormat.TABLE), (False, OutputFormat.JSON_LINE)):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        assert choose_format(None) is expected
+        assert choose_format(OutputFormat.TABLE) is OutputFormat.TABLE
+
+
+def test_refusals_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as caught:
+        refuse("journal dump", "no such thing")
+    assert caught.value.exit_code == 2
+    assert capsys.readouterr() == ("", "bmqctl journal dump: no such thing\n")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "delay_s", "shown"), [(True, 0.0, True), (True, 1000.0, False), (False, 0.0, False)]
+)
+def test_progress_shows_late_and_on_terminals(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, delay_s: float, shown: bool
+) -> None:
+    monkeypatch.setattr(LateProgress, "DELAY_S", delay_s)
+    out = io.StringIO()
+    with LateProgress("checking", Console(file=out, force_terminal=terminal, width=80)) as progress:
+        for done in range(3):
+            progress(done, 3)
+    assert ("checking" in out.getvalue()) is shown
