@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -32,6 +33,8 @@ from formats.disk.ledger import LedgerRecordType
 from formats.errors import FormatError
 
 __all__ = ["app"]
+
+PROGRESS_ROWS = 1000
 
 T = TypeVar("T", RecordType, LedgerRecordType)
 
@@ -122,6 +125,8 @@ def dump(
     rows = _rows(file, kind, types or [])
     if limit is not None:
         rows = islice(rows, limit)
+    if not sys.stdout.isatty():
+        rows = _with_progress(rows, file.stat().st_size)
     try:
         with until_reader_leaves():
             if choose_format(output) is OutputFormat.JSON_LINE:
@@ -141,6 +146,15 @@ def _rows(file: Path, kind: FileKind, types: list[str]) -> Iterator[Row]:
     if types:
         refuse("journal dump", f"--type: the records of a {kind} are all of one type")
     return data_rows(file) if kind is FileKind.DATA else qlist_rows(file)
+
+
+def _with_progress(rows: Iterable[Row], size: int) -> Iterator[Row]:
+    """The same rows, with a bar for the part of the file that they have come to."""
+    with LateProgress("reading records") as on_progress:
+        for count, row in enumerate(rows):
+            if count % PROGRESS_ROWS == 0:
+                on_progress(row["offset"], size)
+            yield row
 
 
 def _journal_rows(file: Path, types: list[RecordType]) -> Iterator[Row]:
@@ -187,6 +201,7 @@ def validate(
 
     A file is checked with those beside it that belong to it. Faults come with the file, the byte and an advice.
     A warning is what a crash may leave, such as an unfinished last record; it does not count unless `--strict`.
+    So may be what a broker is writing at this moment: a store in use can be checked, too.
 
     Examples:
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["QlistChecker", "References"]
 
 GUID_SIZE = 16
+_NEVER = 1 << 62
 
 
 class Life(NamedTuple):
@@ -122,9 +123,12 @@ class References:
         for group in np.split(order, starts[1:]):
             key = keys[group[0]].tobytes()
             used = indexes[group]
-            alive = np.zeros(len(used), bool)
-            for life in lives.get(key, ()):
-                alive |= (used > life.start) & (used < life.end if life.end is not None else True)
+            # Lives of one key follow each other: the last that started before a record is the one to ask.
+            known = lives.get(key, [])
+            begins = np.array([life.start for life in known] or [_NEVER])
+            ends = np.array([_NEVER if life.end is None else life.end for life in known] or [0])
+            asked = begins.searchsorted(used) - 1
+            alive = (asked >= 0) & (used < ends[asked])
             for index in np.sort(used[~alive]).tolist():
                 yield self._unknown_queue(index, key)
 
