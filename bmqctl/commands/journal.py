@@ -111,7 +111,7 @@ def dump(
 
         bmqctl journal dump --type confirm --limit 10 store/bmq_0.20261121_051104.bmq_journal
 
-        bmqctl journal dump --output json-line store/bmq_0.*.bmq_journal | jq 'select(.guid == "4000...")'
+        bmqctl journal dump --output json-line store/bmq_0.20261121_051104.bmq_journal | jq -r .guid
 
     A journal's queue URIs and app ids come from the QLIST file beside it, if it is there. Places that hold no record
     are printed with a `fault`.
