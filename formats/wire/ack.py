@@ -2,7 +2,7 @@
 
 | HW 4 | PMW 4 | Flags 8 | Reserved 16 |        once, then for every message:
 
-| Status 4 | Reserved 4 | CorrelationId 24 |
+| Reserved 4 | Status 4 | CorrelationId 24 |
 |        MessageGUID, 16 bytes             |
 |                QueueId                   |
 """
@@ -42,8 +42,8 @@ class AckHeader(NamedTuple):
 class Ack(NamedTuple):
     """One message's fate; `correlation_id` is 0 for a client that makes its own GUIDs."""
 
-    status: Annotated[int, bits(4)]
     reserved: Annotated[int, bits(4, word=32)]
+    status: Annotated[int, bits(4)]
     correlation_id: Annotated[int, bits(24)]
     guid: Annotated[bytes, raw(16)]
     queue_id: Annotated[int, i32]
@@ -58,7 +58,7 @@ _pack = ACK_MESSAGE.words.pack
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
     """The bytes of one message; an event's body is `ACK_HEADER_BYTES` and these."""
-    return _pack(status << 28 | correlation_id, guid, queue_id)
+    return _pack(status << 24 | correlation_id, guid, queue_id)
 
 
 def iter_acks(buffer: memoryview, start: int, end: int) -> Iterator[Ack]:
