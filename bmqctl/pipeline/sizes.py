@@ -1,0 +1,83 @@
+"""How large a stored message is: as it lies in the DATA file, and as it was posted."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from formats.disk.data import DataHeaderFlags, parse_data_record
+from formats.disk.padding import WORD
+from formats.errors import FormatError
+from formats.schema import Buffer
+
+__all__ = ["COMPRESSION_NONE", "COMPRESSION_ZLIB", "INFLATED_SIZE_MAX", "MessageSizes", "measure"]
+
+COMPRESSION_NONE = 0
+COMPRESSION_ZLIB = 1
+INFLATED_SIZE_MAX = 512 << 20
+"""The reference inflates no further than this: 8 times the largest event."""
+
+_CHUNK = 1 << 20
+_MESSAGE_PROPERTIES = int(DataHeaderFlags.MESSAGE_PROPERTIES)  # an int: for every message, an enum's & costs more
+
+
+class MessageSizes(NamedTuple):
+    """In bytes; `stored` is what the DATA file holds of properties and payload, the others are as posted.
+
+    None is what cannot be told: an unknown compression, or bytes that are not what they claim to be.
+    """
+
+    stored: int | None
+    properties: int | None
+    payload: int | None
+
+
+UNREADABLE = MessageSizes(None, None, None)
+
+
+def measure(data: Buffer, offset: int, compression: int) -> MessageSizes:
+    """The sizes of the message whose record is at `offset` of the DATA file `data`."""
+    try:
+        record = parse_data_record(data, offset)
+    except FormatError:
+        return UNREADABLE
+    stored = record.app_data(data)
+    has_properties = record.header.flags & _MESSAGE_PROPERTIES
+    if compression == COMPRESSION_NONE:
+        properties = _properties_size(stored, len(stored)) if has_properties else 0
+        payload = None if properties is None else len(stored) - properties
+    elif compression != COMPRESSION_ZLIB:
+        return MessageSizes(len(stored), None, None)
+    elif has_properties and not record.header.schema_id:
+        # Before schemas, properties were compressed together with the payload.
+        total, head = _inflate(stored)
+        properties = None if total is None else _properties_size(head, total)
+        payload = None if total is None or properties is None else total - properties
+    else:
+        properties = _properties_size(stored, len(stored)) if has_properties else 0
+        payload = None if properties is None else _inflate(stored[properties:])[0]
+    return MessageSizes(len(stored), properties, payload)
+
+
+def _properties_size(app_data: Buffer, limit: int) -> int | None:
+    """The size of the properties at the start of `app_data`, by bmqp::MessagePropertiesHeader: bytes 1 to 3 count
+    words. None if that is more than `limit`."""
+    size = int.from_bytes(app_data[1:4], "big") * WORD
+    return size if 0 < size <= limit else None
+
+
+def _inflate(compressed: Buffer) -> tuple[int | None, bytes]:
+    """The inflated size, None if it cannot be inflated or is too large, and the first bytes inflated."""
+    inflater = zlib.decompressobj()
+    head, total, rest = b"", 0, bytes(compressed)
+    try:
+        while not inflater.eof and total <= INFLATED_SIZE_MAX:
+            piece = inflater.decompress(rest, _CHUNK)
+            if not piece and not inflater.eof:
+                return None, head
+            head = head or piece
+            total += len(piece)
+            rest = inflater.unconsumed_tail
+    except zlib.error:
+        return None, head
+    return (total if inflater.eof else None), head
