@@ -52,5 +52,6 @@ class NodeIdentity:
     process_name: str
     process_id: int
     version: int
+    user_agent: str
     heartbeat_interval_ms: int = 3000
     heartbeats_missed_max: int = 10

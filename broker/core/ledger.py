@@ -78,7 +78,7 @@ class ClusterState:
 class Ledger:
     """The open ledger. `state` is what is recorded; `end` is where the next record goes."""
 
-    def __init__(self, directory: Directory, size_max: int, now: Now, make_timestamp: Callable[[], str]) -> None:
+    def __init__(self, directory: Directory, size_max: int, now: Now, make_timestamp: Callable[[str], str]) -> None:
         self.directory = directory
         self.size_max = size_max
         self.now = now
@@ -162,7 +162,7 @@ class Ledger:
             self.directory.remove(name)
 
     def _create(self) -> None:
-        timestamp = self.make_timestamp()
+        timestamp = self.make_timestamp("bmq_csl_")
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
         size = max(self.size_max, 4 * sum(200 + len(uri) for uri in self.state.queues))
         self.file = self.directory.open(str(LedgerFileName(timestamp, log_id)), size)

@@ -42,7 +42,17 @@ class Content(NamedTuple):
 class Message:
     """One stored message. `order` grows by one with every message of the queue, so it sorts them."""
 
-    __slots__ = ("compression", "guid", "has_properties", "offset", "order", "outstanding", "payload", "schema_id", "size")
+    __slots__ = (
+        "compression",
+        "guid",
+        "has_properties",
+        "offset",
+        "order",
+        "outstanding",
+        "payload",
+        "schema_id",
+        "size",
+    )
 
     def __init__(self, guid: bytes, order: int, size: int, content: Content, outstanding: int) -> None:
         self.guid = guid
@@ -89,9 +99,7 @@ class Subscription:
 
     __slots__ = ("bytes_left", "messages_left", "priority", "stream", "subscription_id")
 
-    def __init__(
-        self, stream: Stream, subscription_id: int, priority: int, messages_max: int, bytes_max: int
-    ) -> None:
+    def __init__(self, stream: Stream, subscription_id: int, priority: int, messages_max: int, bytes_max: int) -> None:
         self.stream = stream
         self.subscription_id = subscription_id
         self.priority = priority
@@ -194,7 +202,8 @@ class Queue:
             self._broadcast(guid, size, content)
             return
         if guid in self.messages or not self.apps:
-            return  # nobody will ever read it, or a retransmission of what is kept already: acknowledged again, kept once
+            # Nobody will ever read it; or it is a retransmission of what is kept: acknowledged again, kept once.
+            return
         self._check_limits(size)
         message = Message(guid, self.order, size, content, self._all_apps)
         self.log.append(message, content, len(self.apps))

@@ -64,7 +64,7 @@ class Shard:
         files: PartitionFiles,
         limits: PartitionLimits,
         now: Now,
-        make_timestamp: Callable[[], str],
+        make_timestamp: Callable[[str], str],
     ) -> None:
         self.partition_id = partition_id
         self.node_id = node_id
@@ -267,9 +267,10 @@ class Shard:
             ("data", plan.data_bytes, self.limits.data),
         ):
             if kept > limit * (1 - FREED_PART_MIN):
-                raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: {name} file is full of unconfirmed messages")
+                reason = f"the {name} file of partition {self.partition_id} is full of unconfirmed messages"
+                raise Full("STORAGE_FAILURE", reason)
         old = self.files
-        fresh = plan.copy(self.partition_id, self.make_timestamp(), self.limits)
+        fresh = plan.copy(self.partition_id, self.make_timestamp(f"bmq_{self.partition_id}."), self.limits)
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):

@@ -7,6 +7,7 @@ buffer that all links share. That is safe because nothing awaits between the rea
 from __future__ import annotations
 
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
@@ -63,17 +64,26 @@ class Link:
         self._writable = trio.Event()
         self._drained = trio.Event()
         self._scope = trio.CancelScope()
+        self._ended = "the peer closed the connection"
 
-    async def run(self, after_step: StepDone) -> None:
-        """Serve the link until either side ends it. OSError when the network did."""
+    async def run(self, before_step: Callable[[], None], after_step: Callable[[], None]) -> str:
+        """Serve the link until either side or the network ends it; which it was."""
         with self._scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write)
-                await self._read(after_step)
+                nursery.start_soon(self._guard, self._write, after_step)
+                await self._guard(self._read, before_step, after_step)
                 # The peer has closed its side; what it is still owed cannot be delivered.
-                nursery.cancel_scope.cancel()
+                self._scope.cancel()
+        return self._ended
 
-    async def _read(self, after_step: StepDone) -> None:
+    async def _guard(self, work: Callable[..., Awaitable[None]], *args: Callable[[], None]) -> None:
+        try:
+            await work(*args)
+        except OSError as error:
+            self._ended = f"the connection failed: {error.strerror}"
+            self._scope.cancel()
+
+    async def _read(self, before_step: Callable[[], None], after_step: Callable[[], None]) -> None:
         sock, machine = self._sock, self._machine
         while not machine.finished:
             if self._backlog() > BACKLOG_BYTES_MAX:
@@ -92,10 +102,10 @@ class Link:
                 if count == 0:
                     return
                 end = held + count
+                before_step()
                 used = machine.receive(view[:end])
                 self._held = bytes(view[used:end])
             after_step()
-        await self._flushed()
 
     def _room(self, held: int) -> bytearray:
         """A buffer with place behind `held` bytes: the shared one, or a longer one for a long event.
@@ -110,24 +120,29 @@ class Link:
         return len(self._unsent) + self._machine.output_size()
 
     def flush(self) -> None:
-        """Send what the machine has, as far as the socket takes it at once; the writer sends the rest."""
-        if self._unsent or not self._machine.output_size():
-            return
-        data = self._machine.take_output()
-        try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self.close()
-            return
-        if sent < len(data):
-            self._unsent = memoryview(data)[sent:]
-            self._writable.set()
-        else:
-            self._machine.output_sent()
+        """Send what the machine has, as far as the socket takes it at once; the writer sends the rest.
 
-    async def _write(self) -> None:
+        A machine that is finished gets this one chance to say why.
+        """
+        if not self._unsent and self._machine.output_size():
+            data = self._machine.take_output()
+            try:
+                sent = self._sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._ended = f"the connection failed: {error.strerror}"
+                self.close()
+                return
+            if sent < len(data):
+                self._unsent = memoryview(data)[sent:]
+                self._writable.set()
+            else:
+                self._machine.output_sent()
+        if self._machine.finished:
+            self.close()
+
+    async def _write(self, after_step: Callable[[], None]) -> None:
         while True:
             await self._writable.wait()
             self._writable = trio.Event()
@@ -140,22 +155,10 @@ class Link:
                 self._unsent = self._unsent[sent:]
                 if not self._unsent and self._machine.output_size():
                     self._unsent = memoryview(self._machine.take_output())
-            self._machine.output_sent()
             self._drained.set()
-
-    async def _flushed(self) -> None:
-        """Wait until all output is with the kernel."""
-        self.flush()
-        while self._unsent:
-            self._drained = trio.Event()
-            await self._drained.wait()
+            self._machine.output_sent()
+            after_step()
 
     def close(self) -> None:
         """End the link now."""
         self._scope.cancel()
-
-
-class StepDone(Protocol):
-    """Called after each step, to send what it produced."""
-
-    def __call__(self) -> None: ...

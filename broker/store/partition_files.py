@@ -48,7 +48,9 @@ class PartitionFiles:
     @classmethod
     def open(cls, directory: Directory, file_set: FileSet, limits: PartitionLimits) -> PartitionFiles:
         """Open a complete set that exists; the ends are set by recovery."""
-        assert file_set.journal and file_set.data and file_set.qlist
+        assert file_set.journal is not None
+        assert file_set.data is not None
+        assert file_set.qlist is not None
         return cls(
             directory,
             file_set.timestamp,

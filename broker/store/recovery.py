@@ -123,9 +123,7 @@ def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     return end
 
 
-def _messages(
-    records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
-) -> tuple[list[RecoveredMessage], int]:
+def _messages(records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]) -> tuple[list[RecoveredMessage], int]:
     """The messages alive, and the offset of the last DATA record that any message names (0: none)."""
     found, indexes = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
@@ -193,4 +191,3 @@ def _cells(column: NDArray[np.void], size: int) -> list[bytes]:
     """A column of byte strings as Python values, zeros at their ends kept."""
     data = column.tobytes()
     return [data[at : at + size] for at in range(0, len(data), size)]
-

@@ -117,7 +117,9 @@ class Rollover:
             return None
         for offset in self._records:
             at = fresh.journal_end
-            fresh.journal.buffer[at : at + JOURNAL_RECORD_SIZE] = old.journal.buffer[offset : offset + JOURNAL_RECORD_SIZE]
+            fresh.journal.buffer[at : at + JOURNAL_RECORD_SIZE] = old.journal.buffer[
+                offset : offset + JOURNAL_RECORD_SIZE
+            ]
             kind = old.journal.buffer[offset] >> 4
             if kind == RecordType.MESSAGE:
                 self._copy_message(fresh, at)

@@ -1,0 +1,187 @@
+"""The composition root: the only place that picks real ports and puts a node together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trio
+
+from bmqctl.client.guid import GuidGenerator
+from broker.config import ConfigError, NodeConfig, default_config
+from broker.config import load_broker_config as load_config
+from broker.core.clock import Now
+from broker.core.config import DomainConfig, Mode, NodeIdentity
+from broker.core.ledger import Ledger
+from broker.core.node import DomainResolver, Node
+from broker.core.queue import Full
+from broker.core.shard import Shard
+from broker.opening import StoreDamaged, open_shards
+from broker.shell.files import DataDirectory, DirectoryInUse
+from broker.shell.logs import start_logging
+from broker.shell.server import ListenError, Server, listen
+from broker.store.partition_files import PartitionLimits
+from formats.disk.files import format_timestamp
+
+__all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node"]
+
+log = logging.getLogger("broker")
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+
+# The version that development builds of the reference give (bmqp::Protocol::k_DEV_VERSION): clients turn nothing off.
+VERSION = 999_999
+USER_AGENT = "bmqctl"
+PID_FILE = "bmqbrkr.pid"
+
+
+def run_node(config: NodeConfig) -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
+    try:
+        return _run(config)
+    except (ConfigError, ListenError, DirectoryInUse) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StoreDamaged, Full) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"bmqctl: {where}{error.strerror}; make it writable, or name another folder", file=sys.stderr)
+        return EXIT_CONFIG
+
+
+def _run(config: NodeConfig) -> int:
+    cluster, me = config.cluster, config.self_node
+    if cluster is None or me is None:
+        raise ConfigError(_where(config), "$.myClusters", "this node is in no cluster", "proxies cannot be run yet")
+    if len(cluster.nodes) > 1:
+        raise ConfigError(
+            _where(config),
+            "$.myClusters[0].nodes",
+            f"names {len(cluster.nodes)} nodes",
+            "clusters of more than one node cannot be run yet: leave one node",
+        )
+    # First the sockets: a second node must not touch the files of the first.
+    listeners = [listen(listener.address, listener.port) for listener in config.listeners]
+    partition = cluster.partition_config
+    folder = Path(partition.location)
+    directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
+    start_logging(config.broker.task_config.log_controller, folder)
+    now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+    limits = PartitionLimits(
+        journal=partition.max_journal_file_size, data=partition.max_data_file_size, qlist=partition.max_qlist_file_size
+    )
+    timestamps = _Timestamps(directory)
+    opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
+    ledger = Ledger(directory, partition.max_csl_file_size, now, timestamps)
+    ledger.recover()
+    shards = {shard.partition_id: shard for shard, _ in opened}
+    node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
+    node.start({shard.partition_id: recovered for shard, recovered in opened})
+    pid_file = folder / PID_FILE
+    pid_file.write_text(f"{os.getpid()}\n")
+    try:
+        trio.run(Server(node, listeners).run, _ready(config, node))
+    finally:
+        pid_file.unlink(missing_ok=True)
+    _close(node, shards, flush=partition.flush_at_shutdown)
+    directory.close()
+    log.info("BMQbrkr stopped")
+    return EXIT_OK
+
+
+def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
+    def announce() -> None:
+        where = ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
+        messages = sum(shard.state().messages for shard in node.shards.values())
+        log.info("BMQbrkr started successfully")
+        print(
+            f"bmqctl: node ready on {where} [cluster: {node.identity.cluster_name}, queues: {len(node.queues)}, "
+            f"messages: {messages}, pid: {os.getpid()}]",
+            flush=True,
+        )
+
+    return announce
+
+
+def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
+    for shard in shards.values():
+        if flush:
+            shard.files.flush()
+        shard.files.close()
+    if flush:
+        node.ledger.flush()
+    node.ledger.close()
+
+
+def _identity(config: NodeConfig, node_id: int) -> NodeIdentity:
+    app = config.broker.app_config
+    assert config.cluster is not None
+    return NodeIdentity(
+        cluster_name=config.cluster.name,
+        node_id=node_id,
+        host=app.host_name,
+        process_name="bmqbrkr.tsk",
+        process_id=os.getpid(),
+        version=VERSION,
+        user_agent=USER_AGENT,
+        heartbeat_interval_ms=config.tcp.heartbeat_interval_ms,
+        heartbeats_missed_max=app.network_interfaces.heartbeats.client,
+    )
+
+
+def _resolver(config: NodeConfig) -> DomainResolver:
+    def resolve(name: str) -> DomainConfig | None:
+        found = config.resolve_domain(name)
+        if found is None:
+            return None
+        parameters = found.parameters
+        storage = parameters.storage
+        fanout = parameters.mode.fanout
+        mode = Mode.FANOUT if fanout else Mode.BROADCAST if parameters.mode.broadcast else Mode.PRIORITY
+        return DomainConfig(
+            name=found.name,
+            mode=mode,
+            app_ids=fanout.app_ids if fanout else (),
+            persistent=storage.config.file_backed is not None,
+            queue_messages_max=storage.queue_limits.messages,
+            queue_bytes_max=storage.queue_limits.bytes,
+            domain_messages_max=storage.domain_limits.messages,
+            domain_bytes_max=storage.domain_limits.bytes,
+            deduplication_time_ms=parameters.deduplication_time_ms,
+        )
+
+    return resolve
+
+
+def _guids() -> Callable[[], bytes]:
+    """GUIDs for clients that make none themselves."""
+    generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns(), time.time_ns())
+    return lambda: generator.make(time.monotonic_ns())
+
+
+class _Timestamps:
+    """Names for new files: the time to the second, or the next second that no file of the kind has yet."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+
+    def __call__(self, prefix: str) -> str:
+        created = datetime.now(UTC)
+        names = self._directory.names()
+        while any(name.startswith(prefix + format_timestamp(created)) for name in names):
+            created += timedelta(seconds=1)
+        return format_timestamp(created)
+
+
+def _where(config: NodeConfig) -> str:
+    return str(config.directory / "clusters.json") if config.directory else "built-in configuration"

@@ -1,0 +1,122 @@
+"""A client's hold on a queue: what it may do there, and the streams it reads (source: mqbblp::QueueHandle)."""
+
+from __future__ import annotations
+
+from broker.core.config import DEFAULT_APP_ID
+from broker.core.queue import App, Queue, Sink, Stream
+from formats.control.messages import QueueHandleParameters, Status, StatusCategory
+
+__all__ = ["Handle", "QueueFlag", "Refusal", "check_open"]
+
+
+class QueueFlag:
+    """Bits of `QueueHandleParameters.flags` (source: bmqt::QueueFlags)."""
+
+    ADMIN = 1
+    READ = 2
+    WRITE = 4
+    ACK = 8
+
+
+# Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
+RESERVED_QUEUE_ID = 0xFFFF_FFFE - 9
+
+
+class Refusal(Exception):
+    """A request that is answered with a failure status."""
+
+    def __init__(self, category: StatusCategory, message: str, code: int) -> None:
+        super().__init__(message)
+        self.status = Status(category=category, code=code, message=message)
+
+
+def check_open(parameters: QueueHandleParameters) -> None:
+    """Whether an open request makes sense by itself; `Refusal` otherwise."""
+    reads, writes = bool(parameters.flags & QueueFlag.READ), bool(parameters.flags & QueueFlag.WRITE)
+    invalid = StatusCategory.INVALID_ARGUMENT
+    if parameters.read_count <= 0 and parameters.write_count <= 0:
+        raise Refusal(invalid, "At least one of ([read|write]) Count must be >0", 0)
+    if parameters.admin_count:
+        raise Refusal(invalid, "adminCount must be 0", 0)
+    if reads != (parameters.read_count > 0):
+        raise Refusal(invalid, "Read flag and readCount must both be set accordingly", 0)
+    if writes != (parameters.write_count > 0):
+        raise Refusal(invalid, "Write flag and writeCount must both be set accordingly", 0)
+    if parameters.q_id >= RESERVED_QUEUE_ID:
+        raise Refusal(invalid, "qId must not be set from the reserved queue ids range", 0)
+    if writes and parameters.sub_id_info is not None and parameters.sub_id_info.app_id != DEFAULT_APP_ID:
+        raise Refusal(invalid, "AppId should not be specified in the URI if queue is opened in write mode", 0)
+
+
+class Handle:
+    """One queue id of one session. `streams` are by sub-queue id, `by_app` the same by app id."""
+
+    __slots__ = ("by_app", "queue", "queue_id", "sink", "streams", "writes")
+
+    def __init__(self, sink: Sink, queue_id: int, queue: Queue) -> None:
+        self.sink = sink
+        self.queue_id = queue_id
+        self.queue = queue
+        self.writes = False
+        self.streams: dict[int, Stream] = {}
+        self.by_app: dict[str, Stream] = {}
+
+    def open(self, parameters: QueueHandleParameters) -> None:
+        """Take in one more open request for this id."""
+        if parameters.uri.split("?", 1)[0] != self.queue.uri:
+            raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
+        if parameters.flags & QueueFlag.READ:
+            self._open_stream(parameters)
+        if parameters.flags & QueueFlag.WRITE:
+            self.writes = True
+
+    def _open_stream(self, parameters: QueueHandleParameters) -> None:
+        info = parameters.sub_id_info
+        app_id = info.app_id if info else DEFAULT_APP_ID
+        fanout = DEFAULT_APP_ID not in self.queue.apps
+        if fanout and app_id == DEFAULT_APP_ID:
+            message = "Reader of a fanout queue requires an appId to be specified."
+            raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        if not fanout and app_id != DEFAULT_APP_ID:
+            message = "AppId should not be specified when opening a non-fanout queue"
+            raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        if app_id in self.by_app:
+            return
+        sub_id = info.sub_id if info else 0
+        # An app that the domain does not name may be opened, and receives nothing (FANOUT_UNREGISTERED_APPID).
+        app = self.queue.apps.get(app_id) or App(app_id, b"", 0)
+        stream = Stream(app, self.sink, self.queue_id, sub_id)
+        self.queue.attach(app, stream)
+        self.streams[sub_id] = self.by_app[app_id] = stream
+
+    def close(self, parameters: QueueHandleParameters, is_final: bool) -> None:
+        """Give up what a close request names; a final one gives up everything."""
+        if is_final:
+            self.drop()
+            return
+        if parameters.read_count:
+            sub_id = parameters.sub_id_info.sub_id if parameters.sub_id_info else 0
+            stream = self.streams.pop(sub_id, None)
+            if stream is None:
+                raise Refusal(StatusCategory.UNKNOWN, "No subStream of the queue with specified subId", 0)
+            del self.by_app[stream.app.app_id]
+            self.queue.detach(stream)
+        if parameters.write_count:
+            self.writes = False
+
+    def drop(self) -> None:
+        """Give up everything."""
+        for stream in self.streams.values():
+            self.queue.detach(stream)
+        self.streams.clear()
+        self.by_app.clear()
+        self.writes = False
+
+    def resume(self) -> None:
+        """The session can be sent to again."""
+        for stream in self.streams.values():
+            self.queue.resume(stream)
+
+    @property
+    def is_closed(self) -> bool:
+        return not self.streams and not self.writes

@@ -1,0 +1,253 @@
+"""A node: its domains, queues, shards and sessions. One node is a cluster of one, with a quorum of 1."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.core.clock import Now
+from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode, NodeIdentity
+from broker.core.handles import Refusal, check_open
+from broker.core.ledger import Ledger, app_infos
+from broker.core.queue import Content, Full, Message, Queue, Usage
+from broker.core.session import Session
+from broker.core.shard import FileLog, MemoryLog, Shard
+from broker.store.recovery import Recovered, RecoveredMessage
+from formats.control.messages import (
+    PartitionPrimaryInfo,
+    QueueHandleParameters,
+    QueueInfo,
+    RoutingConfigurationFlags,
+    StatusCategory,
+)
+from formats.disk.data import parse_data_record
+from formats.disk.keys import DEFAULT_APP_KEY, derive_key
+from formats.errors import FormatError
+from formats.uri import parse_uri
+from formats.wire.push import append_push
+
+__all__ = ["Domain", "DomainResolver", "Node"]
+
+log = logging.getLogger("broker.node")
+
+# The configuration of a domain by the name that a client asks for, or None; raises ValueError for a faulty one.
+DomainResolver = Callable[[str], DomainConfig | None]
+
+# Two queues may differ by so little that a file system or a table would mix them up; the ledger's keys do not.
+_MODE_FLAGS = {
+    Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
+    Mode.FANOUT: (
+        RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,
+        RoutingConfigurationFlags.HAS_MULTIPLE_SUB_STREAMS,
+    ),
+    Mode.BROADCAST: (
+        RoutingConfigurationFlags.AT_MOST_ONCE,
+        RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,
+        RoutingConfigurationFlags.DELIVER_ALL,
+    ),
+}
+
+
+@dataclass(slots=True)
+class Domain:
+    """A domain in use: its configuration and what its queues hold together."""
+
+    config: DomainConfig
+    usage: Usage
+
+
+class Node:
+    """All of a node's state. The shell sets `now`, feeds sessions, and sends what `dirty` sessions have."""
+
+    def __init__(
+        self,
+        identity: NodeIdentity,
+        now: Now,
+        resolve_domain: DomainResolver,
+        ledger: Ledger,
+        shards: Mapping[int, Shard],
+        next_guid: Callable[[], bytes],
+    ) -> None:
+        self.identity = identity
+        self.now = now
+        self.ledger = ledger
+        self.shards = shards
+        self.next_guid = next_guid
+        self.append_push = append_push
+        self.sessions: dict[int, Session] = {}
+        self.queues: dict[str, Queue] = {}
+        self.domains: dict[str, Domain] = {}
+        self.dirty: set[Session] = set()
+        self._resolve_domain = resolve_domain
+        self._session_ids = 0
+        self._logged: set[int] = set()
+
+    # -- starting
+
+    def start(self, recovered: Mapping[int, Recovered]) -> None:
+        """Lead and be primary everywhere, under lease ids above all that were, with the messages that were kept."""
+        known = self.ledger.state
+        primaries = {}
+        for partition_id, shard in self.shards.items():
+            old = known.primaries.get(partition_id)
+            lease_id = max(recovered[partition_id].primary_lease_id, old.primary_lease_id if old else 0) + 1
+            primaries[partition_id] = PartitionPrimaryInfo(
+                partition_id=partition_id, primary_node_id=shard.node_id, primary_lease_id=lease_id
+            )
+        for partition_id, state in recovered.items():
+            for queue in state.queues.values():
+                info = QueueInfo(
+                    uri=queue.uri,
+                    key=queue.key,
+                    partition_id=partition_id,
+                    app_ids=app_infos([(app.app_id, app.app_key) for app in queue.apps]),
+                )
+                known.queues[queue.uri] = info
+        self.ledger.lead(primaries)
+        for partition_id, state in recovered.items():
+            self._restore(self.shards[partition_id], state)
+        for partition_id, shard in self.shards.items():
+            shard.activate(primaries[partition_id].primary_lease_id)
+
+    def _restore(self, shard: Shard, state: Recovered) -> None:
+        by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
+        for message in state.messages:
+            by_key[message.queue_key].append(message)
+        for key, messages in by_key.items():
+            recovered = state.queues[key]
+            uri = parse_uri(recovered.uri)
+            domain = self._domain(uri.qualified_domain)
+            if domain is None:
+                # Kept for the day when the domain is configured again.
+                log.warning("queue '%s' is of no configured domain; its %d messages rest", recovered.uri, len(messages))
+                config = DomainConfig(uri.qualified_domain, Mode.FANOUT)
+                domain = Domain(config, Usage())
+            apps = [(app.app_id, app.app_key) for app in recovered.apps]
+            queue = self._make_queue(recovered.uri, key, domain, apps, shard)
+            if domain.config.name in self.domains:
+                self.queues[recovered.uri] = queue
+            for message in messages:
+                self._restore_message(shard, queue, message)
+
+    def _restore_message(self, shard: Shard, queue: Queue, found: RecoveredMessage) -> None:
+        outstanding = 0
+        for app in queue.apps.values():
+            if app.key not in found.confirmed:
+                outstanding |= app.bit
+        record = parse_data_record(shard.files.data.buffer, found.offset)
+        content = Content(b"", 0, found.compression, bool(record.header.flags & 1), record.header.schema_id)
+        message = Message(found.guid, 0, record.app_data_size, content, outstanding)
+        message.offset = found.offset
+        shard.adopt(outstanding.bit_count())
+        queue.restore(message)
+
+    # -- sessions
+
+    def connect(self, peer: str) -> Session:
+        """A peer has connected."""
+        self._session_ids += 1
+        session = Session(self, self._session_ids, peer)
+        self.sessions[session.session_id] = session
+        return session
+
+    def disconnect(self, session: Session, reason: str) -> None:
+        """The link is gone."""
+        session.end(reason)
+        self.sessions.pop(session.session_id, None)
+        self.dirty.discard(session)
+
+    def tick(self) -> None:
+        """Once a second."""
+        self._logged.clear()
+        for session in list(self.sessions.values()):
+            session.tick()
+        for shard in self.shards.values():
+            shard.tick()
+
+    def may_log(self, session: Session) -> bool:
+        """Whether a session may have one more line about bad input this second: a flood must not fill the log."""
+        if session.session_id in self._logged:
+            return False
+        self._logged.add(session.session_id)
+        return True
+
+    # -- queues
+
+    def open_queue(self, parameters: QueueHandleParameters) -> Queue:
+        """The queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+        try:
+            uri = parse_uri(parameters.uri)
+        except FormatError as error:
+            raise Refusal(StatusCategory.REFUSED, error.reason, 0) from None
+        check_open(parameters)
+        try:
+            domain = self._domain(uri.qualified_domain)
+        except ValueError as error:
+            raise Refusal(StatusCategory.UNKNOWN, str(error), -2) from None
+        if domain is None:
+            message = f"Domain '{uri.qualified_domain}' is not configured on this broker"
+            raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        # A redirected domain's queues live under the name of its definition.
+        name = uri._replace(domain=domain.config.name, tier="").canonical
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self._create_queue(name, domain)
+        return queue
+
+    def routing_flags(self, queue: Queue) -> int:
+        """What the open response tells a client about how the queue routes."""
+        return sum(1 << flag for flag in _MODE_FLAGS[queue.config.mode])
+
+    def _domain(self, name: str) -> Domain | None:
+        domain = self.domains.get(name)
+        if domain is None:
+            config = self._resolve_domain(name)
+            if config is None:
+                return None
+            domain = self.domains.setdefault(config.name, Domain(config, Usage()))
+            self.domains[name] = domain
+        return domain
+
+    def _create_queue(self, uri: str, domain: Domain) -> Queue:
+        """Assign a queue to a shard, in the ledger first, then in the journal."""
+        info = self.ledger.state.queues.get(uri)
+        try:
+            if info is None:
+                info = self._assign(uri, domain.config)
+            shard = self.shards[info.partition_id]
+            apps = [(app.app_id, app.app_key) for app in info.app_ids]
+            shard.append_queue(uri, info.key, [] if apps == [(DEFAULT_APP_ID, DEFAULT_APP_KEY)] else apps)
+        except Full as full:
+            raise Refusal(StatusCategory.NOT_READY, f"Queue cannot be created: {full}", -1) from None
+        queue = self._make_queue(uri, info.key, domain, apps, shard)
+        self.queues[uri] = queue
+        log.info("queue '%s' created [key: %s, partition: %d]", uri, info.key.hex().upper(), info.partition_id)
+        return queue
+
+    def _assign(self, uri: str, config: DomainConfig) -> QueueInfo:
+        taken = {info.key for info in self.ledger.state.queues.values()}
+        salt = self.now.wall_s * 1_000_003 + self.now.ms
+        apps: list[tuple[str, bytes]] = []
+        for app_id in config.queue_app_ids:
+            key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else derive_key(app_id, salt, {key for _, key in apps})
+            apps.append((app_id, key))
+        counts = dict.fromkeys(self.shards, 0)
+        for known in self.ledger.state.queues.values():
+            if known.partition_id in counts:
+                counts[known.partition_id] += 1
+        info = QueueInfo(
+            uri=uri,
+            key=derive_key(uri, salt, taken),
+            partition_id=min(counts, key=lambda partition_id: (counts[partition_id], partition_id)),
+            app_ids=app_infos(apps),
+        )
+        self.ledger.assign(info)
+        return info
+
+    def _make_queue(self, uri: str, key: bytes, domain: Domain, apps: list[tuple[str, bytes]], shard: Shard) -> Queue:
+        apps = apps or [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
+        queue_log = FileLog(shard, key) if domain.config.persistent else MemoryLog()
+        queue = Queue(uri, key, domain.config, apps, queue_log, domain.usage)
+        shard.register(key, queue.messages if domain.config.persistent else {})
+        return queue

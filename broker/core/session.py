@@ -1,0 +1,489 @@
+"""One client's session: negotiation, requests, posts, confirms, and what is pushed to it.
+
+Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
+because clients and their logs show them.
+
+    NEGOTIATING --identified--> RUNNING --disconnect--> DISCONNECTED
+         |                         |                         |
+         +------- lost, violated --+-------------------------+--> CLOSED
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from broker.core.handles import Handle, Refusal
+from broker.core.outbox import Outbox
+from broker.core.queue import Buffer, Content, Full, Message, Stream, Subscription
+from formats.control import ber, jsonc
+from formats.control.messages import (
+    AuthenticationMessage,
+    AuthenticationResponse,
+    BrokerResponse,
+    ClientIdentity,
+    ClientType,
+    CloseQueue,
+    CloseQueueResponse,
+    ConfigureQueueStream,
+    ConfigureQueueStreamResponse,
+    ConfigureStream,
+    ConfigureStreamResponse,
+    ConsumerInfo,
+    ControlMessage,
+    Disconnect,
+    DisconnectResponse,
+    Expression,
+    ExpressionVersion,
+    GuidInfo,
+    NegotiationMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueStreamParameters,
+    RoutingConfiguration,
+    Status,
+    StatusCategory,
+    StreamParameters,
+)
+from formats.control.messages import Subscription as SubscriptionInfo
+from formats.errors import FormatError
+from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.wire.confirm import iter_confirms
+from formats.wire.event import (
+    HEARTBEAT_REQUEST,
+    HEARTBEAT_RESPONSE,
+    PROTOCOL_VERSION,
+    EncodingType,
+    EventType,
+    Frame,
+    build_schema_event,
+    next_frame,
+    schema_encoding,
+)
+from formats.wire.put import PutFlag, iter_puts
+
+if TYPE_CHECKING:
+    from broker.core.node import Node
+
+__all__ = ["TRANSITIONS", "Session", "SessionState", "Trigger"]
+
+log = logging.getLogger("broker.session")
+
+FEATURES = (
+    "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2,BROADCAST_TO_PROXIES;"
+    "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
+)
+
+# Before a peer has said who it is, nothing it sends is longer than this.
+NEGOTIATION_BYTES_MAX = 64 << 10
+# bmqp::EventHeader::k_MAX_SIZE_SOFT
+EVENT_BYTES_MAX = 512 << 20
+
+NEGOTIATION_TIMEOUT_MS = 60_000
+
+# A consumer with this much waiting to be sent gets no more until it has taken it.
+PUSH_BYTES_HIGH = 4 << 20
+
+
+class SessionState(Enum):
+    NEGOTIATING = "negotiating"
+    RUNNING = "running"
+    DISCONNECTED = "disconnected"
+    CLOSED = "closed"
+
+
+class Trigger(Enum):
+    IDENTIFIED = "identified"
+    DISCONNECT = "disconnect"
+    ENDED = "lost, refused or violated"
+
+
+TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
+    (SessionState.NEGOTIATING, Trigger.IDENTIFIED): SessionState.RUNNING,
+    (SessionState.NEGOTIATING, Trigger.ENDED): SessionState.CLOSED,
+    (SessionState.RUNNING, Trigger.DISCONNECT): SessionState.DISCONNECTED,
+    (SessionState.RUNNING, Trigger.ENDED): SessionState.CLOSED,
+    (SessionState.DISCONNECTED, Trigger.ENDED): SessionState.CLOSED,
+    (SessionState.CLOSED, Trigger.ENDED): SessionState.CLOSED,
+}
+
+
+class Session:
+    """The machine of one link; see `broker.shell.link.Machine`, and `broker.core.queue.Sink` for its consumer side."""
+
+    def __init__(self, node: Node, session_id: int, peer: str) -> None:
+        self.node = node
+        self.session_id = session_id
+        self.description = peer
+        self.state = SessionState.NEGOTIATING
+        self.ready = True
+        self.handles: dict[int, Handle] = {}
+        self._out = Outbox()
+        self._generates_guids = False
+        self._encoding = EncodingType.BER
+        self._heard_at_ms = self._since_ms = node.now.ms
+        self._heartbeats_missed = 0
+        self._dispatch = {
+            EventType.PUT: self._on_put,
+            EventType.CONFIRM: self._on_confirm,
+            EventType.CONTROL: self._on_control,
+            EventType.HEARTBEAT_REQ: self._on_heartbeat_request,
+            EventType.HEARTBEAT_RSP: self._on_heartbeat_response,
+            EventType.REJECT: self._on_reject,
+        }
+
+    # -- the link's side
+
+    def receive(self, data: memoryview) -> int:
+        """Handle the whole events at the front of `data`; the number of bytes they took.
+
+        Malformed bytes end the session: the stream cannot be trusted after them.
+        """
+        self._heard_at_ms = self.node.now.ms
+        self._heartbeats_missed = 0
+        at, available = 0, len(data)
+        try:
+            while not self.finished:
+                frame = next_frame(data, at, available, self.event_bytes_max)
+                if frame is None:
+                    break
+                self._on_event(data, frame)
+                at = frame.end
+        except FormatError as error:
+            self.end(f"sent bytes that are no valid event: {error}")
+            return available
+        return at
+
+    def _on_event(self, data: memoryview, frame: Frame) -> None:
+        if self.state is SessionState.NEGOTIATING:
+            self._negotiate(data, frame)
+            return
+        if self.state is SessionState.DISCONNECTED:
+            return  # it said good-bye: nothing after that counts
+        handler = self._dispatch.get(EventType(frame.type))
+        if handler is None:
+            raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
+        handler(data, frame)
+
+    @property
+    def finished(self) -> bool:
+        return self.state is SessionState.CLOSED
+
+    @property
+    def event_bytes_max(self) -> int:
+        return NEGOTIATION_BYTES_MAX if self.state is SessionState.NEGOTIATING else EVENT_BYTES_MAX
+
+    def take_output(self) -> bytearray:
+        return self._out.take()
+
+    def output_size(self) -> int:
+        return len(self._out.data)
+
+    def output_sent(self) -> None:
+        if not self.ready:
+            self.ready = True
+            for handle in self.handles.values():
+                handle.resume()
+
+    def end(self, reason: str) -> None:
+        """Close the session; what its consumers held goes to others."""
+        if self.state is not SessionState.CLOSED:
+            log.info("%s: session ends: %s", self.description, reason)
+        self.state = TRANSITIONS[self.state, Trigger.ENDED]
+        self._drop_handles()
+        self.node.dirty.add(self)
+
+    def tick(self) -> None:
+        """Once a second: watch over a silent peer."""
+        now = self.node.now.ms
+        if self.state is SessionState.NEGOTIATING:
+            if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
+                self.end("said not who it is in time")
+            return
+        identity = self.node.identity
+        interval = identity.heartbeat_interval_ms
+        if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
+            return
+        self._heartbeats_missed += 1
+        if identity.heartbeats_missed_max and self._heartbeats_missed > identity.heartbeats_missed_max:
+            self.end(f"no answer to {identity.heartbeats_missed_max} heartbeats")
+            return
+        self._send(HEARTBEAT_REQUEST)
+
+    # -- negotiation
+
+    def _negotiate(self, data: memoryview, frame: Frame) -> None:
+        if frame.type == EventType.AUTHENTICATION:
+            status = Status(category=StatusCategory.NOT_SUPPORTED, code=-1, message="authentication is not configured")
+            answer = AuthenticationMessage(choice=AuthenticationResponse(status=status))
+            self._send(build_schema_event(ber.encode(answer), EventType.AUTHENTICATION))
+            self.end("asked for authentication, which is not configured")
+            return
+        if frame.type != EventType.CONTROL:
+            raise FormatError("EventHeader.type", frame.body, "a peer must say who it is before anything else")
+        encoding = schema_encoding(frame.type_specific)
+        body = data[frame.body : frame.end]
+        message = (
+            jsonc.decode(NegotiationMessage, body)
+            if encoding is EncodingType.JSON
+            else ber.decode(NegotiationMessage, body)
+        )
+        identity = message.choice
+        if not isinstance(identity, ClientIdentity):
+            raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
+        self._encoding = encoding
+        self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
+        refusal = None
+        if identity.client_type is not ClientType.TCPCLIENT:
+            refusal = f"{identity.client_type.name} connections are not supported"
+        self._send(self._encode(NegotiationMessage(choice=self._broker_response(refusal))))
+        if refusal:
+            self.end(refusal)
+            return
+        self._generates_guids = bool(identity.guid_info.client_id)
+        self.state = TRANSITIONS[self.state, Trigger.IDENTIFIED]
+        log.info("%s: session starts (sdk %d)", self.description, identity.sdk_version)
+
+    def _broker_response(self, refusal: str | None) -> BrokerResponse:
+        me = self.node.identity
+        status = (
+            Status(category=StatusCategory.SUCCESS, code=0)
+            if refusal is None
+            else Status(category=StatusCategory.NOT_SUPPORTED, code=-1, message=refusal)
+        )
+        identity = ClientIdentity(
+            protocol_version=PROTOCOL_VERSION,
+            sdk_version=me.version,
+            client_type=ClientType.TCPBROKER,
+            process_name=me.process_name,
+            pid=me.process_id,
+            session_id=self.session_id,
+            host_name=me.host,
+            features=FEATURES,
+            guid_info=GuidInfo(),
+            user_agent=me.user_agent,
+        )
+        return BrokerResponse(
+            result=status,
+            protocol_version=PROTOCOL_VERSION,
+            broker_version=me.version,
+            broker_identity=identity,
+            heartbeat_interval_ms=me.heartbeat_interval_ms,
+            max_missed_heartbeats=me.heartbeats_missed_max,
+        )
+
+    # -- posts and confirms
+
+    def _on_put(self, data: memoryview, frame: Frame) -> None:
+        handles = self.handles
+        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
+            data, frame.body, frame.end
+        ):
+            correlation_id = 0
+            if not self._generates_guids:
+                correlation_id = int.from_bytes(guid[:4], "big") & 0xFF_FFFF
+                guid = self.node.next_guid()
+            handle = handles.get(queue_id)
+            if handle is None or not handle.writes:
+                what = "for a queue that is not open" if handle is None else "without the write flag"
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, what)
+                continue
+            if crc32c(content) != checksum:
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "whose checksum is not its payload's")
+                continue
+            queue = handle.queue
+            if schema_id > 1:
+                schema_id = queue.schemas.translate(self.session_id, schema_id)
+            has_properties = bool(flags & PutFlag.MESSAGE_PROPERTIES)
+            try:
+                queue.post(guid, Content(content, checksum, compression, has_properties, schema_id, options))
+            except Full as full:
+                self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
+                continue
+            if flags & PutFlag.ACK_REQUESTED:
+                out = self._out.event(EventType.ACK, ACK_HEADER_BYTES)
+                out += pack_ack(0, correlation_id, guid, queue_id)
+        self.node.dirty.add(self)
+
+    def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
+        """Refuse a message; one line a second per session says why."""
+        if self.node.may_log(self):
+            handle = self.handles.get(queue_id)
+            name = handle.queue.uri if handle else "unknown queue"
+            log.warning(
+                "%s: failed Ack [status: %s, GUID: %s, queue: '%s' (id: %d)]: %s",
+                self.description,
+                status.name,
+                guid.hex().upper(),
+                name,
+                queue_id,
+                reason,
+            )
+        out = self._out.event(EventType.ACK, ACK_HEADER_BYTES)
+        out += pack_ack(status, correlation_id, guid, queue_id)
+
+    def _on_confirm(self, data: memoryview, frame: Frame) -> None:
+        for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
+            handle = self.handles.get(queue_id)
+            stream = handle.streams.get(sub_queue_id) if handle else None
+            if handle is None or stream is None:
+                self._log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
+            elif handle.queue.broadcast:
+                self._log_improper(f"CONFIRM for {handle.queue.uri}, which broadcasts")
+            else:
+                handle.queue.confirm(stream, guid)
+
+    def _on_reject(self, data: memoryview, frame: Frame) -> None:
+        self._log_improper("REJECT, which only brokers send")
+
+    def _log_improper(self, what: str) -> None:
+        if self.node.may_log(self):
+            log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
+        node = self.node
+        out = self._out.event(EventType.PUSH)
+        node.append_push(
+            out,
+            queue_id,
+            message.guid,
+            data,
+            subscription_id,
+            2 if message.has_properties else 0,
+            message.compression,
+            schema_id,
+        )
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        node.dirty.add(self)
+
+    # -- requests
+
+    def _on_control(self, data: memoryview, frame: Frame) -> None:
+        encoding = schema_encoding(frame.type_specific)
+        body = data[frame.body : frame.end]
+        message = (
+            jsonc.decode(ControlMessage, body) if encoding is EncodingType.JSON else ber.decode(ControlMessage, body)
+        )
+        log.info("%s: received %s", self.description, message)
+        choice = message.choice
+        try:
+            match choice:
+                case OpenQueue():
+                    self._reply(message, self._open(choice))
+                case ConfigureStream():
+                    self._configure(choice.q_id, choice.stream_parameters)
+                    self._reply(message, ConfigureStreamResponse(request=choice))
+                case ConfigureQueueStream():
+                    self._configure(choice.q_id, _modern(choice.stream_parameters))
+                    self._reply(message, ConfigureQueueStreamResponse(request=choice))
+                case CloseQueue():
+                    self._close(choice)
+                    self._reply(message, CloseQueueResponse())
+                case Disconnect():
+                    self._drop_handles()
+                    self._reply(message, DisconnectResponse())
+                    self.state = TRANSITIONS[self.state, Trigger.DISCONNECT]
+                case _:
+                    self._log_improper(f"an unexpected {type(choice).__name__}")
+        except Refusal as refusal:
+            log.warning("%s: refused %s: %s", self.description, type(choice).__name__, refusal.status)
+            self._reply(message, refusal.status)
+
+    def _reply(self, request: ControlMessage, choice: object) -> None:
+        response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
+        self._send(self._encode(response))
+
+    def _encode(self, message: ControlMessage | NegotiationMessage) -> bytes:
+        codec = jsonc if self._encoding is EncodingType.JSON else ber
+        return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
+
+    def _send(self, event: bytes) -> None:
+        self._out.whole(event)
+        self.node.dirty.add(self)
+
+    def _open(self, request: OpenQueue) -> OpenQueueResponse:
+        parameters = request.handle_parameters
+        queue = self.node.open_queue(parameters)
+        handle = self.handles.get(parameters.q_id)
+        if handle is None:
+            handle = Handle(self, parameters.q_id, queue)
+        handle.open(parameters)
+        self.handles[parameters.q_id] = handle
+        return OpenQueueResponse(
+            original_request=request,
+            routing_configuration=RoutingConfiguration(flags=self.node.routing_flags(queue)),
+            deduplication_time_ms=queue.config.deduplication_time_ms,
+        )
+
+    def _configure(self, queue_id: int, parameters: StreamParameters) -> None:
+        handle = self.handles.get(queue_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        stream = handle.by_app.get(parameters.app_id)
+        if stream is None:
+            if handle.writes and not parameters.subscriptions:
+                return  # a producer says that it consumes nothing
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
+        handle.queue.configure(stream, _subscriptions(stream, parameters))
+
+    def _close(self, request: CloseQueue) -> None:
+        parameters = request.handle_parameters
+        handle = self.handles.get(parameters.q_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        handle.close(parameters, request.is_final)
+        if handle.is_closed:
+            del self.handles[parameters.q_id]
+
+    def _drop_handles(self) -> None:
+        for handle in self.handles.values():
+            handle.drop()
+        self.handles.clear()
+
+    # -- heartbeats
+
+    def _on_heartbeat_request(self, data: memoryview, frame: Frame) -> None:
+        self._send(HEARTBEAT_RESPONSE)
+
+    def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
+        """Hearing it is all; `receive` has noted the time."""
+
+
+def _modern(old: QueueStreamParameters) -> StreamParameters:
+    """The older form of a stream's parameters as one subscription, or none (bmqp::ConversionUtil)."""
+    info = old.sub_id_info
+    subscriptions: tuple[SubscriptionInfo, ...] = ()
+    if old.consumer_priority_count > 0:
+        consumer = ConsumerInfo(
+            max_unconfirmed_messages=old.max_unconfirmed_messages,
+            max_unconfirmed_bytes=old.max_unconfirmed_bytes,
+            consumer_priority=old.consumer_priority,
+            consumer_priority_count=old.consumer_priority_count,
+        )
+        sub_id = info.sub_id if info else 0
+        subscriptions = (SubscriptionInfo(s_id=sub_id, expression=Expression(text=""), consumers=(consumer,)),)
+    if info is None:
+        return StreamParameters(subscriptions=subscriptions)
+    return StreamParameters(app_id=info.app_id, subscriptions=subscriptions)
+
+
+def _subscriptions(stream: Stream, parameters: StreamParameters) -> list[Subscription]:
+    found = []
+    for subscription in parameters.subscriptions:
+        if subscription.expression.version is not ExpressionVersion.UNDEFINED and subscription.expression.text:
+            raise Refusal(StatusCategory.NOT_SUPPORTED, "Subscription expressions are not supported", -1)
+        found += [
+            Subscription(
+                stream,
+                subscription.s_id,
+                consumer.consumer_priority,
+                consumer.max_unconfirmed_messages,
+                consumer.max_unconfirmed_bytes,
+            )
+            for consumer in subscription.consumers
+        ]
+    return found

@@ -1,0 +1,49 @@
+"""Where the log goes: the console and a file beside the store, with the reference's words for severities."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["start_logging"]
+
+FILE_NAME = "bmqbrkr.log"
+FILE_BYTES_MAX = 64 << 20
+FILES_KEPT = 4
+
+# The reference's severities (ball::Severity) and their nearest here.
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+class LogController(Protocol):
+    """What of the configuration matters here."""
+
+    @property
+    def console_severity_threshold(self) -> str: ...
+
+
+def start_logging(controller: LogController, folder: Path) -> None:
+    """Log to stderr from the configured severity on, and everything from INFO on to a file in `folder`."""
+    threshold = _LEVELS.get(controller.console_severity_threshold.upper(), logging.INFO)
+    form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    form.converter = time.gmtime
+    console = logging.StreamHandler(sys.stderr)
+    console.setLevel(threshold)
+    file = RotatingFileHandler(folder / FILE_NAME, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT)
+    root = logging.getLogger("broker")
+    root.setLevel(min(threshold, logging.INFO))
+    for handler in (console, file):
+        handler.setFormatter(form)
+        root.addHandler(handler)
+    root.propagate = False
