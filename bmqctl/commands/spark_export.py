@@ -25,6 +25,7 @@ __all__ = ["app"]
 COMMAND = "spark-export"
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
 NEEDS_SPARK = "needs PySpark and PyArrow: pip install 'bmqctl[spark]'"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -148,6 +149,7 @@ def _print_tables(plan: Plan, summary: Summary) -> None:
         counts = [queue.messages, *(queue.outcomes.get(outcome, 0) for outcome in seen), queue.payload_bytes]
         table.add_row(queue.uri, *(f"{count:,}" for count in counts))
     console = ResultConsole()
+    console.width = max(console.width, WIDTH_MIN)
     console.print(table)
     records, messages = plan.tables
     by_type = ", ".join(f"{count:,} {kind}" for kind, count in summary.records.items())
