@@ -330,7 +330,8 @@ class Queue:
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         """Replace a stream's subscriptions; what it holds unconfirmed counts against the new ones.
 
-        A stream left without subscriptions gives back what it holds, in order, to the others.
+        A stream left without subscriptions gives back what it holds, in order, to the others. Nothing is sent yet:
+        call `deliver` when the client has its answer.
         """
         app = stream.app
         stream.subscriptions = subscriptions
@@ -344,7 +345,6 @@ class Queue:
                 new.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, new)
         app.rebuild()
-        self.deliver(app)
 
     def detach(self, stream: Stream) -> None:
         """The client closed the app or went away: others get what it did not confirm, in order."""

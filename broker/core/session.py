@@ -375,11 +375,13 @@ class Session:
                 case OpenQueue():
                     self._reply(message, self._open(choice))
                 case ConfigureStream():
-                    self._configure(choice.q_id, choice.stream_parameters)
+                    stream = self._configure(choice.q_id, choice.stream_parameters)
                     self._reply(message, ConfigureStreamResponse(request=choice))
+                    self._deliver(stream)
                 case ConfigureQueueStream():
-                    self._configure(choice.q_id, _modern(choice.stream_parameters))
+                    stream = self._configure(choice.q_id, _modern(choice.stream_parameters))
                     self._reply(message, ConfigureQueueStreamResponse(request=choice))
+                    self._deliver(stream)
                 case CloseQueue():
                     self._close(choice)
                     self._reply(message, CloseQueueResponse())
@@ -419,16 +421,22 @@ class Session:
             deduplication_time_ms=queue.config.deduplication_time_ms,
         )
 
-    def _configure(self, queue_id: int, parameters: StreamParameters) -> None:
+    def _configure(self, queue_id: int, parameters: StreamParameters) -> Stream | None:
         handle = self.handles.get(queue_id)
         if handle is None:
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
         stream = handle.by_app.get(parameters.app_id)
         if stream is None:
             if handle.writes and not parameters.subscriptions:
-                return  # a producer says that it consumes nothing
+                return None  # a producer says that it consumes nothing
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
         handle.queue.configure(stream, _subscriptions(stream, parameters))
+        return stream
+
+    def _deliver(self, stream: Stream | None) -> None:
+        """Begin to push: after the response, since the client knows its subscription ids only from there on."""
+        if stream is not None:
+            self.handles[stream.queue_id].queue.deliver(stream.app)
 
     def _close(self, request: CloseQueue) -> None:
         parameters = request.handle_parameters
