@@ -1,33 +1,38 @@
 """ACK: what became of posted messages (source: bmqp::AckHeader, bmqp::AckMessage).
 
-| HW 4 | PMW 4 | Flags 8 | Reserved 16 |        once, then for every message:
+AckHeader, 4 bytes, once:
 
-| Reserved 4 | Status 4 | CorrelationId 24 |
-|        MessageGUID, 16 bytes             |
-|                QueueId                   |
+    | HeaderWords 4 | PerMessageWords 4 | Flags 8 | Reserved 16 |
+
+AckMessage, 24 bytes, for every message:
+
+    | Reserved 4 | Status 4 | CorrelationId 24 |
+    | MessageGUID, 16 bytes                    |
+    | QueueId 32                               |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import IntEnum
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from formats.errors import FormatError
-from formats.schema import Annotated, Layout, bits, i32, raw, u8, zeros
+from formats.codes import AckStatus, EventType
+from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u8, zeros
+from formats.wire.batch import message_offsets
+from formats.wire.event import build_event
 
-__all__ = ["ACK_HEADER", "ACK_HEADER_BYTES", "ACK_MESSAGE", "Ack", "AckHeader", "AckStatus", "iter_acks", "pack_ack"]
-
-
-class AckStatus(IntEnum):
-    """The status as it is on the wire (bmqp::ProtocolUtil::ackResultToCode); 5 stands for every other failure."""
-
-    SUCCESS = 0
-    LIMIT_MESSAGES = 1
-    LIMIT_BYTES = 2
-    UNKNOWN = 5
-    STORAGE_FAILURE = 6
-    NOT_READY = 7
+__all__ = [
+    "ACK_HEADER",
+    "ACK_HEADER_BYTES",
+    "ACK_MESSAGE",
+    "Ack",
+    "AckHeader",
+    "AckStatus",
+    "build_ack_event",
+    "iter_acks",
+    "pack_ack",
+]
 
 
 class AckHeader(NamedTuple):
@@ -61,14 +66,12 @@ def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> by
     return _pack(status << 24 | correlation_id, guid, queue_id)
 
 
-def iter_acks(buffer: memoryview, start: int, end: int) -> Iterator[Ack]:
-    """The messages of an event's body, `buffer[start:end]`; of longer ones, as much as is known here."""
-    if end - start < ACK_HEADER.size:
-        raise FormatError("AckHeader", start, f"needs {ACK_HEADER.size} bytes, {end - start} left")
-    header = ACK_HEADER.unpack(buffer, start)
-    step = header.per_message_words * 4
-    start += header.header_words * 4
-    if not header.header_words or step < ACK_MESSAGE.size or start > end or (end - start) % step:
-        raise FormatError("AckHeader", start, f"{end - start} bytes are no whole number of {step}-byte messages")
-    for at in range(start, end, step):
-        yield ACK_MESSAGE.unpack(buffer, at)
+def build_ack_event(acks: Iterable[tuple[int, int, bytes, int]]) -> bytes:
+    """A whole event of (status, correlation id, GUID, queue id)."""
+    return build_event(EventType.ACK, ACK_HEADER_BYTES + b"".join(pack_ack(*ack) for ack in acks))
+
+
+def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
+    """The messages of an event's body, `buffer[start:end]`; FormatError, before the first, if they do not fill it."""
+    offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
+    return map(partial(ACK_MESSAGE.unpack, buffer), offsets)

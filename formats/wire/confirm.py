@@ -1,21 +1,25 @@
-"""CONFIRM and REJECT: a consumer is done with messages, or gives them up.
+"""CONFIRM: a consumer is done with messages (source: bmqp::ConfirmHeader, bmqp::ConfirmMessage).
 
-Source: bmqp::ConfirmHeader, bmqp::ConfirmMessage, bmqp::RejectHeader, bmqp::RejectMessage; both look the same.
+ConfirmHeader, 4 bytes, once:
 
-    | HW 4 | PMW 4 | Reserved 24 |        once, then for every message:
+    | HeaderWords 4 | PerMessageWords 4 | Reserved 24 |
 
-    |             QueueId            |
-    |     MessageGUID, 16 bytes      |
-    |           SubQueueId           |
+ConfirmMessage, 24 bytes, for every message:
+
+    | QueueId 32            |
+    | MessageGUID, 16 bytes |
+    | SubQueueId 32         |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from formats.errors import FormatError
+from formats.codes import EventType
 from formats.schema import Annotated, Layout, bits, i32, raw, zeros
+from formats.wire.batch import message_offsets
+from formats.wire.event import build_event
 
 __all__ = [
     "CONFIRM_HEADER",
@@ -23,6 +27,7 @@ __all__ = [
     "CONFIRM_MESSAGE",
     "Confirm",
     "ConfirmHeader",
+    "build_confirm_event",
     "iter_confirms",
     "pack_confirm",
 ]
@@ -37,7 +42,7 @@ class ConfirmHeader(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """One message; `sub_queue_id` is what the consumer announced when it opened the app, 0 without fan-out."""
+    """One message; `sub_queue_id` is what the consumer announced when it opened the app, 0 without fanout."""
 
     queue_id: Annotated[int, i32]
     guid: Annotated[bytes, raw(16)]
@@ -49,17 +54,22 @@ CONFIRM_MESSAGE = Layout(Confirm, size=24, upstream="bmqp::ConfirmMessage")
 CONFIRM_HEADER_BYTES = CONFIRM_HEADER.pack(ConfirmHeader(1, CONFIRM_MESSAGE.size // 4, bytes(3)))
 
 pack_confirm = CONFIRM_MESSAGE.words.pack
+"""The bytes of one message, from queue id, GUID and sub-queue id; a body is `CONFIRM_HEADER_BYTES` and these."""
+
 _words = CONFIRM_MESSAGE.words.unpack_from
 
 
+def build_confirm_event(confirms: Iterable[tuple[int, bytes, int]]) -> bytes:
+    """A whole event of (queue id, GUID, sub-queue id)."""
+    return build_event(EventType.CONFIRM, CONFIRM_HEADER_BYTES + b"".join(pack_confirm(*each) for each in confirms))
+
+
 def iter_confirms(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """The messages of an event's body as (queue id, GUID, sub-queue id); FormatError if they do not fill it."""
-    if end - start < CONFIRM_HEADER.size:
-        raise FormatError("ConfirmHeader", start, f"needs {CONFIRM_HEADER.size} bytes, {end - start} left")
-    words = buffer[start]
-    step = (words & 0xF) * 4
-    first = start + (words >> 4) * 4
-    if first == start or step < CONFIRM_MESSAGE.size or first > end or (end - first) % step:
-        raise FormatError("ConfirmHeader", start, f"{end - first} bytes are no whole number of {step}-byte messages")
-    for at in range(first, end, step):
-        yield _words(buffer, at)
+    """The messages of an event's body as (queue id, GUID, sub-queue id).
+
+    FormatError, before the first, if they do not fill `buffer[start:end]`.
+    """
+    offsets = message_offsets(buffer, start, end, CONFIRM_MESSAGE.size, "ConfirmHeader")
+    if offsets.step == CONFIRM_MESSAGE.size:
+        return CONFIRM_MESSAGE.words.iter_unpack(buffer[offsets.start : end])
+    return (_words(buffer, at) for at in offsets)

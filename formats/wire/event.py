@@ -1,18 +1,22 @@
 """The frame that everything on a connection comes in (source: bmqp::EventHeader).
 
-    |F|             Length 31                   |
-    |PV 2| Type 6 | HeaderWords 8 | TypeSpecific 8 | Reserved 8 |
+EventHeader, 8 bytes:
+
+    | Fragment 1 | Length 31                                                          |
+    | ProtocolVersion 2 | Type 6 | HeaderWords 8 | TypeSpecific 8 | Reserved 8        |
 
 Length counts bytes, header included. TypeSpecific of events that carry schema messages: the top three bits say the
-encoding, 0 for BER and 1 for JSON.
+encoding, 0 for BER and 1 for JSON; a schema message is padded to words. Heartbeats are a header and nothing else.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from formats.codes import PROTOCOL_VERSION, EncodingType, EventType
 from formats.errors import FormatError
+from formats.padding import WORD, padding, unpadded_end
 from formats.schema import Annotated, Buffer, Layout, bits, u8, zeros
 
 __all__ = [
@@ -27,39 +31,11 @@ __all__ = [
     "Frame",
     "build_event",
     "build_schema_event",
+    "iter_frames",
     "next_frame",
     "schema_encoding",
+    "schema_message",
 ]
-
-PROTOCOL_VERSION = 1
-
-
-class EventType(IntEnum):
-    """bmqp::EventType."""
-
-    UNDEFINED = 0
-    CONTROL = 1
-    PUT = 2
-    CONFIRM = 3
-    PUSH = 4
-    ACK = 5
-    CLUSTER_STATE = 6
-    ELECTOR = 7
-    STORAGE = 8
-    RECOVERY = 9
-    PARTITION_SYNC = 10
-    HEARTBEAT_REQ = 11
-    HEARTBEAT_RSP = 12
-    REJECT = 13
-    REPLICATION_RECEIPT = 14
-    AUTHENTICATION = 15
-
-
-class EncodingType(IntEnum):
-    """bmqp::EncodingType: how a schema message is written."""
-
-    BER = 0
-    JSON = 1
 
 
 class EventHeader(NamedTuple):
@@ -76,10 +52,9 @@ class EventHeader(NamedTuple):
 
 EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
 EVENT_HEADER_SIZE = EVENT_HEADER.size
-_WORD = 4
-_PADDING = (b"", b"\1", b"\2\2", b"\3\3\3", b"\4\4\4\4")
 
 _words = EVENT_HEADER.words.unpack_from
+_new = tuple.__new__
 
 
 class Frame(NamedTuple):
@@ -107,13 +82,20 @@ def next_frame(buffer: Buffer, offset: int, available: int, length_max: int) -> 
     event_type = version_and_type & 0x3F
     if not EventType.CONTROL <= event_type <= EventType.AUTHENTICATION:
         raise FormatError("EventHeader.type", offset + 4, f"{event_type} is no event type")
-    body = header_words * _WORD
+    body = header_words * WORD
     if body < EVENT_HEADER_SIZE or body > length:
         raise FormatError("EventHeader.header_words", offset + 5, f"{header_words} in an event of {length} bytes")
     end = offset + length
     if end > available:
         return None
-    return Frame(event_type, type_specific, offset + body, end)
+    return _new(Frame, (event_type, type_specific, offset + body, end))
+
+
+def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:
+    """The whole events of `buffer[offset:available]`; what is left after the last one's end is the head of another."""
+    while (frame := next_frame(buffer, offset, available, length_max)) is not None:
+        yield frame
+        offset = frame.end
 
 
 def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
@@ -123,7 +105,7 @@ def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> 
         EVENT_HEADER_SIZE + len(body),
         PROTOCOL_VERSION,
         event_type,
-        EVENT_HEADER_SIZE // _WORD,
+        EVENT_HEADER_SIZE // WORD,
         type_specific,
         b"\0",
     )
@@ -133,8 +115,8 @@ def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> 
 def build_schema_event(
     message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
 ) -> bytes:
-    """An event around an encoded schema message, padded to words: 1 to 4 bytes that hold their number."""
-    return build_event(event_type, message + _PADDING[_WORD - len(message) % _WORD], encoding << 5)
+    """An event around an encoded schema message, padded to words."""
+    return build_event(event_type, message + padding(len(message)), encoding << 5)
 
 
 def schema_encoding(type_specific: int) -> EncodingType:
@@ -143,6 +125,11 @@ def schema_encoding(type_specific: int) -> EncodingType:
         return EncodingType(type_specific >> 5)
     except ValueError:
         raise FormatError("EventHeader.type_specific", 6, f"{type_specific >> 5} is no encoding") from None
+
+
+def schema_message(buffer: memoryview, start: int, end: int) -> memoryview:
+    """The encoded schema message in an event's body, without its padding."""
+    return buffer[start : unpadded_end(buffer, start, end, "SchemaEvent.padding")]
 
 
 HEARTBEAT_REQUEST = build_event(EventType.HEARTBEAT_REQ, b"")

@@ -1,40 +1,41 @@
 """PUSH: messages on their way to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
 
-    | Flags 4 |          MessageWords 28               |
-    |       OptionsWords 24         | CAT 3 | HW 5     |
-    |                  QueueId                         |
-    |             MessageGUID, 16 bytes                |
-    |      SchemaId 16      |        Reserved 16       |
+PushHeader, 32 bytes, before every message:
 
-then the options (to whom it goes), then the application's data padded to words; no data with IMPLICIT_PAYLOAD.
-A client is told its subscription in an option of the older kind, SUB_QUEUE_IDS_OLD: a list of 32-bit ids.
+    | Flags 4 | MessageWords 28                     |
+    | OptionsWords 24 | Compression 3 | HeaderWords 5 |
+    | QueueId 32                                    |
+    | MessageGUID, 16 bytes                         |
+    | SchemaId 16 | Reserved 16                     |
+
+then the options (formats.wire.options: to whom it goes), then the application's data padded to words. MessageWords
+counts all of it. With IMPLICIT_PAYLOAD there is no data, but still a word of padding: a replica has the message.
+
+A broker tells a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies among themselves
+use SUB_QUEUE_INFOS, which has the remaining delivery attempts as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntFlag
 from typing import NamedTuple
 
+from formats.codes import CompressionAlgorithm, OptionType, PushFlag
 from formats.errors import FormatError
+from formats.padding import PADDING, WORD
 from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u16, u32, zeros
 
 __all__ = [
     "PUSH_HEADER",
+    "PUSH_TO_ONE",
     "Push",
     "PushFlag",
     "PushHeader",
+    "PushToOne",
     "append_push",
+    "append_push_with_options",
     "iter_pushes",
 ]
-
-
-class PushFlag(IntFlag):
-    """bmqp::PushHeaderFlags."""
-
-    IMPLICIT_PAYLOAD = 1
-    MESSAGE_PROPERTIES = 2
-    OUT_OF_ORDER = 4
 
 
 class PushHeader(NamedTuple):
@@ -51,7 +52,7 @@ class PushHeader(NamedTuple):
     reserved: Annotated[bytes, zeros(2)]
 
 
-class _PushToOne(NamedTuple):
+class PushToOne(NamedTuple):
     """A header and the option that names one subscription: what nearly every push to a client starts with."""
 
     flags: Annotated[int, bits(4)]
@@ -71,14 +72,18 @@ class _PushToOne(NamedTuple):
 
 
 PUSH_HEADER = Layout(PushHeader, size=32, upstream="bmqp::PushHeader")
-_PUSH_TO_ONE = Layout(_PushToOne, size=40, upstream="bmqp::PushHeader, bmqp::OptionHeader")
-_WORD = 4
-_PADDING = (b"", b"\1", b"\2\2", b"\3\3\3", b"\4\4\4\4")
-_SUB_QUEUE_IDS_OLD = 1
-_ONE_ID_OPTION = _SUB_QUEUE_IDS_OLD << 26 | 2
+PUSH_TO_ONE = Layout(PushToOne, size=40, upstream="bmqp::PushHeader, bmqp::OptionHeader")
+_HEADER_SIZE = PUSH_HEADER.size
+_HEADER_SIZE_MIN = 28  # without the schema id
+_ONE_ID_OPTION = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
+_EMPTY = memoryview(b"")
+_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD) << 28
+_COMPRESSION_MAX = int(CompressionAlgorithm.ZLIB)
 
-_pack_to_one = _PUSH_TO_ONE.words.pack
+_pack = PUSH_HEADER.words.pack
+_pack_to_one = PUSH_TO_ONE.words.pack
 _words = PUSH_HEADER.words.unpack_from
+_new = tuple.__new__
 
 
 class Push(NamedTuple):
@@ -105,9 +110,9 @@ def append_push(
 ) -> None:
     """Add a message for one subscription of a client to an event's body."""
     size = 40 + len(data)
-    padding = _PADDING[_WORD - size % _WORD]
+    padding = PADDING[WORD - size % WORD]
     out += _pack_to_one(
-        flags << 28 | (size + len(padding)) // _WORD,
+        flags << 28 | (size + len(padding)) // WORD,
         2 << 8 | compression << 5 | 8,
         queue_id,
         guid,
@@ -120,26 +125,71 @@ def append_push(
     out += padding
 
 
+def append_push_with_options(
+    out: bytearray,
+    queue_id: int,
+    guid: bytes,
+    options: Buffer,
+    data: Buffer,
+    flags: int,
+    compression: int,
+    schema_id: int,
+) -> None:
+    """Add a message to an event's body; `options` must fill whole words, `data` is empty for IMPLICIT_PAYLOAD."""
+    size = _HEADER_SIZE + len(options) + len(data)
+    padding = PADDING[WORD - size % WORD]
+    out += _pack(
+        flags << 28 | (size + len(padding)) // WORD,
+        (len(options) // WORD) << 8 | compression << 5 | _HEADER_SIZE // WORD,
+        queue_id,
+        guid,
+        schema_id,
+        b"",
+    )
+    out += options
+    out += data
+    out += padding
+
+
 def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
     """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
-        if end - start < PUSH_HEADER.size:
-            raise FormatError("PushHeader", start, f"needs {PUSH_HEADER.size} bytes, {end - start} left")
+        # Even after an older sender's header there is a word of padded data, so that this much is always there.
+        if end - start < _HEADER_SIZE:
+            raise FormatError("PushHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, schema_id, _ = _words(buffer, start)
-        message_end = start + (words & 0xFFF_FFFF) * _WORD
-        options = start + (sizes & 0x1F) * _WORD
-        data = options + (sizes >> 8) * _WORD
-        flags = words >> 28
-        if options < start + PUSH_HEADER.size or data > message_end or message_end > end:
-            reason = (
-                f"{words & 0xFFF_FFFF} words, {(end - start) // _WORD} left, data begins at word {(data - start) // 4}"
-            )
+        message_end = start + (words & 0xFFF_FFFF) * WORD
+        header_size = (sizes & 0x1F) * WORD
+        options = start + header_size
+        data = options + (sizes >> 8) * WORD
+        compression = sizes >> 5 & 7
+        if header_size < _HEADER_SIZE:
+            if header_size < _HEADER_SIZE_MIN:
+                raise FormatError("PushHeader.header_words", start + 7, f"{sizes & 0x1F} is below 7")
+            schema_id = 0
+        if data > message_end or message_end > end:
+            reason = f"{words & 0xFFF_FFFF} words, {(end - start) // WORD} left, data at word {(data - start) // WORD}"
             raise FormatError("PushHeader.message_words", start, reason)
-        data_end = message_end
-        if not flags & PushFlag.IMPLICIT_PAYLOAD:
+        if compression > _COMPRESSION_MAX:
+            raise FormatError("PushHeader.compression", start + 7, f"{compression} is no algorithm")
+        if words & _IMPLICIT_PAYLOAD:
+            data_view = _EMPTY
+        else:
             padding = buffer[message_end - 1]
-            data_end -= padding
-            if not 1 <= padding <= _WORD or data_end < data:
-                raise FormatError("Push.padding", message_end - 1, f"padding of {padding} bytes, not 1..{_WORD}")
-        yield Push(flags, queue_id, guid, sizes >> 5 & 7, schema_id, buffer[options:data], buffer[data:data_end])
+            data_end = message_end - padding
+            if not 1 <= padding <= WORD or data_end <= data:
+                raise FormatError("Push.padding", message_end - 1, f"padding of {padding} bytes, or no data before it")
+            data_view = buffer[data:data_end]
+        yield _new(
+            Push,
+            (
+                words >> 28,
+                queue_id,
+                guid,
+                compression,
+                schema_id,
+                buffer[options:data] if data > options else _EMPTY,
+                data_view,
+            ),
+        )
         start = message_end

@@ -1,34 +1,32 @@
 """PUT: messages that a producer posts (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
 
-    | Flags 4 |          MessageWords 28               |
-    |       OptionsWords 24         | CAT 3 | HW 5     |
-    |                  QueueId                         |
-    |      MessageGUID, 16 bytes; or the 24-bit        |
-    |      correlation id of a client that makes none  |
-    |                  CRC32-C                         |
-    |      SchemaId 16      |        Reserved 16       |
+PutHeader, 36 bytes, before every message:
 
-then the options, then the application's data (message properties if the flag says so, then the payload) padded to
-words. Older senders leave the last word away: their HeaderWords say so. The checksum covers the application's data.
+    | Flags 4 | MessageWords 28                     |
+    | OptionsWords 24 | Compression 3 | HeaderWords 5 |
+    | QueueId 32                                    |
+    | MessageGUID, 16 bytes                         |
+    | CRC32-C 32                                    |
+    | SchemaId 16 | Reserved 16                     |
+
+then the options (formats.wire.options), then the application's data: message properties if the flag says so, then the
+payload, padded to words. MessageWords counts all of it. The checksum covers the application's data as it is sent,
+compressed or not. Older senders leave the last word of the header away: their HeaderWords say so.
+
+Today's clients make the GUID. One that makes none writes a correlation id there: a zero byte, 24 bits, 12 zero bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntFlag
 from typing import NamedTuple
 
+from formats.codes import CompressionAlgorithm, PutFlag
 from formats.errors import FormatError
+from formats.padding import PADDING, WORD
 from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u16, u32, zeros
 
-__all__ = ["PUT_HEADER", "Put", "PutFlag", "PutHeader", "append_put", "iter_puts"]
-
-
-class PutFlag(IntFlag):
-    """bmqp::PutHeaderFlags."""
-
-    ACK_REQUESTED = 1
-    MESSAGE_PROPERTIES = 2
+__all__ = ["PUT_HEADER", "Put", "PutFlag", "PutHeader", "append_put", "correlation_id", "iter_puts"]
 
 
 class PutHeader(NamedTuple):
@@ -49,15 +47,20 @@ class PutHeader(NamedTuple):
 PUT_HEADER = Layout(PutHeader, size=36, upstream="bmqp::PutHeader")
 _HEADER_SIZE = PUT_HEADER.size
 _HEADER_SIZE_MIN = 32  # without the schema id
-_WORD = 4
-_PADDING = (b"", b"\1", b"\2\2", b"\3\3\3", b"\4\4\4\4")
+_NO_OPTIONS = memoryview(b"")
+_HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES) << 28
+_COMPRESSION_MAX = int(CompressionAlgorithm.ZLIB)
 
 _words = PUT_HEADER.words.unpack_from
 _pack = PUT_HEADER.words.pack
+_new = tuple.__new__
 
 
 class Put(NamedTuple):
-    """One message. `data` is properties and payload without padding; both views are into the event's buffer."""
+    """One message. `data` is properties and payload without padding; both views are into the event's buffer.
+
+    `schema_id` 0 with the properties' flag: the properties are of the older encoding, and compressed with the payload.
+    """
 
     flags: int
     queue_id: int
@@ -72,57 +75,49 @@ class Put(NamedTuple):
 def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
     """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
-        if end - start < _HEADER_SIZE_MIN:
-            raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE_MIN} bytes, {end - start} left")
+        # Even after an older sender's header there is a word of padded data, so that this much is always there.
         if end - start < _HEADER_SIZE:
-            yield _short(buffer, start, end)
-            return
+            raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, crc32c, schema_id, _ = _words(buffer, start)
-        message_end = start + (words & 0xFFF_FFFF) * _WORD
-        header_size = (sizes & 0x1F) * _WORD
+        message_end = start + (words & 0xFFF_FFFF) * WORD
+        header_size = (sizes & 0x1F) * WORD
         options = start + header_size
-        data = options + (sizes >> 8) * _WORD
+        data = options + (sizes >> 8) * WORD
+        compression = sizes >> 5 & 7
         if header_size < _HEADER_SIZE:
             if header_size < _HEADER_SIZE_MIN:
-                raise FormatError(
-                    "PutHeader.header_words", start + 7, f"{sizes & 0x1F} is below {_HEADER_SIZE_MIN // 4}"
-                )
+                raise FormatError("PutHeader.header_words", start + 7, f"{sizes & 0x1F} is below 8")
             schema_id = 0
         if message_end > end or data >= message_end:
-            reason = (
-                f"{words & 0xFFF_FFFF} words, {(end - start) // _WORD} left, data begins at word {(data - start) // 4}"
-            )
+            reason = f"{words & 0xFFF_FFFF} words, {(end - start) // WORD} left, data at word {(data - start) // WORD}"
             raise FormatError("PutHeader.message_words", start, reason)
         padding = buffer[message_end - 1]
-        if not 1 <= padding <= _WORD or message_end - padding < data:
-            raise FormatError("Put.padding", message_end - 1, f"padding of {padding} bytes, not 1..{_WORD}")
-        yield Put(
-            words >> 28,
-            queue_id,
-            guid,
-            crc32c,
-            sizes >> 5 & 7,
-            schema_id,
-            buffer[options:data],
-            buffer[data : message_end - padding],
+        data_end = message_end - padding
+        if not 1 <= padding <= WORD or data_end <= data:
+            raise FormatError("Put.padding", message_end - 1, f"padding of {padding} bytes, or no data before it")
+        if compression > _COMPRESSION_MAX:
+            raise FormatError("PutHeader.compression", start + 7, f"{compression} is no algorithm")
+        if schema_id and not words & _HAS_PROPERTIES:
+            raise FormatError("PutHeader.schema_id", start + 32, f"{schema_id} without message properties")
+        yield _new(
+            Put,
+            (
+                words >> 28,
+                queue_id,
+                guid,
+                crc32c,
+                compression,
+                schema_id,
+                buffer[options:data] if data > options else _NO_OPTIONS,
+                buffer[data:data_end],
+            ),
         )
         start = message_end
 
 
-def _short(buffer: memoryview, start: int, end: int) -> Put:
-    """The last message, shorter than today's header: an older sender's."""
-    head = PUT_HEADER.unpack(bytes(buffer[start:end]).ljust(_HEADER_SIZE, b"\0"))
-    reason = f"{head.header_words} header words in the last {end - start} bytes"
-    if head.header_words * _WORD != _HEADER_SIZE_MIN or head.message_words * _WORD != end - start:
-        raise FormatError("PutHeader", start, reason)
-    data = start + (head.header_words + head.options_words) * _WORD
-    padding = buffer[end - 1]
-    if data >= end or not 1 <= padding <= _WORD or end - padding < data:
-        raise FormatError("PutHeader", start, reason)
-    options = buffer[start + _HEADER_SIZE_MIN : data]
-    return Put(
-        head.flags, head.queue_id, head.guid, head.crc32c, head.compression, 0, options, buffer[data : end - padding]
-    )
+def correlation_id(guid: bytes) -> int:
+    """What stands in the place of the GUID when the client makes none."""
+    return int.from_bytes(guid[1:4], "big")
 
 
 def append_put(
@@ -138,10 +133,10 @@ def append_put(
 ) -> None:
     """Add one message to an event's body; `options` must fill whole words."""
     size = _HEADER_SIZE + len(options) + len(data)
-    padding = _PADDING[_WORD - size % _WORD]
+    padding = PADDING[WORD - size % WORD]
     out += _pack(
-        flags << 28 | (size + len(padding)) // _WORD,
-        (len(options) // _WORD) << 8 | compression << 5 | _HEADER_SIZE // _WORD,
+        flags << 28 | (size + len(padding)) // WORD,
+        (len(options) // WORD) << 8 | compression << 5 | _HEADER_SIZE // WORD,
         queue_id,
         guid,
         crc32c,

@@ -1,0 +1,186 @@
+"""Numbers of the wire protocol: kinds, flags, statuses and limits (source: bmqp_protocol.h and bmqt)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+__all__ = [
+    "COMPRESSED_SIZE_MIN",
+    "DECOMPRESSED_SIZE_MAX",
+    "DEFAULT_SUBSCRIPTION_ID",
+    "EVENT_SIZE_MAX",
+    "NULL_CORRELATION_ID",
+    "PROPERTIES_MAX",
+    "PROPERTIES_SIZE_MAX",
+    "PROPERTY_NAME_SIZE_MAX",
+    "PROPERTY_VALUE_SIZE_MAX",
+    "PROTOCOL_VERSION",
+    "PUT_EVENT_SIZE_MAX",
+    "PUT_SIZE_MAX",
+    "RDA_COUNTER_MAX",
+    "RECOVERY_CHUNK_SIZE_MAX",
+    "STORAGE_SIZE_MAX",
+    "AckStatus",
+    "CompressionAlgorithm",
+    "EncodingType",
+    "EventType",
+    "OptionType",
+    "PropertyType",
+    "PushFlag",
+    "PutFlag",
+    "RecoveryFileChunkType",
+    "StorageFlag",
+    "StorageMessageType",
+]
+
+PROTOCOL_VERSION = 1
+
+EVENT_SIZE_MAX = 512 << 20
+"""Bytes of an event that a sender builds (bmqp::EventHeader::k_MAX_SIZE_SOFT); the field could hold 2 GiB."""
+
+PUT_SIZE_MAX = 64 << 20
+"""Bytes of a message's properties and payload, as sent (bmqp::PutHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+
+PUT_EVENT_SIZE_MAX = 66 << 20
+"""Bytes of a PUT event (bmqp::PutHeader::k_MAX_SIZE_SOFT)."""
+
+STORAGE_SIZE_MAX = 65 << 20
+"""Bytes of a replicated record and its data (bmqp::StorageHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+
+RECOVERY_CHUNK_SIZE_MAX = 64 << 20
+"""Bytes of a file chunk (bmqp::RecoveryHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+
+COMPRESSED_SIZE_MIN = 1024
+"""Bytes below which a producer compresses nothing (bmqp::Protocol::k_COMPRESSION_MIN_APPDATA_SIZE)."""
+
+DECOMPRESSED_SIZE_MAX = 512 << 20
+"""Bytes that a broker inflates a message to before it gives up (bmqp::PutMessageIterator)."""
+
+PROPERTIES_MAX = 255
+PROPERTY_NAME_SIZE_MAX = 4095
+PROPERTIES_SIZE_MAX = ((1 << 24) - 1) * 4 - 4
+"""Bytes of a message's properties with all headers, without padding."""
+
+PROPERTY_VALUE_SIZE_MAX = PROPERTIES_SIZE_MAX - PROPERTY_NAME_SIZE_MAX - 16
+
+RDA_COUNTER_MAX = 63
+"""The most remaining delivery attempts that can be said; more is unlimited."""
+
+DEFAULT_SUBSCRIPTION_ID = 0
+NULL_CORRELATION_ID = 0
+
+
+class EventType(IntEnum):
+    """What an event carries (bmqp::EventType)."""
+
+    UNDEFINED = 0
+    CONTROL = 1
+    PUT = 2
+    CONFIRM = 3
+    PUSH = 4
+    ACK = 5
+    CLUSTER_STATE = 6
+    ELECTOR = 7
+    STORAGE = 8
+    RECOVERY = 9
+    PARTITION_SYNC = 10
+    HEARTBEAT_REQ = 11
+    HEARTBEAT_RSP = 12
+    REJECT = 13
+    REPLICATION_RECEIPT = 14
+    AUTHENTICATION = 15
+
+
+class EncodingType(IntEnum):
+    """How a schema message is written (bmqp::EncodingType)."""
+
+    BER = 0
+    JSON = 1
+
+
+class OptionType(IntEnum):
+    """What an option of a PUT or PUSH message says (bmqp::OptionType)."""
+
+    UNDEFINED = 0
+    SUB_QUEUE_IDS_OLD = 1
+    MSG_GROUP_ID = 2
+    SUB_QUEUE_INFOS = 3
+
+
+class CompressionAlgorithm(IntEnum):
+    """bmqt::CompressionAlgorithmType."""
+
+    NONE = 0
+    ZLIB = 1
+
+
+class PutFlag(IntFlag):
+    """bmqp::PutHeaderFlags."""
+
+    ACK_REQUESTED = 1
+    MESSAGE_PROPERTIES = 2
+
+
+class PushFlag(IntFlag):
+    """bmqp::PushHeaderFlags. With IMPLICIT_PAYLOAD the receiver has the data already; the message holds none."""
+
+    IMPLICIT_PAYLOAD = 1
+    MESSAGE_PROPERTIES = 2
+    OUT_OF_ORDER = 4
+
+
+class StorageFlag(IntFlag):
+    """bmqp::StorageHeaderFlags."""
+
+    RECEIPT_REQUESTED = 1
+
+
+class AckStatus(IntEnum):
+    """What became of a posted message, as its ACK says it (bmqp::ProtocolUtil::ackResultToCode).
+
+    UNKNOWN stands for every failure that has no code of its own, and any other code is read as UNKNOWN.
+    """
+
+    SUCCESS = 0
+    LIMIT_MESSAGES = 1
+    LIMIT_BYTES = 2
+    UNKNOWN = 5
+    STORAGE_FAILURE = 6
+    NOT_READY = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> AckStatus:
+        return cls.UNKNOWN
+
+
+class PropertyType(IntEnum):
+    """bmqt::PropertyType."""
+
+    BOOL = 1
+    CHAR = 2
+    SHORT = 3
+    INT32 = 4
+    INT64 = 5
+    STRING = 6
+    BINARY = 7
+
+
+class StorageMessageType(IntEnum):
+    """What a replicated record is (bmqp::StorageMessageType)."""
+
+    UNDEFINED = 0
+    DATA = 1
+    QLIST = 2
+    CONFIRM = 3
+    DELETION = 4
+    JOURNAL_OP = 5
+    QUEUE_OP = 6
+
+
+class RecoveryFileChunkType(IntEnum):
+    """Which file a chunk is a part of (bmqp::RecoveryFileChunkType)."""
+
+    UNDEFINED = 0
+    DATA = 1
+    JOURNAL = 2
+    QLIST = 3

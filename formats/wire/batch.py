@@ -1,0 +1,30 @@
+"""Events that are a short header and then messages of one size: ACK, CONFIRM and REJECT.
+
+    | HeaderWords 4 | PerMessageWords 4 | ...        once, then the messages
+
+Both sizes come from the sender, so that a newer one may send more than is known here: it is skipped.
+"""
+
+from __future__ import annotations
+
+from formats.errors import FormatError
+from formats.padding import WORD
+from formats.schema import Buffer
+
+__all__ = ["message_offsets"]
+
+
+def message_offsets(buffer: Buffer, start: int, end: int, size: int, path: str) -> range:
+    """Where the messages of the body `buffer[start:end]` begin, each of at least `size` bytes.
+
+    FormatError named `path` unless they fill the body; a body without messages is sound.
+    """
+    if end - start < WORD:
+        raise FormatError(path, start, f"needs {WORD} bytes, {end - start} left")
+    words = buffer[start]
+    step = (words & 0xF) * WORD
+    first = start + (words >> 4) * WORD
+    if first == start or step < size or first > end or (end - first) % step:
+        reason = f"{end - start} bytes are no header of {words >> 4} words and whole messages of {words & 0xF} words"
+        raise FormatError(path, start, reason)
+    return range(first, end, step)

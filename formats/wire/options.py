@@ -1,0 +1,159 @@
+"""Options: what a PUT or PUSH message says beside its header (source: bmqp::OptionHeader, bmqp::OptionsView).
+
+OptionHeader, 4 bytes, before every option:
+
+    | Type 6 | Packed 1 | TypeSpecific 4 | Words 21 |
+
+Words counts the header too. A packed option is its header alone, and Words is its value. The types:
+
+- SUB_QUEUE_IDS_OLD: 32-bit subscription ids. What a client is told.
+- SUB_QUEUE_INFOS: one item per subscription, TypeSpecific words each. If there is only the default subscription, the
+  option is packed and Words holds its delivery attempts.
+
+      | SubQueueId 32 | RdaInfo 8 | Reserved 24 |        bmqp::SubQueueInfo, 8 bytes
+
+- MSG_GROUP_ID: a name of up to 31 bytes, padded to words. Today's reference refuses to send one.
+
+Types that are not known here are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from formats.codes import DEFAULT_SUBSCRIPTION_ID, OptionType
+from formats.errors import FormatError
+from formats.padding import WORD, padding, unpadded_end
+from formats.schema import Annotated, Layout, bits, u8, u32, zeros
+from formats.wire.rda import UNLIMITED
+
+__all__ = [
+    "OPTION_HEADER",
+    "SUB_QUEUE_INFO",
+    "Option",
+    "OptionHeader",
+    "OptionType",
+    "SubQueueInfo",
+    "iter_options",
+    "message_group_id",
+    "pack_message_group_id",
+    "pack_option",
+    "pack_sub_queue_ids",
+    "pack_sub_queue_infos",
+    "sub_queue_infos",
+]
+
+
+class OptionHeader(NamedTuple):
+    """First in every option."""
+
+    type: Annotated[int, bits(6)]
+    packed: Annotated[int, bits(1)]
+    type_specific: Annotated[int, bits(4)]
+    words: Annotated[int, bits(21)]
+
+
+class SubQueueInfo(NamedTuple):
+    """A subscription that a message goes to; `rda_info` is the byte of formats.wire.rda."""
+
+    sub_queue_id: Annotated[int, u32]
+    rda_info: Annotated[int, u8]
+    reserved: Annotated[bytes, zeros(3)] = bytes(3)
+
+
+OPTION_HEADER = Layout(OptionHeader, size=4, upstream="bmqp::OptionHeader")
+SUB_QUEUE_INFO = Layout(SubQueueInfo, size=8, upstream="bmqp::SubQueueInfo")
+
+_INFO_WORDS = SUB_QUEUE_INFO.size // WORD
+_KNOWN = frozenset(OptionType)
+_header = OPTION_HEADER.words.unpack_from
+
+
+class Option(NamedTuple):
+    """One option; `content` is a view of what follows its header, empty if it is packed."""
+
+    type: int
+    packed: bool
+    type_specific: int
+    words: int
+    content: memoryview
+
+
+def iter_options(area: memoryview) -> Iterator[Option]:
+    """The options of a message's options area; FormatError at the first that is malformed, or comes a second time."""
+    at, end = 0, len(area)
+    seen: set[int] = set()
+    while at < end:
+        if end - at < WORD:
+            raise FormatError("OptionHeader", at, f"needs {WORD} bytes, {end - at} left")
+        (word,) = _header(area, at)
+        kind, packed, words = word >> 26, bool(word >> 25 & 1), word & 0x1F_FFFF
+        size = WORD if packed else words * WORD
+        if not packed and words < 2:
+            raise FormatError("OptionHeader.words", at, f"{words}: an option that is not packed has content")
+        if size > end - at:
+            raise FormatError("OptionHeader.words", at, f"{words}, only {(end - at) // WORD} left")
+        if kind == OptionType.UNDEFINED or kind in seen:
+            raise FormatError("OptionHeader.type", at, f"{kind} is undefined or comes a second time")
+        if kind in _KNOWN:
+            seen.add(kind)
+        yield Option(kind, packed, word >> 21 & 0xF, words, area[at + WORD : at + size])
+        at += size
+
+
+def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
+    """The subscriptions that a message goes to, from the newer option or else the older; none if there is neither."""
+    old: list[SubQueueInfo] = []
+    for option in iter_options(area):
+        if option.type == OptionType.SUB_QUEUE_INFOS:
+            return _infos(option)
+        if option.type == OptionType.SUB_QUEUE_IDS_OLD:
+            count = len(option.content) // WORD
+            old = [SubQueueInfo(each, UNLIMITED) for each in struct.unpack(f">{count}I", option.content)]
+    return old
+
+
+def _infos(option: Option) -> list[SubQueueInfo]:
+    if option.packed:
+        if option.words > 0xFF:
+            raise FormatError("OptionHeader.words", 0, f"{option.words} delivery attempts do not fit a byte")
+        return [SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, option.words)]
+    step = option.type_specific * WORD
+    if option.type_specific < _INFO_WORDS or len(option.content) % step:
+        reason = f"items of {option.type_specific} words in {len(option.content)} bytes"
+        raise FormatError("OptionHeader.type_specific", 0, reason)
+    return [SUB_QUEUE_INFO.unpack(option.content, at) for at in range(0, len(option.content), step)]
+
+
+def message_group_id(area: memoryview) -> bytes | None:
+    """The message's group, if it says one."""
+    for option in iter_options(area):
+        if option.type == OptionType.MSG_GROUP_ID:
+            end = unpadded_end(option.content, 0, len(option.content), "MsgGroupId.padding")
+            return bytes(option.content[:end])
+    return None
+
+
+def pack_option(kind: int, content: bytes, type_specific: int = 0) -> bytes:
+    """The bytes of an option that is not packed; `content` must fill whole words."""
+    return OPTION_HEADER.pack(OptionHeader(kind, 0, type_specific, 1 + len(content) // WORD)) + content
+
+
+def pack_sub_queue_ids(ids: Sequence[int]) -> bytes:
+    """The older option, for a client; nothing for no ids."""
+    return pack_option(OptionType.SUB_QUEUE_IDS_OLD, struct.pack(f">{len(ids)}I", *ids)) if ids else b""
+
+
+def pack_sub_queue_infos(infos: Sequence[SubQueueInfo]) -> bytes:
+    """The newer option, for a broker or proxy; nothing for no infos."""
+    if len(infos) == 1 and infos[0].sub_queue_id == DEFAULT_SUBSCRIPTION_ID:
+        return OPTION_HEADER.pack(OptionHeader(OptionType.SUB_QUEUE_INFOS, 1, 0, infos[0].rda_info))
+    content = b"".join(map(SUB_QUEUE_INFO.pack, infos))
+    return pack_option(OptionType.SUB_QUEUE_INFOS, content, _INFO_WORDS) if infos else b""
+
+
+def pack_message_group_id(group: bytes) -> bytes:
+    """The option that names a message's group, 1 to 31 bytes."""
+    return pack_option(OptionType.MSG_GROUP_ID, group + padding(len(group)))

@@ -1,0 +1,37 @@
+"""How often a message may still be delivered, in one byte (source: bmqp::RdaInfo).
+
+    | Unlimited 1 | Poisonous 1 | Counter 6 |
+
+RDA is for remaining delivery attempts. With Unlimited the other two mean nothing and are zero. Poisonous: some consumer
+went away with the message unconfirmed, so that it is better delivered alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats.codes import RDA_COUNTER_MAX
+from formats.schema import Annotated, Layout, bits
+
+__all__ = ["RDA_INFO", "UNLIMITED", "RdaInfo", "limited"]
+
+
+class RdaInfo(NamedTuple):
+    """The byte's fields; `counter` is 0..63."""
+
+    unlimited: Annotated[int, bits(1)]
+    poisonous: Annotated[int, bits(1)]
+    counter: Annotated[int, bits(6)]
+
+
+RDA_INFO = Layout(RdaInfo, size=1, upstream="bmqp::RdaInfo")
+
+UNLIMITED = RDA_INFO.pack(RdaInfo(1, 0, 0))[0]
+"""The byte of a message that may be delivered as often as it takes."""
+
+
+def limited(counter: int, poisonous: bool = False) -> int:
+    """The byte of a message that may be delivered `counter` times more; OverflowError above `RDA_COUNTER_MAX`."""
+    if not 0 <= counter <= RDA_COUNTER_MAX:
+        raise OverflowError(f"{counter} delivery attempts do not fit 0..{RDA_COUNTER_MAX}")
+    return RDA_INFO.pack(RdaInfo(0, poisonous, counter))[0]

@@ -1,0 +1,44 @@
+"""REPLICATION_RECEIPT: a replica has written all records up to one (source: bmqp::ReplicationReceipt).
+
+ReplicationReceipt, 16 bytes, alone in its event:
+
+    | PartitionId 32    |
+    | SequenceNumber 64 |
+    | PrimaryLeaseId 32 |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats.codes import EventType
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, u32, u64
+from formats.wire.event import build_event
+
+__all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt"]
+
+
+class Receipt(NamedTuple):
+    """The last record that the sender has of a partition."""
+
+    partition_id: Annotated[int, u32]
+    sequence_number: Annotated[int, u64]
+    primary_lease_id: Annotated[int, u32]
+
+
+RECEIPT = Layout(Receipt, size=16, upstream="bmqp::ReplicationReceipt")
+
+
+def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
+    """The receipt in an event's body, `buffer[start:end]`; a longer body is a newer sender's."""
+    if end - start < RECEIPT.size:
+        raise FormatError("ReplicationReceipt", start, f"needs {RECEIPT.size} bytes, {end - start} left")
+    return RECEIPT.unpack(buffer, start)
+
+
+def build_receipt_event(partition_id: int, primary_lease_id: int, sequence_number: int) -> bytes:
+    """A whole event."""
+    return build_event(
+        EventType.REPLICATION_RECEIPT, RECEIPT.words.pack(partition_id, sequence_number, primary_lease_id)
+    )

@@ -1,0 +1,119 @@
+"""RECOVERY: pieces of a partition's files for a node that catches up (source: bmqp::RecoveryHeader).
+
+RecoveryHeader, 28 bytes, before every chunk:
+
+    | Final 1 | Reserved 3 | MessageWords 28                          |
+    | Reserved 8 | HeaderWords 4 | FileChunkType 4 | PartitionId 16   |
+    | ChunkSequenceNumber 32                                          |
+    | MD5 of the chunk, 16 bytes; zeros if the sender made none       |
+
+then the chunk, a whole number of words; the last one, with Final, may be empty. Brokers that recover by PARTITION_SYNC
+do not send it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.codes import RecoveryFileChunkType
+from formats.errors import FormatError
+from formats.padding import WORD
+from formats.schema import Annotated, Buffer, Layout, bits, raw, u8, u16, u32
+
+__all__ = [
+    "RECOVERY_HEADER",
+    "RecoveryChunk",
+    "RecoveryFileChunkType",
+    "RecoveryHeader",
+    "append_chunk",
+    "is_sound",
+    "iter_chunks",
+]
+
+NO_MD5 = bytes(16)
+
+
+class RecoveryHeader(NamedTuple):
+    """First in every message of the event."""
+
+    final: Annotated[int, bits(1)]
+    reserved_bits: Annotated[int, bits(3)]
+    message_words: Annotated[int, bits(28)]
+    reserved: Annotated[int, u8]
+    header_words: Annotated[int, bits(4)]
+    file_chunk_type: Annotated[int, bits(4)]
+    partition_id: Annotated[int, u16]
+    chunk_sequence_number: Annotated[int, u32]
+    md5: Annotated[bytes, raw(16)]
+
+
+RECOVERY_HEADER = Layout(RecoveryHeader, size=28, upstream="bmqp::RecoveryHeader")
+_HEADER_SIZE = RECOVERY_HEADER.size
+
+
+class RecoveryChunk(NamedTuple):
+    """One chunk; `data` is a view into the event's buffer."""
+
+    final: bool
+    file_chunk_type: int
+    partition_id: int
+    chunk_sequence_number: int
+    md5: bytes
+    data: memoryview
+
+
+def iter_chunks(buffer: memoryview, start: int, end: int) -> Iterator[RecoveryChunk]:
+    """The chunks of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    while start < end:
+        if end - start < _HEADER_SIZE:
+            raise FormatError("RecoveryHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
+        head = RECOVERY_HEADER.unpack(buffer, start)
+        data = start + head.header_words * WORD
+        chunk_end = start + head.message_words * WORD
+        if head.header_words * WORD < _HEADER_SIZE or data > chunk_end or chunk_end > end:
+            reason = f"{head.message_words} words, {head.header_words} of them header, {(end - start) // WORD} left"
+            raise FormatError("RecoveryHeader.message_words", start, reason)
+        yield RecoveryChunk(
+            bool(head.final),
+            head.file_chunk_type,
+            head.partition_id,
+            head.chunk_sequence_number,
+            head.md5,
+            buffer[data:chunk_end],
+        )
+        start = chunk_end
+
+
+def append_chunk(
+    out: bytearray,
+    file_chunk_type: RecoveryFileChunkType,
+    partition_id: int,
+    chunk_sequence_number: int,
+    data: Buffer,
+    final: bool = False,
+) -> None:
+    """Add one chunk with its MD5 to an event's body; `data` must fill whole words."""
+    head = RecoveryHeader(
+        final,
+        0,
+        (_HEADER_SIZE + len(data)) // WORD,
+        0,
+        _HEADER_SIZE // WORD,
+        file_chunk_type,
+        partition_id,
+        chunk_sequence_number,
+        _md5(data) if data else NO_MD5,
+    )
+    out += RECOVERY_HEADER.pack(head)
+    out += data
+
+
+def is_sound(chunk: RecoveryChunk) -> bool:
+    """Whether the data has the digest that its header says; one without a digest is taken as it is."""
+    return chunk.md5 == NO_MD5 or chunk.md5 == _md5(chunk.data)
+
+
+def _md5(data: Buffer) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()

@@ -1,0 +1,76 @@
+"""REJECT: messages that a consumer may not have survived (source: bmqp::RejectHeader, bmqp::RejectMessage).
+
+RejectHeader, 4 bytes, once:
+
+    | HeaderWords 4 | PerMessageWords 4 | Reserved 24 |
+
+RejectMessage, 24 bytes, for every message:
+
+    | QueueId 32            |
+    | MessageGUID, 16 bytes |
+    | SubQueueId 32         |
+
+A proxy or replica sends it upstream when a consumer goes away with messages unconfirmed: each loses one of its
+remaining delivery attempts, and the primary drops those that have none left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from formats.codes import EventType
+from formats.schema import Annotated, Layout, bits, i32, raw, zeros
+from formats.wire.batch import message_offsets
+from formats.wire.event import build_event
+
+__all__ = [
+    "REJECT_HEADER",
+    "REJECT_HEADER_BYTES",
+    "REJECT_MESSAGE",
+    "Reject",
+    "RejectHeader",
+    "build_reject_event",
+    "iter_rejects",
+    "pack_reject",
+]
+
+
+class RejectHeader(NamedTuple):
+    """First in the event; words of this header and of each message."""
+
+    header_words: Annotated[int, bits(4)]
+    per_message_words: Annotated[int, bits(4)]
+    reserved: Annotated[bytes, zeros(3)]
+
+
+class Reject(NamedTuple):
+    """One message of one app."""
+
+    queue_id: Annotated[int, i32]
+    guid: Annotated[bytes, raw(16)]
+    sub_queue_id: Annotated[int, i32]
+
+
+REJECT_HEADER = Layout(RejectHeader, size=4, upstream="bmqp::RejectHeader")
+REJECT_MESSAGE = Layout(Reject, size=24, upstream="bmqp::RejectMessage")
+REJECT_HEADER_BYTES = REJECT_HEADER.pack(RejectHeader(1, REJECT_MESSAGE.size // 4, bytes(3)))
+
+pack_reject = REJECT_MESSAGE.words.pack
+"""The bytes of one message, from queue id, GUID and sub-queue id; a body is `REJECT_HEADER_BYTES` and these."""
+
+_words = REJECT_MESSAGE.words.unpack_from
+
+
+def build_reject_event(rejects: Iterable[tuple[int, bytes, int]]) -> bytes:
+    """A whole event of (queue id, GUID, sub-queue id)."""
+    return build_event(EventType.REJECT, REJECT_HEADER_BYTES + b"".join(pack_reject(*each) for each in rejects))
+
+
+def iter_rejects(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+    """The messages of an event's body as (queue id, GUID, sub-queue id).
+
+    FormatError, before the first, if they do not fill `buffer[start:end]`.
+    """
+    offsets = message_offsets(buffer, start, end, REJECT_MESSAGE.size, "RejectHeader")
+    return (_words(buffer, at) for at in offsets)

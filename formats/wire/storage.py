@@ -1,0 +1,111 @@
+"""STORAGE and PARTITION_SYNC: journal records on their way to replicas (source: bmqp::StorageHeader).
+
+StorageHeader, 12 bytes, before every record:
+
+    | Flags 5 | MessageWords 27                                                      |
+    | Reserved 2 | StorageProtocolVersion 2 | HeaderWords 4 | MessageType 8 | PartitionId 16 |
+    | JournalOffsetWords 32                                                          |
+
+then the journal's record, 60 bytes, as it is on disk; then, for DATA and QLIST, what the record points to in the DATA
+or QLIST file, header and padding included. JournalOffsetWords is where the sender's journal has the record, in words:
+replicas check that they write the same at the same place. A live record is asked to be receipted with
+RECEIPT_REQUESTED; while a node catches up, the same messages come in a PARTITION_SYNC event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.codes import StorageFlag, StorageMessageType
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.errors import FormatError
+from formats.padding import WORD
+from formats.schema import Annotated, Buffer, Layout, bits, u8, u16, u32
+
+__all__ = [
+    "STORAGE_HEADER",
+    "StorageFlag",
+    "StorageHeader",
+    "StorageMessage",
+    "StorageMessageType",
+    "append_storage",
+    "iter_storage",
+]
+
+
+class StorageHeader(NamedTuple):
+    """First in every message of the event."""
+
+    flags: Annotated[int, bits(5)]
+    message_words: Annotated[int, bits(27)]
+    reserved: Annotated[int, bits(2)]
+    storage_protocol_version: Annotated[int, bits(2)]
+    header_words: Annotated[int, bits(4)]
+    message_type: Annotated[int, u8]
+    partition_id: Annotated[int, u16]
+    journal_offset_words: Annotated[int, u32]
+
+
+STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
+STORAGE_PROTOCOL_VERSION = 1
+_HEADER_SIZE = STORAGE_HEADER.size
+_SIZE_MIN = _HEADER_SIZE + JOURNAL_RECORD_SIZE
+
+_words = STORAGE_HEADER.words.unpack_from
+_pack = STORAGE_HEADER.words.pack
+_new = tuple.__new__
+
+
+class StorageMessage(NamedTuple):
+    """One record and its data, if the type has some; both are views into the event's buffer."""
+
+    flags: int
+    message_type: int
+    partition_id: int
+    journal_offset_words: int
+    record: memoryview
+    data: memoryview
+
+
+def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMessage]:
+    """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    while start < end:
+        if end - start < _SIZE_MIN:
+            raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
+        words, version, message_type, partition_id, offset_words = _words(buffer, start)
+        message_end = start + (words & 0x7FF_FFFF) * WORD
+        header_size = (version & 0xF) * WORD
+        record = start + header_size
+        data = record + JOURNAL_RECORD_SIZE
+        if header_size < _HEADER_SIZE or data > message_end or message_end > end:
+            reason = f"{words & 0x7FF_FFFF} words, {version & 0xF} of them header, {(end - start) // WORD} left"
+            raise FormatError("StorageHeader.message_words", start, reason)
+        if version >> 4 & 3 != STORAGE_PROTOCOL_VERSION:
+            raise FormatError("StorageHeader.storage_protocol_version", start + 4, f"{version >> 4 & 3} is unknown")
+        yield _new(
+            StorageMessage,
+            (words >> 27, message_type, partition_id, offset_words, buffer[record:data], buffer[data:message_end]),
+        )
+        start = message_end
+
+
+def append_storage(
+    out: bytearray,
+    message_type: int,
+    partition_id: int,
+    journal_offset_words: int,
+    record: Buffer,
+    data: Buffer = b"",
+    flags: int = 0,
+) -> None:
+    """Add one message to an event's body; `data` must fill whole words."""
+    out += _pack(
+        flags << 27 | (_HEADER_SIZE + len(record) + len(data)) // WORD,
+        STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD,
+        message_type,
+        partition_id,
+        journal_offset_words,
+    )
+    out += record
+    out += data
