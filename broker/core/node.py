@@ -25,7 +25,6 @@ from formats.disk.data import parse_data_record
 from formats.disk.keys import DEFAULT_APP_KEY, derive_key
 from formats.errors import FormatError
 from formats.uri import parse_uri
-from formats.wire.push import append_push
 
 __all__ = ["Domain", "DomainResolver", "Node"]
 
@@ -74,11 +73,11 @@ class Node:
         self.ledger = ledger
         self.shards = shards
         self.next_guid = next_guid
-        self.append_push = append_push
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
+        self.events = 0  # handled so far, by all sessions
         self._resolve_domain = resolve_domain
         self._session_ids = 0
         self._logged: set[int] = set()

@@ -63,6 +63,7 @@ from formats.wire.event import (
     next_frame,
     schema_encoding,
 )
+from formats.wire.push import append_push
 from formats.wire.put import PutFlag, iter_puts
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ FEATURES = (
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
 
+EVENT_TYPES = len(EventType)
+
 # Before a peer has said who it is, nothing it sends is longer than this.
 NEGOTIATION_BYTES_MAX = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
@@ -86,6 +89,13 @@ NEGOTIATION_TIMEOUT_MS = 60_000
 
 # A consumer with this much waiting to be sent gets no more until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
+
+
+# Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
+_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
+_MESSAGE_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_ACK = EventType.ACK
+_PUSH = EventType.PUSH
 
 
 class SessionState(Enum):
@@ -118,7 +128,6 @@ class Session:
         self.node = node
         self.session_id = session_id
         self.description = peer
-        self.state = SessionState.NEGOTIATING
         self.ready = True
         self.handles: dict[int, Handle] = {}
         self._out = Outbox()
@@ -126,14 +135,7 @@ class Session:
         self._encoding = EncodingType.BER
         self._heard_at_ms = self._since_ms = node.now.ms
         self._heartbeats_missed = 0
-        self._dispatch = {
-            EventType.PUT: self._on_put,
-            EventType.CONFIRM: self._on_confirm,
-            EventType.CONTROL: self._on_control,
-            EventType.HEARTBEAT_REQ: self._on_heartbeat_request,
-            EventType.HEARTBEAT_RSP: self._on_heartbeat_response,
-            EventType.REJECT: self._on_reject,
-        }
+        self._enter(SessionState.NEGOTIATING)
 
     # -- the link's side
 
@@ -144,37 +146,47 @@ class Session:
         """
         self._heard_at_ms = self.node.now.ms
         self._heartbeats_missed = 0
-        at, available = 0, len(data)
+        at, available, events = 0, len(data), 0
         try:
-            while not self.finished:
+            while True:
                 frame = next_frame(data, at, available, self.event_bytes_max)
                 if frame is None:
                     break
-                self._on_event(data, frame)
+                self._on_event[frame.type](data, frame)
                 at = frame.end
+                events += 1
         except FormatError as error:
             self.end(f"sent bytes that are no valid event: {error}")
             return available
+        self.node.events += events
         return at
 
-    def _on_event(self, data: memoryview, frame: Frame) -> None:
-        if self.state is SessionState.NEGOTIATING:
-            self._negotiate(data, frame)
+    def _enter(self, state: SessionState) -> None:
+        """Take up a state: which events it handles, and how long they may be."""
+        self.state = state
+        self.finished = state is SessionState.CLOSED
+        if state is SessionState.NEGOTIATING:
+            self._on_event = [self._negotiate] * EVENT_TYPES
+            self.event_bytes_max = NEGOTIATION_BYTES_MAX
             return
-        if self.state is SessionState.DISCONNECTED:
-            return  # it said good-bye: nothing after that counts
-        handler = self._dispatch.get(EventType(frame.type))
-        if handler is None:
-            raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
-        handler(data, frame)
+        self.event_bytes_max = EVENT_BYTES_MAX
+        if state is SessionState.RUNNING:
+            self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.PUT] = self._on_put
+            self._on_event[EventType.CONFIRM] = self._on_confirm
+            self._on_event[EventType.CONTROL] = self._on_control
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+            self._on_event[EventType.REJECT] = self._on_reject
+        else:
+            # It said good-bye, or lost our trust: nothing after that counts.
+            self._on_event = [self._on_nothing] * EVENT_TYPES
 
-    @property
-    def finished(self) -> bool:
-        return self.state is SessionState.CLOSED
+    def _on_foreign(self, data: memoryview, frame: Frame) -> None:
+        raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
 
-    @property
-    def event_bytes_max(self) -> int:
-        return NEGOTIATION_BYTES_MAX if self.state is SessionState.NEGOTIATING else EVENT_BYTES_MAX
+    def _on_nothing(self, data: memoryview, frame: Frame) -> None:
+        """Not handled in this state."""
 
     def take_output(self) -> bytearray:
         return self._out.take()
@@ -192,7 +204,7 @@ class Session:
         """Close the session; what its consumers held goes to others."""
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
-        self.state = TRANSITIONS[self.state, Trigger.ENDED]
+        self._enter(TRANSITIONS[self.state, Trigger.ENDED])
         self._drop_handles()
         self.node.dirty.add(self)
 
@@ -244,7 +256,7 @@ class Session:
             self.end(refusal)
             return
         self._generates_guids = bool(identity.guid_info.client_id)
-        self.state = TRANSITIONS[self.state, Trigger.IDENTIFIED]
+        self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
         log.info("%s: session starts (sdk %d)", self.description, identity.sdk_version)
 
     def _broker_response(self, refusal: str | None) -> BrokerResponse:
@@ -297,14 +309,14 @@ class Session:
             queue = handle.queue
             if schema_id > 1:
                 schema_id = queue.schemas.translate(self.session_id, schema_id)
-            has_properties = bool(flags & PutFlag.MESSAGE_PROPERTIES)
+            has_properties = flags & _MESSAGE_PROPERTIES != 0
             try:
                 queue.post(guid, Content(content, checksum, compression, has_properties, schema_id, options))
             except Full as full:
                 self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
                 continue
-            if flags & PutFlag.ACK_REQUESTED:
-                out = self._out.event(EventType.ACK, ACK_HEADER_BYTES)
+            if flags & _ACK_REQUESTED:
+                out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.node.dirty.add(self)
 
@@ -344,9 +356,8 @@ class Session:
             log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
-        node = self.node
-        out = self._out.event(EventType.PUSH)
-        node.append_push(
+        out = self._out.event(_PUSH)
+        append_push(
             out,
             queue_id,
             message.guid,
@@ -358,7 +369,7 @@ class Session:
         )
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = False
-        node.dirty.add(self)
+        self.node.dirty.add(self)
 
     # -- requests
 
@@ -388,7 +399,7 @@ class Session:
                 case Disconnect():
                     self._drop_handles()
                     self._reply(message, DisconnectResponse())
-                    self.state = TRANSITIONS[self.state, Trigger.DISCONNECT]
+                    self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
                 case _:
                     self._log_improper(f"an unexpected {type(choice).__name__}")
         except Refusal as refusal:

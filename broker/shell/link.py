@@ -1,18 +1,15 @@
 """One TCP connection: bytes in to a machine, bytes out from it.
 
-Links read with plain non-blocking sockets: whatever one read delivers is handled in one step, in place, in a
-buffer that all links share. That is safe because nothing awaits between the read and the end of the step.
+Whatever one read delivers is handled in one step, in place, in a buffer that all links share. That is safe because
+a step is a plain function: nothing else runs between the read and its end.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import trio
-
-__all__ = ["Link", "Machine"]
+__all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
 
@@ -41,7 +38,7 @@ class Machine(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether the link is to be closed once its output is sent."""
+        """Whether the link is to be closed."""
         ...
 
     @property
@@ -51,61 +48,49 @@ class Machine(Protocol):
 
 
 class Link:
-    """A connected socket and its machine."""
+    """A connected socket and its machine. `ended` says why the link is over, once it is."""
+
+    __slots__ = ("_held", "_scratch", "_unsent", "ended", "machine", "sock")
 
     def __init__(self, sock: socket.socket, machine: Machine, scratch: bytearray) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sock = sock
-        self._machine = machine
+        self.sock = sock
+        self.machine = machine
+        self.ended: str | None = None
         self._scratch = scratch
         self._held = b""  # the front of an event that is not whole yet
         self._unsent = memoryview(b"")
-        self._writable = trio.Event()
-        self._drained = trio.Event()
-        self._scope = trio.CancelScope()
-        self._ended = "the peer closed the connection"
 
-    async def run(self, before_step: Callable[[], None], after_step: Callable[[], None]) -> str:
-        """Serve the link until either side or the network ends it; which it was."""
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._guard, self._write, after_step)
-                await self._guard(self._read, before_step, after_step)
-                # The peer has closed its side; what it is still owed cannot be delivered.
-                self._scope.cancel()
-        return self._ended
+    @property
+    def wants_write(self) -> bool:
+        """Whether it waits for the socket to take more."""
+        return bool(self._unsent)
 
-    async def _guard(self, work: Callable[..., Awaitable[None]], *args: Callable[[], None]) -> None:
-        try:
-            await work(*args)
-        except OSError as error:
-            self._ended = f"the connection failed: {error.strerror}"
-            self._scope.cancel()
+    @property
+    def wants_read(self) -> bool:
+        """Whether it takes more: not from a peer that does not take what it is sent."""
+        return len(self._unsent) + self.machine.output_size() <= BACKLOG_BYTES_MAX
 
-    async def _read(self, before_step: Callable[[], None], after_step: Callable[[], None]) -> None:
-        sock, machine = self._sock, self._machine
-        while not machine.finished:
-            if self._backlog() > BACKLOG_BYTES_MAX:
-                self._drained = trio.Event()
-                await self._drained.wait()
-                continue
-            await trio.lowlevel.wait_readable(sock)
-            held = len(self._held)
-            scratch = self._room(held)
-            with memoryview(scratch) as view:
-                view[:held] = self._held
-                try:
-                    count = sock.recv_into(view[held:])
-                except BlockingIOError:
-                    continue
-                if count == 0:
-                    return
-                end = held + count
-                before_step()
-                used = machine.receive(view[:end])
-                self._held = bytes(view[used:end])
-            after_step()
+    def on_readable(self) -> None:
+        """One read, one step."""
+        held = len(self._held)
+        scratch = self._room(held)
+        with memoryview(scratch) as view:
+            view[:held] = self._held
+            try:
+                count = self.sock.recv_into(view[held:])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.ended = f"the connection failed: {error.strerror}"
+                return
+            if count == 0:
+                self.ended = "the peer closed the connection"
+                return
+            end = held + count
+            used = self.machine.receive(view[:end])
+            self._held = bytes(view[used:end]) if used < end else b""
 
     def _room(self, held: int) -> bytearray:
         """A buffer with place behind `held` bytes: the shared one, or a longer one for a long event.
@@ -114,51 +99,37 @@ class Link:
         """
         if held * 2 < len(self._scratch):
             return self._scratch
-        return bytearray(min(held * 2, self._machine.event_bytes_max + READ_BYTES))
-
-    def _backlog(self) -> int:
-        return len(self._unsent) + self._machine.output_size()
+        return bytearray(min(held * 2, self.machine.event_bytes_max + READ_BYTES))
 
     def flush(self) -> None:
-        """Send what the machine has, as far as the socket takes it at once; the writer sends the rest.
+        """Send what the machine has, as far as the socket takes it at once; the rest when it is writable.
 
         A machine that is finished gets this one chance to say why.
         """
-        if not self._unsent and self._machine.output_size():
-            data = self._machine.take_output()
-            try:
-                sent = self._sock.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._ended = f"the connection failed: {error.strerror}"
-                self.close()
-                return
+        machine = self.machine
+        if not self._unsent and machine.output_size():
+            data = machine.take_output()
+            sent = self._send(data)
             if sent < len(data):
                 self._unsent = memoryview(data)[sent:]
-                self._writable.set()
             else:
-                self._machine.output_sent()
-        if self._machine.finished:
-            self.close()
+                machine.output_sent()
+        if machine.finished and self.ended is None:
+            self.ended = "the session is over"
 
-    async def _write(self, after_step: Callable[[], None]) -> None:
-        while True:
-            await self._writable.wait()
-            self._writable = trio.Event()
-            while self._unsent:
-                await trio.lowlevel.wait_writable(self._sock)
-                try:
-                    sent = self._sock.send(self._unsent)
-                except BlockingIOError:
-                    continue
-                self._unsent = self._unsent[sent:]
-                if not self._unsent and self._machine.output_size():
-                    self._unsent = memoryview(self._machine.take_output())
-            self._drained.set()
-            self._machine.output_sent()
-            after_step()
+    def on_writable(self) -> None:
+        """Send more of what waits."""
+        self._unsent = self._unsent[self._send(self._unsent) :]
+        if not self._unsent:
+            self.flush()
+            if not self._unsent:
+                self.machine.output_sent()
 
-    def close(self) -> None:
-        """End the link now."""
-        self._scope.cancel()
+    def _send(self, data: bytearray | memoryview) -> int:
+        try:
+            return self.sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.ended = f"the connection failed: {error.strerror}"
+            return 0
