@@ -52,7 +52,9 @@ def parse_uri(text: str) -> QueueUri:
     domain = text[start:end]
     if not domain:
         unsupported = end < len(text) and text[end] not in "/."
-        raise _fail(start, f"Domain parsing failed: unsupported char {text[end]!r}" if unsupported else "Missing domain")
+        raise _fail(
+            start, f"Domain parsing failed: unsupported char {text[end]!r}" if unsupported else "Missing domain"
+        )
     tier = ""
     if text.startswith(".~", end):
         start = end + 2
