@@ -21,6 +21,7 @@ __all__ = ["MESSAGES", "RECORDS", "OutputExists", "Plan", "QueueSummary", "Summa
 
 RECORDS = "records"
 MESSAGES = "messages"
+RECORDS_PER_SHUFFLE = 100_000
 
 
 class OutputExists(Exception):
@@ -90,6 +91,8 @@ def export_store(
 
     Both appear when both are complete: until then they are written to a directory beside them.
     """
+    # Spark's default of 200 is for clusters: on a small store its tasks cost more than they do.
+    session.conf.set("spark.sql.shuffle.partitions", max(4, plan.record_count // RECORDS_PER_SHUFFLE))
     plan.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=plan.out) as name:
         work = Path(name)

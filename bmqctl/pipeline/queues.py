@@ -25,7 +25,7 @@ from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY
 from formats.disk.ledger import LedgerRecordType
 from formats.disk.padding import WORD
 from formats.disk.qlist import parse_queue_record
-from formats.disk.recover import iter_ledger, scan_chunks
+from formats.disk.recover import iter_ledger, iter_qlist, scan_chunks
 from formats.errors import FormatError
 from formats.schema import Buffer
 
@@ -79,6 +79,12 @@ class _Draft:
         if app_key not in self.since:
             self.since[app_key] = (app_id, offset)
 
+    def complete(self, other: _Draft) -> None:
+        """Take from `other` what is not known yet."""
+        self.uri = self.uri or other.uri
+        for app_key, (app_id, offset) in other.since.items():
+            self.add(app_key, app_id, offset)
+
     def finish(self, partition_id: int, queue_key: bytes) -> Queue:
         if not self.since:
             self.add(DEFAULT_APP_KEY, DEFAULT_APP_ID, ALWAYS)
@@ -94,25 +100,23 @@ def hex_of(key: bytes) -> str:
 def load_queues(partitions: Iterable[Partition], ledgers: Iterable[Path]) -> list[Queue]:
     """The queues that the journals of `partitions` speak of.
 
-    URIs and apps come from the QLIST; what it lacks (a broker may be told to keep none) from the ledgers. A record
-    that cannot be read names nothing.
+    The journal points into the QLIST for URIs and apps. What it does not name so (a damaged record, a broker told to
+    keep no QLIST) is taken from the rest of the QLIST and from the ledgers. A record that cannot be read names nothing.
     """
-    known = _read_ledgers(ledgers)
+    in_ledgers = _read_ledgers(ledgers)
     queues: list[Queue] = []
     for partition in partitions:
-        drafts = _read_partition(partition)
-        for (partition_id, key), ledger_queue in known.items():
-            if partition_id == partition.partition_id:
-                draft = drafts.setdefault(key, _Draft())
-                draft.uri = draft.uri or ledger_queue.uri
-                for app_key, (app_id, _) in ledger_queue.since.items():
-                    draft.add(app_key, app_id, ALWAYS)
+        qlist = b"" if partition.qlist is None else map_file(partition.qlist)
+        drafts = _read_journal(partition, qlist)
+        elsewhere = {key: draft for (number, key), draft in in_ledgers.items() if number == partition.partition_id}
+        for known in (_read_qlist(qlist), elsewhere):
+            for key, draft in known.items():
+                drafts.setdefault(key, _Draft()).complete(draft)
         queues += [draft.finish(partition.partition_id, key) for key, draft in drafts.items()]
     return queues
 
 
-def _read_partition(partition: Partition) -> dict[bytes, _Draft]:
-    qlist = b"" if partition.qlist is None else map_file(partition.qlist)
+def _read_journal(partition: Partition, qlist: Buffer) -> dict[bytes, _Draft]:
     extent = partition.extent
     drafts: dict[bytes, _Draft] = {}
     for first, chunk in scan_chunks(map_file(partition.journal), extent):
@@ -142,6 +146,19 @@ def _apply(draft: _Draft, record: QueueOpRecord, offset: int, qlist: Buffer) -> 
         start = (record.start_primary_lease_id, record.start_sequence_number)
         purged = None if app_key == NULL_KEY else hex_of(app_key)
         draft.purges.append(Purge(offset, record.timestamp, purged, *start))
+
+
+def _read_qlist(qlist: Buffer) -> dict[bytes, _Draft]:
+    known: dict[bytes, _Draft] = {}
+    try:
+        for queue in iter_qlist(qlist):
+            draft = known.setdefault(queue.queue_key, _Draft())
+            draft.uri = queue.uri
+            for app in queue.apps:
+                draft.add(app.app_key, app.app_id, ALWAYS)
+    except FormatError:
+        pass
+    return known
 
 
 def _read_ledgers(ledgers: Iterable[Path]) -> dict[tuple[int, bytes], _Draft]:

@@ -17,12 +17,13 @@ from bmqctl.pipeline.source import StoreDataSource
 
 __all__ = ["local_session"]
 
-# The gateway to Python is named since Spark otherwise changes its level, and says so on stderr.
+# What goes wrong comes back as an exception, so that logging errors would say it twice. The gateway to Python is named
+# since Spark otherwise changes its level, and says so on stderr.
 LOG4J = """\
-rootLogger.level = error
+rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 logger.python.name = org.apache.spark.api.python.PythonGatewayServer
-logger.python.level = error
+logger.python.level = fatal
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR

