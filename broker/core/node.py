@@ -77,7 +77,6 @@ class Node:
         self.queues: dict[str, Queue] = {}
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
-        self.events = 0  # handled so far, by all sessions
         self._resolve_domain = resolve_domain
         self._session_ids = 0
         self._logged: set[int] = set()

@@ -146,7 +146,7 @@ class Session:
         """
         self._heard_at_ms = self.node.now.ms
         self._heartbeats_missed = 0
-        at, available, events = 0, len(data), 0
+        at, available = 0, len(data)
         try:
             while True:
                 frame = next_frame(data, at, available, self.event_bytes_max)
@@ -154,11 +154,9 @@ class Session:
                     break
                 self._on_event[frame.type](data, frame)
                 at = frame.end
-                events += 1
         except FormatError as error:
             self.end(f"sent bytes that are no valid event: {error}")
             return available
-        self.node.events += events
         return at
 
     def _enter(self, state: SessionState) -> None:
