@@ -54,6 +54,10 @@ EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
 EVENT_HEADER_SIZE = EVENT_HEADER.size
 
 _words = EVENT_HEADER.words.unpack_from
+
+# Version and type share a byte: what it can be, as plain integers, this being on the path of every event.
+_TYPE_MIN = PROTOCOL_VERSION << 6 | int(EventType.CONTROL)
+_TYPE_MAX = PROTOCOL_VERSION << 6 | int(EventType.AUTHENTICATION)
 _new = tuple.__new__
 
 
@@ -71,24 +75,23 @@ def next_frame(buffer: Buffer, offset: int, available: int, length_max: int) -> 
 
     FormatError for a header that no event can have, or a length above `length_max`: after it, the stream is lost.
     """
-    if offset + EVENT_HEADER_SIZE > available:
+    if offset + 8 > available:
         return None
     length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
     # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
     if length > length_max:
         raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
-    if version_and_type >> 6 != PROTOCOL_VERSION:
-        raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")
-    event_type = version_and_type & 0x3F
-    if not EventType.CONTROL <= event_type <= EventType.AUTHENTICATION:
-        raise FormatError("EventHeader.type", offset + 4, f"{event_type} is no event type")
-    body = header_words * WORD
-    if body < EVENT_HEADER_SIZE or body > length:
+    if not _TYPE_MIN <= version_and_type <= _TYPE_MAX:
+        if version_and_type >> 6 != PROTOCOL_VERSION:
+            raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")
+        raise FormatError("EventHeader.type", offset + 4, f"{version_and_type & 0x3F} is no event type")
+    body = header_words * 4
+    if body < 8 or body > length:
         raise FormatError("EventHeader.header_words", offset + 5, f"{header_words} in an event of {length} bytes")
     end = offset + length
     if end > available:
         return None
-    return _new(Frame, (event_type, type_specific, offset + body, end))
+    return _new(Frame, (version_and_type & 0x3F, type_specific, offset + body, end))
 
 
 def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:
