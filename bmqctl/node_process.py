@@ -1,0 +1,240 @@
+"""A node as a process of its own: started on a free port, awaited, stopped or killed, always within a time limit."""
+
+from __future__ import annotations
+
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["NodeFailed", "NodeProcess", "free_port"]
+
+HOST = "127.0.0.1"
+LOG_NAME = "bmqbrkr.log"
+PID_NAME = "bmqbrkr.pid"
+
+_FIRST_PORT = 10_240
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_port(host: str = HOST) -> int:
+    """A TCP port of `host` that was free a moment ago.
+
+    It lies below the range from which the kernel takes ports for outgoing connections. Within that range a client
+    that keeps knocking on the port of a node that is down can be given the very port, and connect to itself.
+    """
+    end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
+    if end <= _FIRST_PORT:
+        end = 65_535
+    while True:
+        port = random.randrange(_FIRST_PORT, end)
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+
+
+class NodeFailed(Exception):
+    """The node ended, or was not ready in time (`exit_code` None); `output` is what it wrote to stderr."""
+
+    def __init__(self, what: str, exit_code: int | None, output: str) -> None:
+        super().__init__(f"{what}\n{output[-4000:]}")
+        self.exit_code = exit_code
+        self.output = output
+
+
+class NodeProcess:
+    """`bmqctl start node`, its files in `data_dir`, running inside the `with` block.
+
+    Without `config_dir` it is a cluster of one with the sample domains. `port` is kept over restarts, so that clients
+    find the node again. `command` goes before `start node`: the program, if it is not this interpreter's bmqctl.
+    `ready_s` is the time from the start of the process to the line that says it is ready, `ready_line`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        config_dir: Path | None = None,
+        port: int | None = None,
+        timeout_s: float = 30.0,
+        command: Sequence[str] = (sys.executable, "-c", "from bmqctl.app import main; main()"),
+    ) -> None:
+        self.data_dir = data_dir
+        self.config_dir = config_dir
+        self.port = free_port() if port is None else port
+        self.timeout_s = timeout_s
+        self.ready_line = ""
+        self.ready_s = 0.0
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._console = _Console()
+
+    @property
+    def uri(self) -> str:
+        """What a client is given as its broker."""
+        return f"tcp://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def output(self) -> str:
+        """What the process has written to stderr since it was last started."""
+        return self._console.text()
+
+    @property
+    def log(self) -> str:
+        """The node's log file, over all starts."""
+        return (self.data_dir / LOG_NAME).read_text()
+
+    @property
+    def pid_file(self) -> Path:
+        return self.data_dir / PID_NAME
+
+    def start(self) -> NodeProcess:
+        """Start it and wait until it is ready; `NodeFailed` if it ends instead, or takes too long."""
+        assert self._process is None, "it runs already"
+        given = [] if self.config_dir is None else [str(self.config_dir)]
+        options = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        started = time.monotonic()
+        process = subprocess.Popen(
+            [*self._command, "start", "node", *given, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._process = process
+        self._console = _Console()
+        self._console.follow(process)
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            spoke = bool(selector.select(self.timeout_s))
+        # It says one whole line, or nothing and ends.
+        self.ready_line = process.stdout.readline().rstrip("\n") if spoke else ""
+        self.ready_s = time.monotonic() - started
+        if not self.ready_line:
+            code = self._end(signal.SIGTERM if spoke else signal.SIGKILL)
+            what = f"the node ended with {code}" if spoke else f"the node was not ready in {self.timeout_s} s"
+            raise NodeFailed(what, code if spoke else None, self.output)
+        return self
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and wait; the exit code. It is killed if it does not end in time."""
+        self._running.send_signal(how)
+        return self._end(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it as a crash would: `kill -9`."""
+        self.stop(signal.SIGKILL)
+
+    def restart(self, how: signal.Signals = signal.SIGTERM) -> NodeProcess:
+        """Stop it, and start it on the same port and files."""
+        self.stop(how)
+        return self.start()
+
+    def wait_for(self, text: str, timeout_s: float = 10.0) -> str:
+        """Wait for a line with `text` on stderr, where the log goes too; the first such line since the start."""
+        return self._console.wait_for(text, timeout_s)
+
+    def rss_bytes(self) -> int:
+        """The anonymous memory that the process occupies: without its mapped files."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("no RssAnon in the status of the process")
+
+    def open_files(self) -> int:
+        """How many descriptors the process has open."""
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def __enter__(self) -> NodeProcess:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+
+    @property
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "it does not run"
+        return self._process
+
+    def _end(self, at_last: signal.Signals) -> int:
+        """Wait for the end, which `at_last` hastens when it does not come."""
+        process = self._running
+        try:
+            process.wait(self.timeout_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(at_last)
+            process.wait(self.timeout_s)
+        self._console.close()
+        assert process.stdout is not None
+        process.stdout.close()
+        self._process = None
+        return process.returncode
+
+
+class _Console:
+    """The lines of a process's stderr, as they come."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader: threading.Thread | None = None
+
+    def follow(self, process: subprocess.Popen[str]) -> None:
+        self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        with process.stderr:
+            for line in process.stderr:
+                with self._changed:
+                    self._lines.append(line)
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """The process has ended: take in the rest of what it wrote."""
+        if self._reader is not None:
+            self._reader.join()
+
+    def text(self) -> str:
+        with self._changed:
+            return "".join(self._lines)
+
+    def wait_for(self, text: str, timeout_s: float) -> str:
+        deadline = time.monotonic() + timeout_s
+        seen = 0
+        with self._changed:
+            while True:
+                for line in self._lines[seen:]:
+                    if text in line:
+                        return line.rstrip("\n")
+                seen = len(self._lines)
+                left = deadline - time.monotonic()
+                if self._ended or left <= 0:
+                    raise TimeoutError(
+                        f"no line with {text!r} in {timeout_s} s; there is:\n{''.join(self._lines[-30:])}"
+                    )
+                self._changed.wait(left)

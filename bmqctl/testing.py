@@ -1,0 +1,28 @@
+"""For test suites of programs that use BlazingMQ: a pytest fixture with a real node.
+
+    from blazingmq import Session
+
+    def test_my_program(bmq_node):
+        session = Session(print, broker=bmq_node.uri)
+
+The node listens on a free port of the loopback, has the sample domains (`bmq.test.mem.priority` and so on), keeps its
+files in the test's temporary directory, and ends with the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bmqctl.node_process import NodeFailed, NodeProcess, free_port
+
+__all__ = ["NodeFailed", "NodeProcess", "bmq_node", "free_port"]
+
+
+@pytest.fixture
+def bmq_node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """A running node of its own."""
+    with NodeProcess(tmp_path / "bmq-data") as node:
+        yield node
