@@ -51,6 +51,7 @@ from formats.control.messages import (
 from formats.control.messages import Subscription as SubscriptionInfo
 from formats.errors import FormatError
 from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.wire.application_data import to_older_application_data
 from formats.wire.confirm import iter_confirms
 from formats.wire.event import (
     HEARTBEAT_REQUEST,
@@ -63,7 +64,7 @@ from formats.wire.event import (
     next_frame,
     schema_encoding,
 )
-from formats.wire.push import append_push
+from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ FEATURES = (
     "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2,BROADCAST_TO_PROXIES;"
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
+
+# Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
+SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
 EVENT_TYPES = len(EventType)
 
@@ -94,6 +98,7 @@ PUSH_BYTES_HIGH = 4 << 20
 # Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _MESSAGE_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _ACK = EventType.ACK
 _PUSH = EventType.PUSH
 
@@ -132,6 +137,7 @@ class Session:
         self.handles: dict[int, Handle] = {}
         self._out = Outbox()
         self._generates_guids = False
+        self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
         self._heard_at_ms = self._since_ms = node.now.ms
         self._heartbeats_missed = 0
@@ -254,6 +260,7 @@ class Session:
             self.end(refusal)
             return
         self._generates_guids = bool(identity.guid_info.client_id)
+        self._knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
         log.info("%s: session starts (sdk %d)", self.description, identity.sdk_version)
 
@@ -354,6 +361,19 @@ class Session:
             log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
+        compression = message.compression
+        if schema_id and not self._knows_schemas:
+            try:
+                data = to_older_application_data(memoryview(data), compression)
+            except FormatError as error:
+                log.error(
+                    "#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s",
+                    self.description,
+                    message.guid.hex().upper(),
+                    error,
+                )
+                return
+            compression = schema_id = 0
         out = self._out.event(_PUSH)
         append_push(
             out,
@@ -361,8 +381,8 @@ class Session:
             message.guid,
             data,
             subscription_id,
-            2 if message.has_properties else 0,
-            message.compression,
+            _PUSH_PROPERTIES if message.has_properties else 0,
+            compression,
             schema_id,
         )
         if len(out) > PUSH_BYTES_HIGH:

@@ -51,7 +51,6 @@ _NO_OPTIONS = memoryview(b"")
 _HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES) << 28
 _COMPRESSION_MAX = int(CompressionAlgorithm.ZLIB)
 
-_NO_OPTIONS = memoryview(b"")
 _words = PUT_HEADER.words.unpack_from
 _pack = PUT_HEADER.words.pack
 _new = tuple.__new__
