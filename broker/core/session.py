@@ -366,12 +366,8 @@ class Session:
             try:
                 data = to_older_application_data(memoryview(data), compression)
             except FormatError as error:
-                log.error(
-                    "#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s",
-                    self.description,
-                    message.guid.hex().upper(),
-                    error,
-                )
+                guid = message.guid.hex().upper()
+                log.error("#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s", self.description, guid, error)
                 return
             compression = schema_id = 0
         out = self._out.event(_PUSH)
