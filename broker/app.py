@@ -14,7 +14,6 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.client.guid import GuidGenerator
 from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.core.clock import Now
@@ -29,6 +28,7 @@ from broker.shell.logs import start_logging
 from broker.shell.server import ListenError, Server, listen
 from broker.store.partition_files import PartitionLimits
 from formats.disk.files import format_timestamp
+from formats.guid import GuidGenerator
 
 __all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node"]
 
@@ -178,7 +178,7 @@ def _resolver(config: NodeConfig) -> DomainResolver:
 
 def _guids() -> Callable[[], bytes]:
     """GUIDs for clients that make none themselves."""
-    generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns(), time.time_ns())
+    generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns())
     return lambda: generator.make(time.monotonic_ns())
 
 
