@@ -74,11 +74,13 @@ class PushToOne(NamedTuple):
 PUSH_HEADER = Layout(PushHeader, size=32, upstream="bmqp::PushHeader")
 PUSH_TO_ONE = Layout(PushToOne, size=40, upstream="bmqp::PushHeader, bmqp::OptionHeader")
 _HEADER_SIZE = PUSH_HEADER.size
-_HEADER_SIZE_MIN = 28  # without the schema id
+_HEADER_WORDS_MIN = 7  # without the schema id
 _ONE_ID_OPTION = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
 _EMPTY = memoryview(b"")
 _IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD) << 28
-_COMPRESSION_MAX = int(CompressionAlgorithm.ZLIB)
+
+# The low byte of the word of sizes of nearly every message, but for the bit that says zlib: today's header.
+_PLAIN = _HEADER_SIZE // WORD
 
 _pack = PUSH_HEADER.words.pack
 _pack_to_one = PUSH_TO_ONE.words.pack
@@ -159,19 +161,15 @@ def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
             raise FormatError("PushHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, schema_id, _ = _words(buffer, start)
         message_end = start + (words & 0xFFF_FFFF) * WORD
-        header_size = (sizes & 0x1F) * WORD
-        options = start + header_size
+        options = start + (sizes & 0x1F) * WORD
         data = options + (sizes >> 8) * WORD
-        compression = sizes >> 5 & 7
-        if header_size < _HEADER_SIZE:
-            if header_size < _HEADER_SIZE_MIN:
-                raise FormatError("PushHeader.header_words", start + 7, f"{sizes & 0x1F} is below 7")
-            schema_id = 0
         if data > message_end or message_end > end:
             reason = f"{words & 0xFFF_FFFF} words, {(end - start) // WORD} left, data at word {(data - start) // WORD}"
             raise FormatError("PushHeader.message_words", start, reason)
-        if compression > _COMPRESSION_MAX:
-            raise FormatError("PushHeader.compression", start + 7, f"{compression} is no algorithm")
+        if sizes & 0xDF != _PLAIN:
+            _check_sizes(start, sizes)
+            if sizes & 0x1F < _PLAIN:
+                schema_id = 0
         if words & _IMPLICIT_PAYLOAD:
             data_view = _EMPTY
         else:
@@ -182,14 +180,14 @@ def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
             data_view = buffer[data:data_end]
         yield _new(
             Push,
-            (
-                words >> 28,
-                queue_id,
-                guid,
-                compression,
-                schema_id,
-                buffer[options:data] if data > options else _EMPTY,
-                data_view,
-            ),
+            (words >> 28, queue_id, guid, sizes >> 5 & 7, schema_id, buffer[options:data], data_view),
         )
         start = message_end
+
+
+def _check_sizes(start: int, sizes: int) -> None:
+    """Whether a header that is not today's is an older or a newer one."""
+    if sizes & 0x1F < _HEADER_WORDS_MIN:
+        raise FormatError("PushHeader.header_words", start + 7, f"{sizes & 0x1F} is below {_HEADER_WORDS_MIN}")
+    if sizes >> 5 & 7 > CompressionAlgorithm.ZLIB:
+        raise FormatError("PushHeader.compression", start + 7, f"{sizes >> 5 & 7} is no algorithm")

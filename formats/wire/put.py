@@ -46,10 +46,13 @@ class PutHeader(NamedTuple):
 
 PUT_HEADER = Layout(PutHeader, size=36, upstream="bmqp::PutHeader")
 _HEADER_SIZE = PUT_HEADER.size
-_HEADER_SIZE_MIN = 32  # without the schema id
+_HEADER_WORDS_MIN = 8  # without the schema id
 _NO_OPTIONS = memoryview(b"")
 _HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES) << 28
-_COMPRESSION_MAX = int(CompressionAlgorithm.ZLIB)
+
+# The word of sizes of nearly every message, but for the bit that says zlib: no options, today's header.
+_PLAIN = _HEADER_SIZE // WORD
+_ZLIB = int(CompressionAlgorithm.ZLIB) << 5
 
 _words = PUT_HEADER.words.unpack_from
 _pack = PUT_HEADER.words.pack
@@ -80,39 +83,37 @@ def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
             raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, crc32c, schema_id, _ = _words(buffer, start)
         message_end = start + (words & 0xFFF_FFFF) * WORD
-        header_size = (sizes & 0x1F) * WORD
-        options = start + header_size
-        data = options + (sizes >> 8) * WORD
-        compression = sizes >> 5 & 7
-        if header_size < _HEADER_SIZE:
-            if header_size < _HEADER_SIZE_MIN:
-                raise FormatError("PutHeader.header_words", start + 7, f"{sizes & 0x1F} is below 8")
-            schema_id = 0
+        data = start + ((sizes >> 8) + (sizes & 0x1F)) * WORD
         if message_end > end or data >= message_end:
             reason = f"{words & 0xFFF_FFFF} words, {(end - start) // WORD} left, data at word {(data - start) // WORD}"
             raise FormatError("PutHeader.message_words", start, reason)
+        if sizes & ~_ZLIB == _PLAIN:
+            options = _NO_OPTIONS
+        else:
+            options = _options(buffer, start, sizes, data)
+            if sizes & 0x1F < _PLAIN:
+                schema_id = 0
         padding = buffer[message_end - 1]
         data_end = message_end - padding
         if not 1 <= padding <= WORD or data_end <= data:
             raise FormatError("Put.padding", message_end - 1, f"padding of {padding} bytes, or no data before it")
-        if compression > _COMPRESSION_MAX:
-            raise FormatError("PutHeader.compression", start + 7, f"{compression} is no algorithm")
         if schema_id and not words & _HAS_PROPERTIES:
             raise FormatError("PutHeader.schema_id", start + 32, f"{schema_id} without message properties")
         yield _new(
             Put,
-            (
-                words >> 28,
-                queue_id,
-                guid,
-                crc32c,
-                compression,
-                schema_id,
-                buffer[options:data] if data > options else _NO_OPTIONS,
-                buffer[data:data_end],
-            ),
+            (words >> 28, queue_id, guid, crc32c, sizes >> 5 & 7, schema_id, options, buffer[data:data_end]),
         )
         start = message_end
+
+
+def _options(buffer: memoryview, start: int, sizes: int, data: int) -> memoryview:
+    """The options of a message that has some, or whose header is not today's."""
+    header_words = sizes & 0x1F
+    if header_words < _HEADER_WORDS_MIN:
+        raise FormatError("PutHeader.header_words", start + 7, f"{header_words} is below {_HEADER_WORDS_MIN}")
+    if sizes >> 5 & 7 > CompressionAlgorithm.ZLIB:
+        raise FormatError("PutHeader.compression", start + 7, f"{sizes >> 5 & 7} is no algorithm")
+    return buffer[start + header_words * WORD : data]
 
 
 def correlation_id(guid: bytes) -> int:
