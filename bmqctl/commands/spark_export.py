@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +27,6 @@ COMMAND = "spark-export"
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
-NEEDS_SPARK = "needs PySpark and PyArrow: pip install 'bmqctl[spark]'"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -62,7 +62,8 @@ def spark_export(
     cores; needs no installed Java. Of several file sets of a partition, it reads the one that a broker would recover.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        refuse(COMMAND, NEEDS_SPARK)
+        what = "the single binary has no PySpark" if getattr(sys, "frozen", False) else "needs PySpark and PyArrow"
+        refuse(COMMAND, f"{what}: pip install 'bmqctl[spark]'")
     if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", memory):
         refuse(COMMAND, f"--memory {memory}: expected a number and k, m, g or t")
     from bmqctl.pipeline.export import OutputExists, plan_export
