@@ -215,7 +215,7 @@ class Node:
                 info = self._assign(uri, domain.config)
             shard = self.shards[info.partition_id]
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
-            shard.append_queue(uri, info.key, [] if apps == [(DEFAULT_APP_ID, DEFAULT_APP_KEY)] else apps)
+            shard.append_queue(uri, info.key, apps)
         except Full as full:
             raise Refusal(StatusCategory.NOT_READY, f"Queue cannot be created: {full}", -1) from None
         queue = self._make_queue(uri, info.key, domain, apps, shard)
