@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import shutil
 from pathlib import Path
 
 __all__ = ["DataDirectory", "DirectoryInUse", "MappedFile"]
@@ -124,7 +125,8 @@ class DataDirectory:
             (self._path / name).unlink()
             return
         self._archive.mkdir(parents=True, exist_ok=True)
-        (self._path / name).rename(self._archive / name)
+        # Not `rename`: the archive may be on another disk.
+        shutil.move(self._path / name, self._archive / name)
         suffix = Path(name).suffix
         partition = name.split(".", 1)[0]
         kept = sorted(self._archive.glob(f"{partition}.*{suffix}"))

@@ -1,0 +1,80 @@
+"""What is particular to the folder on a real disk: its lock, its archive, how it takes disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from broker.shell.files import CHUNK_BYTES, DataDirectory, DirectoryInUse, MappedFile
+
+
+def folder(tmp_path: Path, kept: int = 0) -> DataDirectory:
+    return DataDirectory(tmp_path / "store", tmp_path / "archive", kept)
+
+
+def test_one_node_at_a_time_holds_a_folder(tmp_path: Path) -> None:
+    first = folder(tmp_path)
+    with pytest.raises(DirectoryInUse, match=f"pid {os.getpid()}"):
+        folder(tmp_path)
+    first.close()
+    folder(tmp_path).close()
+
+
+def test_an_archive_of_none_drops_the_files(tmp_path: Path) -> None:
+    directory = folder(tmp_path)
+    directory.open("bmq_0.20261121_051104.bmq_data", 100).close()
+    directory.archive("bmq_0.20261121_051104.bmq_data")
+    assert not (tmp_path / "archive").exists()
+    directory.close()
+
+
+def test_the_archive_keeps_the_newest_sets_of_each_partition(tmp_path: Path) -> None:
+    directory = folder(tmp_path, kept=2)
+    names = [
+        f"bmq_{pid}.20261121_05110{n}.bmq_{kind}" for pid in (0, 1) for n in range(4) for kind in ("data", "qlist")
+    ]
+    for name in names:
+        directory.open(name, 100).close()
+        directory.archive(name)
+    left = sorted(path.name for path in (tmp_path / "archive").iterdir())
+    assert left == [name for name in sorted(names) if name[20] in "23"]
+    directory.close()
+
+
+def test_files_are_archived_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(*args: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    directory = folder(tmp_path, kept=1)
+    file = directory.open("bmq_0.20261121_051104.bmq_data", 100)
+    file.reserve(4)
+    file.buffer[:4] = b"data"
+    file.close(4)
+    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(Path, "rename", rename)
+    directory.archive("bmq_0.20261121_051104.bmq_data")
+    assert (tmp_path / "archive" / "bmq_0.20261121_051104.bmq_data").read_bytes() == b"data"
+    assert "bmq_0.20261121_051104.bmq_data" not in directory.names()
+    directory.close()
+
+
+def test_disk_is_taken_chunk_by_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = MappedFile(path, 3 * CHUNK_BYTES)
+    before = path.stat().st_blocks
+    assert file.reserve(1)
+    assert file.granted == CHUNK_BYTES
+    assert path.stat().st_blocks > before
+    assert file.reserve(CHUNK_BYTES + 1)
+    assert file.granted == 2 * CHUNK_BYTES
+    file.close()
+
+
+def test_a_folder_that_cannot_be_mapped_leaves_no_descriptor(tmp_path: Path) -> None:
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises((OSError, ValueError)):
+        MappedFile(tmp_path / "empty", 0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
