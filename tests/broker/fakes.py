@@ -1,0 +1,164 @@
+"""A disk in memory that fails on demand: it fills up, its writer is killed, its bits rot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.ports.files import Directory, StoreFile
+
+__all__ = ["Crash", "MemoryDirectory", "MemoryFile"]
+
+
+class Crash(BaseException):
+    """The process is killed here; what was written before is what the next one finds."""
+
+
+@dataclass
+class Content:
+    """What a file holds: its bytes, and how many of them have disk behind them."""
+
+    data: bytearray
+    backed: int = 0
+
+
+class MemoryFile:
+    """One open file; see `broker.ports.files.StoreFile`."""
+
+    def __init__(self, directory: MemoryDirectory, name: str, content: Content) -> None:
+        self._directory = directory
+        self._name = name
+        self._content = content
+        self._granted = 0
+        self._buffer = memoryview(content.data)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def buffer(self) -> memoryview:
+        return self._buffer
+
+    @property
+    def granted(self) -> int:
+        return self._granted
+
+    def reserve(self, end: int) -> bool:
+        self._directory.step()
+        self.check()
+        if end <= self._granted:
+            return True
+        if end > len(self._content.data):
+            return False
+        wanted = min(len(self._content.data), -(-end // self._directory.chunk) * self._directory.chunk)
+        for stop in (wanted, end):
+            if self._directory.take(stop - self._content.backed):
+                self._content.backed = max(self._content.backed, stop)
+                self._granted = stop
+                return True
+        return False
+
+    def flush(self) -> None:
+        self.check()
+
+    def close(self, size: int | None = None) -> None:
+        self._directory.step()
+        self.check()
+        self._buffer.release()
+        length = len(self._content.data)
+        # Resizing raises BufferError while somebody holds a view, as unmapping a file does.
+        self._content.data += b"\0"
+        del self._content.data[length if size is None else size :]
+        if size is not None:
+            self._directory.take(min(0, size - self._content.backed))
+            self._content.backed = min(size, self._content.backed)
+
+    def check(self) -> None:
+        """On a real disk, writing where none was reserved would have killed the process."""
+        written = len(bytes(self._buffer[self._content.backed :]).rstrip(b"\0"))
+        assert not written, f"{self._name}: {written} bytes written behind the {self._content.backed} that have disk"
+
+
+@dataclass
+class MemoryDirectory:
+    """The folder of a store. `free` is the disk that is left, in bytes; `chunk` is how much a file takes at a time.
+
+    `steps_left` calls that change something succeed, then `Crash` is raised: the moments between them are those at
+    which a killed process leaves the folder in different states.
+    """
+
+    free: int = 1 << 40
+    chunk: int = 1
+    steps_left: int = 1 << 40
+    files: dict[str, Content] = field(default_factory=dict)
+    archived: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return "/memory"
+
+    def names(self) -> list[str]:
+        return sorted(self.files)
+
+    def open(self, name: str, size: int) -> MemoryFile:
+        self.step()
+        content = self.files.setdefault(name, Content(bytearray()))
+        content.data += bytes(max(0, size - len(content.data)))
+        return MemoryFile(self, name, content)
+
+    def remove(self, name: str) -> None:
+        self.step()
+        self.take(-self.files.pop(name).backed)
+
+    def archive(self, name: str) -> None:
+        self.step()
+        content = self.files.pop(name)
+        self.take(-content.backed)
+        self.archived[name] = bytes(content.data)
+
+    # -- faults
+
+    def step(self) -> None:
+        """One more call that changes something."""
+        if not self.steps_left:
+            raise Crash
+        self.steps_left -= 1
+
+    def take(self, size: int) -> bool:
+        """Use `size` bytes of disk, or give them back when negative; False when so much is not left."""
+        if size > max(0, self.free):
+            return False
+        self.free -= size
+        return True
+
+    def after_crash(self) -> MemoryDirectory:
+        """The folder as the next process finds it, were this one killed now: all that was written, nothing open."""
+        files = {name: Content(bytearray(content.data), content.backed) for name, content in self.files.items()}
+        return MemoryDirectory(self.free, self.chunk, files=files, archived=dict(self.archived))
+
+    def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:
+        """As `after_crash`, but of what was written since `before` only the first `kept` bytes arrived.
+
+        Payloads and queue records are written before the journal records that name them.
+        """
+        torn = self.after_crash()
+        for name in sorted(torn.files, key=lambda name: name.endswith("journal")):
+            new, old = torn.files[name].data, before.files[name].data
+            for at in [at for at in range(len(new)) if new[at] != old[at]]:
+                if kept:
+                    kept -= 1
+                else:
+                    new[at] = old[at]
+        return torn
+
+    def flip(self, name: str, offset: int, mask: int = 1) -> None:
+        """Let bits of one byte rot."""
+        self.files[name].data[offset] ^= mask
+
+    def find(self, suffix: str) -> str:
+        """The newest file whose name ends so."""
+        return max(name for name in self.files if name.endswith(suffix))
+
+
+def _keeps_to_the_ports(directory: MemoryDirectory, file: MemoryFile) -> tuple[Directory, StoreFile]:
+    return directory, file
