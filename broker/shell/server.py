@@ -116,9 +116,11 @@ class Server:
             return
         if mask & select.EPOLLOUT:
             link.on_writable()
+            self._watch(fd, link)
         if mask & ~select.EPOLLOUT and link.ended is None:
             link.on_readable()
-        self._watch(fd, link)
+            if link.ended is not None:
+                self._end(link, link.ended)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -168,7 +170,8 @@ class Server:
             link = self._by_session.get(session)
             if link is not None:
                 link.flush()
-                self._watch(link.sock.fileno(), link)
+                if link.wants_write or link.ended is not None:
+                    self._watch(link.sock.fileno(), link)
 
     async def _tick(self) -> None:
         while True:
