@@ -63,6 +63,11 @@ class Link:
         self._unsent = memoryview(b"")
 
     @property
+    def is_over(self) -> bool:
+        """Whether the link is to be closed."""
+        return self.ended is not None
+
+    @property
     def wants_write(self) -> bool:
         """Whether it waits for the socket to take more."""
         return bool(self._unsent)

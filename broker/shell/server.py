@@ -119,8 +119,8 @@ class Server:
             self._watch(fd, link)
         if mask & ~select.EPOLLOUT and link.ended is None:
             link.on_readable()
-            if link.ended is not None:
-                self._end(link, link.ended)
+            if link.is_over:
+                self._watch(fd, link)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -170,7 +170,7 @@ class Server:
             link = self._by_session.get(session)
             if link is not None:
                 link.flush()
-                if link.wants_write or link.ended is not None:
+                if link.wants_write or link.is_over:
                     self._watch(link.sock.fileno(), link)
 
     async def _tick(self) -> None:
