@@ -84,6 +84,8 @@ SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
 EVENT_TYPES = len(EventType)
 
+UNSET_GUID = bytes(16)
+
 # Before a peer has said who it is, nothing it sends is longer than this.
 NEGOTIATION_BYTES_MAX = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
@@ -307,6 +309,9 @@ class Session:
             if handle is None or not handle.writes:
                 what = "for a queue that is not open" if handle is None else "without the write flag"
                 self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, what)
+                continue
+            if guid == UNSET_GUID:
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "without a GUID")
                 continue
             if crc32c(content) != checksum:
                 self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "whose checksum is not its payload's")
