@@ -75,8 +75,8 @@ class MemoryFile:
 
     def check(self) -> None:
         """On a real disk, writing where none was reserved would have killed the process."""
-        written = len(bytes(self._buffer[self._content.backed :]).rstrip(b"\0"))
-        assert not written, f"{self._name}: {written} bytes written behind the {self._content.backed} that have disk"
+        tail = bytes(self._buffer[self._content.backed :])
+        assert tail == bytes(len(tail)), f"{self._name}: written behind the {self._content.backed} bytes that have disk"
 
 
 @dataclass
