@@ -95,28 +95,23 @@ def spark_export(
 
 
 def _run(plan: Plan, cores: int | None, memory: str, records_per_task: int) -> Summary:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    from bmqctl.pipeline.export import export_store
-    from bmqctl.pipeline.session import local_session
+    from bmqctl.pipeline.export import SparkFailed, run_export
 
     console = Console(stderr=True)
     live: AbstractContextManager[Status | None] = (
         console.status("starting Spark") if console.is_terminal else nullcontext()
     )
-    try:
-        with live as status, local_session(cores, memory) as session:
+    with live as status:
 
-            def show(step: str) -> None:
-                if status is not None:
-                    status.update(step)
+        def show(step: str) -> None:
+            if status is not None:
+                status.update(step)
 
-            return export_store(session, plan, records_per_partition=records_per_task, on_step=show)
-    except (PySparkException, Py4JError) as fault:
-        reason = str(fault).strip().partition("\n")[0]
-        typer.echo(f"bmqctl {COMMAND}: Spark failed: {reason}", err=True)
-        raise typer.Exit(EXIT_FAILED) from None
+        try:
+            return run_export(plan, cores=cores, memory=memory, records_per_partition=records_per_task, on_step=show)
+        except SparkFailed as fault:
+            typer.echo(f"bmqctl {COMMAND}: Spark failed: {fault}", err=True)
+            raise typer.Exit(EXIT_FAILED) from None
 
 
 def _as_json(plan: Plan, summary: Summary, elapsed_s: float) -> dict[str, object]:

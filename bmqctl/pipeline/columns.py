@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bmqctl.pipeline.sizes import COMPRESSION_NONE, COMPRESSION_ZLIB, measure
+from bmqctl.pipeline.sizes import measure
+from formats.codes import CompressionAlgorithm
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
     ANY_RECORD,
@@ -23,7 +24,7 @@ from formats.disk.journal import (
     SyncPointType,
 )
 from formats.disk.keys import NULL_KEY
-from formats.disk.padding import DWORD, WORD
+from formats.padding import DWORD, WORD
 from formats.schema import Buffer
 
 __all__ = ["INVALID", "RECORD_SCHEMA", "record_batch"]
@@ -71,13 +72,6 @@ RECORD_SCHEMA = pa.schema(
         ("qlist_file_offset", pa.int64()),  # bytes
     ]
 )
-
-
-class Compression(IntEnum):
-    """bmqt::CompressionAlgorithmType."""
-
-    NONE = COMPRESSION_NONE
-    ZLIB = COMPRESSION_ZLIB
 
 
 class _Columns:
@@ -160,7 +154,7 @@ _FIELDS: dict[RecordType, tuple[tuple[str, str, int], ...]] = {
 _TYPES = pa.array([INVALID, *(kind.name for kind in map(RecordType, sorted(LAYOUTS)))])
 _KEYS = ("queue_key", "app_key", "guid")
 _NAMES: dict[RecordType, tuple[tuple[str, str, type[IntEnum | IntFlag]], ...]] = {
-    RecordType.MESSAGE: (("compression", "compression", Compression),),
+    RecordType.MESSAGE: (("compression", "compression", CompressionAlgorithm),),
     RecordType.CONFIRM: (("confirm_reason", "reason", ConfirmReason),),
     RecordType.DELETION: (("deletion_flag", "deletion_flag", DeletionRecordFlag),),
     RecordType.QUEUE_OP: (("queue_op_type", "queue_op_type", QueueOpType),),

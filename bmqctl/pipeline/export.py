@@ -8,16 +8,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bmqctl.pipeline.columns import INVALID
 from bmqctl.pipeline.lifecycle import messages_of, queues_frame, with_names
 from bmqctl.pipeline.queues import load_queues
+from bmqctl.pipeline.session import local_session
 from bmqctl.pipeline.source import FORMAT, RECORDS_PER_PARTITION
 from bmqctl.pipeline.stores import Partition, find_ledgers, find_partitions
 
-__all__ = ["MESSAGES", "RECORDS", "OutputExists", "Plan", "QueueSummary", "Summary", "export_store", "plan_export"]
+__all__ = [
+    "MESSAGES",
+    "RECORDS",
+    "OutputExists",
+    "Plan",
+    "QueueSummary",
+    "SparkFailed",
+    "Summary",
+    "export_store",
+    "plan_export",
+    "run_export",
+]
 
 RECORDS = "records"
 MESSAGES = "messages"
@@ -26,6 +40,10 @@ RECORDS_PER_SHUFFLE = 100_000
 
 class OutputExists(Exception):
     """There is an earlier export where the new one should go; the message is its path."""
+
+
+class SparkFailed(Exception):
+    """Spark gave up; the message is the first line of its own."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +96,22 @@ def plan_export(store: Path, out: Path, *, overwrite: bool = False) -> Plan:
         if table.exists() and not overwrite:
             raise OutputExists(str(table))
     return plan
+
+
+def run_export(
+    plan: Plan,
+    *,
+    cores: int | None = None,
+    memory: str = "2g",
+    records_per_partition: int = RECORDS_PER_PARTITION,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Summary:
+    """`export_store` in a session of its own; NoFitJava without a Java, SparkFailed if Spark does not manage."""
+    try:
+        with local_session(cores, memory) as session:
+            return export_store(session, plan, records_per_partition=records_per_partition, on_step=on_step)
+    except (PySparkException, Py4JError) as fault:
+        raise SparkFailed(str(fault).strip().partition("\n")[0]) from fault
 
 
 def export_store(

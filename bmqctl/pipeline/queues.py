@@ -23,10 +23,10 @@ from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import QUEUE_OP_RECORD, RECORD_MAGIC, QueueOpRecord, QueueOpType, RecordType, select
 from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY
 from formats.disk.ledger import LedgerRecordType
-from formats.disk.padding import WORD
 from formats.disk.qlist import parse_queue_record
 from formats.disk.recover import iter_ledger, iter_qlist, scan_chunks
 from formats.errors import FormatError
+from formats.padding import WORD
 from formats.schema import Buffer
 
 __all__ = ["App", "Purge", "Queue", "hex_of", "load_queues"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
+from formats.codes import CompressionAlgorithm
 from formats.disk.data import DataHeaderFlags, parse_data_record
-from formats.disk.padding import WORD
 from formats.errors import FormatError
 from formats.schema import Buffer
+from formats.wire.properties import properties_size
 
-__all__ = ["COMPRESSION_NONE", "COMPRESSION_ZLIB", "INFLATED_SIZE_MAX", "MessageSizes", "measure"]
+__all__ = ["INFLATED_SIZE_MAX", "MessageSizes", "measure"]
 
-COMPRESSION_NONE = 0
-COMPRESSION_ZLIB = 1
 INFLATED_SIZE_MAX = 512 << 20
 """The reference inflates no further than this: 8 times the largest event."""
 
@@ -43,27 +42,27 @@ def measure(data: Buffer, offset: int, compression: int) -> MessageSizes:
         return UNREADABLE
     stored = record.app_data(data)
     has_properties = record.header.flags & _MESSAGE_PROPERTIES
-    if compression == COMPRESSION_NONE:
-        properties = _properties_size(stored, len(stored)) if has_properties else 0
+    if compression == CompressionAlgorithm.NONE:
+        properties = _properties_size(stored) if has_properties else 0
         payload = None if properties is None else len(stored) - properties
-    elif compression != COMPRESSION_ZLIB:
+    elif compression != CompressionAlgorithm.ZLIB:
         return MessageSizes(len(stored), None, None)
     elif has_properties and not record.header.schema_id:
         # Before schemas, properties were compressed together with the payload.
         total, head = _inflate(stored)
-        properties = None if total is None else _properties_size(head, total)
+        properties = None if total is None else _properties_size(head)
         payload = None if total is None or properties is None else total - properties
     else:
-        properties = _properties_size(stored, len(stored)) if has_properties else 0
+        properties = _properties_size(stored) if has_properties else 0
         payload = None if properties is None else _inflate(stored[properties:])[0]
     return MessageSizes(len(stored), properties, payload)
 
 
-def _properties_size(app_data: Buffer, limit: int) -> int | None:
-    """The size of the properties at the start of `app_data`, by bmqp::MessagePropertiesHeader: bytes 1 to 3 count
-    words. None if that is more than `limit`."""
-    size = int.from_bytes(app_data[1:4], "big") * WORD
-    return size if 0 < size <= limit else None
+def _properties_size(app_data: Buffer) -> int | None:
+    try:
+        return properties_size(app_data)
+    except FormatError:
+        return None
 
 
 def _inflate(compressed: Buffer) -> tuple[int | None, bytes]:

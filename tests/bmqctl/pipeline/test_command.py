@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.pipeline import java, session
+from bmqctl.pipeline import export, java
 from tests.bmqctl.pipeline.written import WrittenStore
 
 
@@ -33,7 +33,7 @@ def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def local_session(cores: int | None, memory: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(session, "local_session", local_session)
+    monkeypatch.setattr(export, "local_session", local_session)
 
 
 def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def fail(cores: int | None, memory: str) -> SparkSession:
         raise PySparkRuntimeError("the first line\nand a trace")
 
-    monkeypatch.setattr(session, "local_session", fail)
+    monkeypatch.setattr(export, "local_session", fail)
     done = run(WrittenStore().save(tmp_path / "store"), "--out", tmp_path / "out")
     assert (done.exit_code, done.stderr) == (1, "bmqctl spark-export: Spark failed: the first line\n")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bmqctl.pipeline import sizes
-from bmqctl.pipeline.sizes import COMPRESSION_NONE, COMPRESSION_ZLIB, MessageSizes, measure
+from bmqctl.pipeline.sizes import MessageSizes, measure
 from bmqctl.pipeline.stores import find_partitions, map_file
+from formats.codes import CompressionAlgorithm
 from formats.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.disk.journal import MessageRecord
 from formats.disk.recover import iter_journal
@@ -34,18 +35,18 @@ PACKED = zlib.compress(BODY)
 @pytest.mark.parametrize(
     ("data", "compression", "expected"),
     [
-        (stored(BODY), COMPRESSION_NONE, MessageSizes(4000, 0, 4000)),
-        (stored(properties(5) + BODY, WITH_PROPERTIES, 3), COMPRESSION_NONE, MessageSizes(4020, 20, 4000)),
-        (stored(properties(5) + BODY, WITH_PROPERTIES), COMPRESSION_NONE, MessageSizes(4020, 20, 4000)),
-        (stored(PACKED), COMPRESSION_ZLIB, MessageSizes(len(PACKED), 0, 4000)),
+        (stored(BODY), CompressionAlgorithm.NONE, MessageSizes(4000, 0, 4000)),
+        (stored(properties(5) + BODY, WITH_PROPERTIES, 3), CompressionAlgorithm.NONE, MessageSizes(4020, 20, 4000)),
+        (stored(properties(5) + BODY, WITH_PROPERTIES), CompressionAlgorithm.NONE, MessageSizes(4020, 20, 4000)),
+        (stored(PACKED), CompressionAlgorithm.ZLIB, MessageSizes(len(PACKED), 0, 4000)),
         (
             stored(properties(5) + PACKED, WITH_PROPERTIES, 3),
-            COMPRESSION_ZLIB,
+            CompressionAlgorithm.ZLIB,
             MessageSizes(20 + len(PACKED), 20, 4000),
         ),
         (
             stored(zlib.compress(properties(5) + BODY), WITH_PROPERTIES),
-            COMPRESSION_ZLIB,
+            CompressionAlgorithm.ZLIB,
             MessageSizes(len(zlib.compress(properties(5) + BODY)), 20, 4000),
         ),
     ],
@@ -58,13 +59,13 @@ def test_sizes_as_stored_and_as_posted(data: bytearray, compression: int, expect
 @pytest.mark.parametrize(
     ("data", "compression", "expected"),
     [
-        (stored(BODY)[:-8], COMPRESSION_NONE, MessageSizes(None, None, None)),
-        (bytearray(), COMPRESSION_NONE, MessageSizes(None, None, None)),
+        (stored(BODY)[:-8], CompressionAlgorithm.NONE, MessageSizes(None, None, None)),
+        (bytearray(), CompressionAlgorithm.NONE, MessageSizes(None, None, None)),
         (stored(BODY), 5, MessageSizes(4000, None, None)),
-        (stored(BODY), COMPRESSION_ZLIB, MessageSizes(4000, 0, None)),
-        (stored(PACKED[:-9]), COMPRESSION_ZLIB, MessageSizes(len(PACKED) - 9, 0, None)),
-        (stored(properties(5)[:12], WITH_PROPERTIES, 3), COMPRESSION_NONE, MessageSizes(12, None, None)),
-        (stored(BODY, WITH_PROPERTIES), COMPRESSION_ZLIB, MessageSizes(4000, None, None)),
+        (stored(BODY), CompressionAlgorithm.ZLIB, MessageSizes(4000, 0, None)),
+        (stored(PACKED[:-9]), CompressionAlgorithm.ZLIB, MessageSizes(len(PACKED) - 9, 0, None)),
+        (stored(properties(5)[:12], WITH_PROPERTIES, 3), CompressionAlgorithm.NONE, MessageSizes(12, None, None)),
+        (stored(BODY, WITH_PROPERTIES), CompressionAlgorithm.ZLIB, MessageSizes(4000, None, None)),
     ],
     ids=["cut short", "nothing", "unknown", "not zlib", "half zlib", "properties too long", "not zlib of all"],
 )
@@ -75,7 +76,7 @@ def test_what_cannot_be_told_is_none(data: bytearray, compression: int, expected
 def test_inflating_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "INFLATED_SIZE_MAX", 1 << 20)
     bomb = stored(zlib.compress(bytes(16 << 20)))
-    assert measure(bomb, 0, COMPRESSION_ZLIB).payload is None
+    assert measure(bomb, 0, CompressionAlgorithm.ZLIB).payload is None
 
 
 @pytest.mark.parametrize(("name", "posted"), [("single-crash", "single"), ("cluster-node2", "cluster")])

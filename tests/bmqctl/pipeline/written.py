@@ -9,8 +9,8 @@ from formats.disk.data import data_record_size, write_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
 from formats.disk.journal import JournalOpType, QueueOpType, SyncPointType
 from formats.disk.keys import NULL_KEY
-from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import build_queue_record
+from formats.padding import DWORD, WORD
 
 __all__ = ["TIME", "WrittenStore"]
 
