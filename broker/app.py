@@ -77,6 +77,7 @@ def _run(config: NodeConfig) -> int:
     folder = Path(partition.location)
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
     start_logging(config.broker.task_config.log_controller, folder)
+    gc.disable()
     now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
     limits = PartitionLimits(
         journal=partition.max_journal_file_size, data=partition.max_data_file_size, qlist=partition.max_qlist_file_size
@@ -88,7 +89,7 @@ def _run(config: NodeConfig) -> int:
     shards = {shard.partition_id: shard for shard, _ in opened}
     node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
     node.start({shard.partition_id: recovered for shard, recovered in opened})
-    _tune_collector()
+    _freeze_collector()
     pid_file = folder / PID_FILE
     pid_file.write_text(f"{os.getpid()}\n")
     try:
@@ -101,15 +102,15 @@ def _run(config: NodeConfig) -> int:
     return EXIT_OK
 
 
-def _tune_collector() -> None:
-    """Keep Python's cycle collector off what cannot be garbage.
+def _freeze_collector() -> None:
+    """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
 
     A message is freed by its reference count. Left alone, the collector would walk all that are outstanding again
     and again: at a million of them, for a second each time.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
+    gc.enable()
 
 
 def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:

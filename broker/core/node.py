@@ -21,7 +21,6 @@ from formats.control.messages import (
     RoutingConfigurationFlags,
     StatusCategory,
 )
-from formats.disk.data import parse_data_record
 from formats.disk.keys import DEFAULT_APP_KEY, derive_key
 from formats.errors import FormatError
 from formats.uri import parse_uri
@@ -122,7 +121,8 @@ class Node:
                 config = DomainConfig(uri.qualified_domain, Mode.FANOUT)
                 domain = Domain(config, Usage())
             apps = [(app.app_id, app.app_key) for app in recovered.apps]
-            queue = self._make_queue(recovered.uri, key, domain, apps, shard)
+            # A domain that is kept in memory now may have left messages in the files.
+            queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
             if domain.config.name in self.domains:
                 self.queues[recovered.uri] = queue
             for message in messages:
@@ -133,9 +133,8 @@ class Node:
         for app in queue.apps.values():
             if app.key not in found.confirmed:
                 outstanding |= app.bit
-        record = parse_data_record(shard.files.data.buffer, found.offset)
-        content = Content(b"", 0, found.compression, bool(record.header.flags & 1), record.header.schema_id)
-        message = Message(found.guid, 0, record.app_data_size, content, outstanding)
+        content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
+        message = Message(found.guid, 0, found.size, content, outstanding)
         message.offset = found.offset
         shard.adopt(outstanding.bit_count())
         queue.restore(message)
@@ -243,9 +242,18 @@ class Node:
         self.ledger.assign(info)
         return info
 
-    def _make_queue(self, uri: str, key: bytes, domain: Domain, apps: list[tuple[str, bytes]], shard: Shard) -> Queue:
+    def _make_queue(
+        self,
+        uri: str,
+        key: bytes,
+        domain: Domain,
+        apps: list[tuple[str, bytes]],
+        shard: Shard,
+        *,
+        in_files: bool = False,
+    ) -> Queue:
         apps = apps or [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
-        queue_log = FileLog(shard, key) if domain.config.persistent else MemoryLog()
-        queue = Queue(uri, key, domain.config, apps, queue_log, domain.usage)
-        shard.register(key, queue.messages if domain.config.persistent else {})
+        in_files = in_files or domain.config.persistent
+        queue = Queue(uri, key, domain.config, apps, FileLog(shard, key) if in_files else MemoryLog(), domain.usage)
+        shard.register(key, queue.messages if in_files else {})
         return queue

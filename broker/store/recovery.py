@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.partition_files import PartitionFiles, zero_from
-from formats.disk.data import parse_data_record
+from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
+    GUID_SIZE,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
     QueueOpType,
@@ -24,22 +25,31 @@ from formats.disk.journal import (
     scan,
     select,
 )
-from formats.disk.keys import NULL_KEY
+from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import AppInfo, parse_queue_record
 from formats.disk.recover import journal_extent
+from formats.errors import FormatError
+
+_NOBODY: frozenset[bytes] = frozenset()
 
 __all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "recover"]
 
 
 class RecoveredMessage(NamedTuple):
-    """A message that some app still wants; `offset` is that of its DATA record, `confirmed` the app keys done."""
+    """A message that some app still wants; `confirmed` are the keys of the apps that are done with it.
+
+    `offset` is that of its DATA record, `size` its application data's, both in bytes.
+    """
 
     guid: bytes
     queue_key: bytes
     offset: int
     ref_count: int
     compression: int
+    size: int
+    has_properties: bool
+    schema_id: int
     confirmed: frozenset[bytes]
 
 
@@ -69,7 +79,7 @@ def recover(files: PartitionFiles) -> Recovered:
     extent = journal_extent(files.journal.buffer)
     records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
     queues = _queues(files, records)
-    messages, data_end = _messages(records, queues)
+    messages, data_end = _messages(files, records, queues)
     files.journal_end = extent.end
     files.data_end = max(data_end, open_file(files.data.buffer, FileType.DATA).first_record_offset)
     if data_end:
@@ -123,55 +133,87 @@ def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     return end
 
 
-def _messages(records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]) -> tuple[list[RecoveredMessage], int]:
+def _messages(
+    files: PartitionFiles, records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
+) -> tuple[list[RecoveredMessage], int]:
     """The messages alive, and the offset of the last DATA record that any message names (0: none)."""
-    found, indexes = select(records, RecordType.MESSAGE)
+    found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
-    guids = _cells(found["guid"], 16)
-    # By GUID the newest message: a GUID may come again once its first message is gone.
-    alive: dict[bytes, int] = dict(zip(guids, range(len(guids)), strict=True))
+    keys, indexes = _keys(found), at.tolist()
+    # By queue and GUID the newest message: a GUID may come again once its first message is gone.
+    alive: dict[bytes, int] = dict(zip(keys, range(len(keys)), strict=True))
     deletions, deleted_at = select(records, RecordType.DELETION)
-    for guid, at in zip(_cells(deletions["guid"], 16), deleted_at.tolist(), strict=True):
-        row = alive.get(guid)
-        if row is not None and indexes[row] < at:
-            del alive[guid]
+    for key, index in zip(_keys(deletions), deleted_at.tolist(), strict=True):
+        row = alive.get(key)
+        if row is not None and indexes[row] < index:
+            del alive[key]
     confirmed = _confirmed(records, alive, indexes)
     purged = _purges(records)
-    queue_keys = _cells(found["queue_key"], 5)
-    compressions = MESSAGE_RECORD.column(found, "compression").tolist()
-    low = MESSAGE_RECORD.column(found, "ref_count_low").tolist()
-    high = MESSAGE_RECORD.column(found, "ref_count_high").tolist()
-    offset_list = offsets.tolist()
+    ref_counts = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
+    ref_counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
+    rows = np.fromiter(sorted(alive.values()), np.int64, len(alive))
+    columns = (
+        rows.tolist(),
+        offsets[rows].tolist(),
+        ref_counts[rows].tolist(),
+        MESSAGE_RECORD.column(found[rows], "compression").tolist(),
+        *_headers(files, offsets[rows]),
+    )
     messages = []
-    for guid, row in sorted(alive.items(), key=lambda item: item[1]):
-        key = queue_keys[row]
-        if key not in queues:
+    for row, offset, ref_count, compression, size, has_properties, schema_id in zip(*columns, strict=True):
+        key = keys[row]
+        queue_key = key[:KEY_SIZE]
+        if queue_key not in queues:
             continue
-        done = confirmed.get(guid, frozenset())
-        for app_key, purged_at in purged.get(key, ()):
+        done = confirmed.get(key, _NOBODY)
+        for app_key, purged_at in purged.get(queue_key, ()):
             if indexes[row] < purged_at:
                 if app_key == NULL_KEY:
                     break
                 done |= {app_key}
         else:
-            ref_count = high[row] << 12 | low[row]
             if len(done) < max(1, ref_count):
-                messages.append(RecoveredMessage(guid, key, offset_list[row], ref_count, compressions[row], done))
+                guid = key[KEY_SIZE:]
+                messages.append(
+                    RecoveredMessage(
+                        guid, queue_key, offset, ref_count, compression, size, has_properties, schema_id, done
+                    )
+                )
     return messages, last_offset
 
 
-def _confirmed(
-    records: NDArray[np.void], alive: dict[bytes, int], indexes: NDArray[np.int64]
-) -> dict[bytes, frozenset[bytes]]:
+def _headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[int], list[bool], list[int]]:
+    """Of the DATA records at `offsets`: size of the application's data, whether it has properties, schema id."""
+    buffer = files.data.buffer
+    if offsets.size and int(offsets.max()) + DATA_HEADER.size > len(buffer):
+        raise FormatError("MessageRecord.message_offset_dwords", int(offsets.max()), "lies behind the end of DATA")
+    rows = np.frombuffer(buffer, np.uint8)[offsets[:, None] + np.arange(DATA_HEADER.size)].reshape(-1)
+    headers = rows.view(DATA_HEADER.dtype)
+    sizes = DATA_HEADER.column(headers, "message_words").astype(np.int64) * WORD
+    ends = offsets + sizes
+    if offsets.size and int(ends.max()) > len(buffer):
+        raise FormatError("DataHeader.message_words", int(offsets[ends.argmax()]), "goes beyond the end of DATA")
+    padding = np.frombuffer(buffer, np.uint8)[ends - 1].astype(np.int64)
+    before = DATA_HEADER.column(headers, "header_words").astype(np.int64)
+    before += DATA_HEADER.column(headers, "options_words").astype(np.int64)
+    flags = DATA_HEADER.column(headers, "flags") & DataHeaderFlags.MESSAGE_PROPERTIES
+    return (
+        (sizes - before * WORD - padding).tolist(),
+        (flags != 0).tolist(),
+        DATA_HEADER.column(headers, "schema_id").tolist(),
+    )
+
+
+def _confirmed(records: NDArray[np.void], alive: dict[bytes, int], indexes: list[int]) -> dict[bytes, frozenset[bytes]]:
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, frozenset[bytes]] = {}
-    app_keys = _cells(found["app_key"], 5)
-    for guid, app_key, at in zip(_cells(found["guid"], 16), app_keys, confirmed_at.tolist(), strict=True):
-        row = alive.get(guid)
+    app_keys = _cells(found["app_key"], KEY_SIZE)
+    for key, app_key, index in zip(_keys(found), app_keys, confirmed_at.tolist(), strict=True):
+        row = alive.get(key)
         # Records of an app that confirms before the message is written (auto-confirm) stand before it.
-        if row is not None and (indexes[row] < at or guid not in out):
-            out[guid] = out.get(guid, frozenset()) | {app_key}
+        if row is not None and (indexes[row] < index or key not in out):
+            out[key] = out.get(key, _NOBODY) | {app_key}
     return out
 
 
@@ -187,7 +229,13 @@ def _purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
     return out
 
 
-def _cells(column: NDArray[np.void], size: int) -> list[bytes]:
+def _keys(found: NDArray[np.void]) -> list[bytes]:
+    """Queue key and GUID of each record, in one string of bytes."""
+    parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
+    return _cells(np.concatenate(parts, axis=1), KEY_SIZE + GUID_SIZE)
+
+
+def _cells(column: NDArray[np.void] | NDArray[np.uint8], size: int) -> list[bytes]:
     """A column of byte strings as Python values, zeros at their ends kept."""
     data = column.tobytes()
     return [data[at : at + size] for at in range(0, len(data), size)]
