@@ -89,9 +89,17 @@ class Shard:
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
         self._synced_at = 0
-        if not self._reserve_journal(1):
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for its first sync point")
-        self._sync_point(SyncPointType.REGULAR)
+        if self._has_room(1) and self._reserve_journal(1):
+            self._sync_point(SyncPointType.REGULAR)
+            return
+        # The files were filled under larger limits than today's, or to the brim: new ones, with room for what is alive.
+        files = self.files
+        self.limits = PartitionLimits(
+            journal=max(self.limits.journal, 2 * (files.journal_end + self.due * JOURNAL_RECORD_SIZE)),
+            data=max(self.limits.data, 2 * files.data_end),
+            qlist=max(self.limits.qlist, 2 * files.qlist_end),
+        )
+        self._roll_over()
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
