@@ -54,6 +54,7 @@ EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
 EVENT_HEADER_SIZE = EVENT_HEADER.size
 
 _words = EVENT_HEADER.words.unpack_from
+_pack = EVENT_HEADER.words.pack
 
 # Version and type share a byte: what it can be, as plain integers, this being on the path of every event.
 _TYPE_MIN = PROTOCOL_VERSION << 6 | int(EventType.CONTROL)
@@ -103,16 +104,8 @@ def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) ->
 
 def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
     """An event around `body`."""
-    header = EventHeader(
-        0,
-        EVENT_HEADER_SIZE + len(body),
-        PROTOCOL_VERSION,
-        event_type,
-        EVENT_HEADER_SIZE // WORD,
-        type_specific,
-        b"\0",
-    )
-    return EVENT_HEADER.pack(header) + body
+    length = EVENT_HEADER_SIZE + len(body)
+    return _pack(length, PROTOCOL_VERSION << 6 | event_type, EVENT_HEADER_SIZE // WORD, type_specific, b"") + body
 
 
 def build_schema_event(

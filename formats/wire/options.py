@@ -67,8 +67,12 @@ OPTION_HEADER = Layout(OptionHeader, size=4, upstream="bmqp::OptionHeader")
 SUB_QUEUE_INFO = Layout(SubQueueInfo, size=8, upstream="bmqp::SubQueueInfo")
 
 _INFO_WORDS = SUB_QUEUE_INFO.size // WORD
-_KNOWN = frozenset(OptionType)
+_KNOWN = sum(1 << kind for kind in OptionType)
+_IDS_OLD = int(OptionType.SUB_QUEUE_IDS_OLD)
+_INFOS = int(OptionType.SUB_QUEUE_INFOS)
 _header = OPTION_HEADER.words.unpack_from
+_info = SUB_QUEUE_INFO.words.iter_unpack
+_new = tuple.__new__
 
 
 class Option(NamedTuple):
@@ -84,7 +88,7 @@ class Option(NamedTuple):
 def iter_options(area: memoryview) -> Iterator[Option]:
     """The options of a message's options area; FormatError at the first that is malformed, or comes a second time."""
     at, end = 0, len(area)
-    seen: set[int] = set()
+    seen = 1 << OptionType.UNDEFINED
     while at < end:
         if end - at < WORD:
             raise FormatError("OptionHeader", at, f"needs {WORD} bytes, {end - at} left")
@@ -95,11 +99,10 @@ def iter_options(area: memoryview) -> Iterator[Option]:
             raise FormatError("OptionHeader.words", at, f"{words}: an option that is not packed has content")
         if size > end - at:
             raise FormatError("OptionHeader.words", at, f"{words}, only {(end - at) // WORD} left")
-        if kind == OptionType.UNDEFINED or kind in seen:
+        if seen >> kind & 1:
             raise FormatError("OptionHeader.type", at, f"{kind} is undefined or comes a second time")
-        if kind in _KNOWN:
-            seen.add(kind)
-        yield Option(kind, packed, word >> 21 & 0xF, words, area[at + WORD : at + size])
+        seen |= 1 << kind & _KNOWN
+        yield _new(Option, (kind, packed, word >> 21 & 0xF, words, area[at + WORD : at + size]))
         at += size
 
 
@@ -107,9 +110,9 @@ def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
     """The subscriptions that a message goes to, from the newer option or else the older; none if there is neither."""
     old: list[SubQueueInfo] = []
     for option in iter_options(area):
-        if option.type == OptionType.SUB_QUEUE_INFOS:
+        if option.type == _INFOS:
             return _infos(option)
-        if option.type == OptionType.SUB_QUEUE_IDS_OLD:
+        if option.type == _IDS_OLD:
             count = len(option.content) // WORD
             old = [SubQueueInfo(each, UNLIMITED) for each in struct.unpack(f">{count}I", option.content)]
     return old
@@ -124,6 +127,8 @@ def _infos(option: Option) -> list[SubQueueInfo]:
     if option.type_specific < _INFO_WORDS or len(option.content) % step:
         reason = f"items of {option.type_specific} words in {len(option.content)} bytes"
         raise FormatError("OptionHeader.type_specific", 0, reason)
+    if option.type_specific == _INFO_WORDS:
+        return [SubQueueInfo(*info) for info in _info(option.content)]
     return [SUB_QUEUE_INFO.unpack(option.content, at) for at in range(0, len(option.content), step)]
 
 

@@ -21,7 +21,7 @@ number anew; number 0 is no schema at all, so that schema id 1 is the newer enco
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from formats.codes import (
@@ -82,6 +82,11 @@ _NUMBERS = {
 }
 _PATH = "MessageProperties"
 
+_LENGTH = (1 << 26) - 1
+_header = PROPERTIES_HEADER.words.unpack_from
+_property_header = PROPERTY_HEADER.words.unpack_from
+_new = tuple.__new__
+
 
 class Property(NamedTuple):
     """A property; what its value is in Python:
@@ -95,13 +100,25 @@ class Property(NamedTuple):
     value: PropertyValue
 
 
-class _Span(NamedTuple):
-    """Where a property's parts are: `[name, value)` and `[value, end)`."""
+def _read_number(kind: PropertyType) -> Callable[[Buffer], PropertyValue]:
+    unpack = _NUMBERS[kind].unpack
+    return lambda raw: unpack(raw)[0]
 
-    type: int
-    name: int
-    value: int
-    end: int
+
+# By a type's number, which begins at 1: the type, the size of its values if all have one, and how to read them.
+_TYPES = (PropertyType.BOOL, *PropertyType)
+_SIZES = (0, 1, 1, 2, 4, 8, 0, 0)
+_READ: tuple[Callable[[Buffer], PropertyValue], ...] = (
+    bytes,
+    # As the reference, takes 1 for true and any other byte for false.
+    lambda raw: raw[0] == 1,
+    bytes,
+    _read_number(PropertyType.SHORT),
+    _read_number(PropertyType.INT32),
+    _read_number(PropertyType.INT64),
+    lambda raw: str(raw, "utf-8", "surrogateescape"),
+    bytes,
+)
 
 
 def properties_size(data: Buffer) -> int:
@@ -120,57 +137,49 @@ def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
     """
     out: list[Property] = []
     names: set[str] = set()
-    for span in _spans(data, schema_id):
-        name = str(data[span.name : span.value], "utf-8", "surrogateescape")
+    for kind, start, value, end in _spans(data, schema_id):
+        name = str(data[start:value], "utf-8", "surrogateescape")
         if name in names:
-            raise FormatError(f"{_PATH}.{name}", span.name, "comes a second time")
+            raise FormatError(f"{_PATH}.{name}", start, "comes a second time")
         names.add(name)
-        out.append(_property(data, span, name))
+        if not 1 <= kind < len(_TYPES):
+            raise FormatError(f"{_PATH}.{name}", start, f"{kind} is no property type")
+        property_type = _TYPES[kind]
+        size = _SIZES[kind]
+        if size and end - value != size:
+            raise FormatError(f"{_PATH}.{name}", value, f"a value of {end - value} bytes is no {property_type.name}")
+        out.append(_new(Property, (name, property_type, _READ[kind](data[value:end]))))
     return out
 
 
-def _property(data: Buffer, span: _Span, name: str) -> Property:
-    raw = bytes(data[span.value : span.end])
-    try:
-        kind = PropertyType(span.type)
-    except ValueError:
-        raise FormatError(f"{_PATH}.{name}", span.name, f"{span.type} is no property type") from None
-    number = _NUMBERS.get(kind)
-    size = number.size if number else 1 if kind is PropertyType.CHAR else len(raw)
-    if len(raw) != size:
-        raise FormatError(f"{_PATH}.{name}", span.value, f"a value of {len(raw)} bytes is no {kind.name}")
-    if number:
-        # As the reference, takes 1 for true and any other byte for false.
-        return Property(name, kind, raw == b"\1" if kind is PropertyType.BOOL else number.unpack(raw)[0])
-    return Property(name, kind, str(raw, "utf-8", "surrogateescape") if kind is PropertyType.STRING else raw)
-
-
-def _spans(data: Buffer, schema_id: int) -> list[_Span]:
+def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
+    """Of every property its type, and where its name and its value begin and its value ends."""
     size = properties_size(data)
-    header = PROPERTIES_HEADER.unpack(data)
-    first = header.header_size_2x * 2
-    step = header.property_header_size_2x * 2
-    count = header.num_properties
+    sizes, _, count = _header(data)
+    first = (sizes >> 24 & 7) * 2
+    step = (sizes >> 27 & 7) * 2
     content = first + count * step
     end = unpadded_end(data, 0, size, f"{_PATH}.padding")
     if first < PROPERTIES_HEADER.size or step < PROPERTY_HEADER.size or not count or content > end:
         reason = f"{count} properties, headers of {first} and {step} bytes, in an area of {size}"
         raise FormatError(f"{_PATH}Header", 0, reason)
-    heads = [PROPERTY_HEADER.unpack(data, first + index * step) for index in range(count)]
-    if schema_id:
-        starts = [content + head.value_length for head in heads]
-    else:
-        starts = [content]
-        for head in heads:
-            starts.append(starts[-1] + head.name_length + head.value_length)
-        if starts.pop() != end:
-            raise FormatError(f"{_PATH}Header", 0, f"names and values do not end at {end}")
-    spans: list[_Span] = []
-    for head, start, stop in zip(heads, starts, [*starts[1:], end], strict=True):
-        value = start + head.name_length
-        if not value <= stop <= end or (not spans and start != content):
-            raise FormatError(f"{_PATH}Header", first + len(spans) * step, "names and values overlap or leave gaps")
-        spans.append(_Span(head.type, start, value, stop))
+    spans: list[tuple[int, int, int, int]] = []
+    heads = [_property_header(data, at) for at in range(first, content, step)]
+    start = content
+    for index, (word, name_word) in enumerate(heads):
+        value = start + (name_word & 0xFFF)
+        if not schema_id:
+            stop = value + (word & _LENGTH)
+        elif index + 1 < count:
+            stop = content + (heads[index + 1][0] & _LENGTH)
+        else:
+            stop = end
+        if not value <= stop <= end or (schema_id and not index and word & _LENGTH):
+            raise FormatError(f"{_PATH}Header", first + index * step, "names and values overlap or leave gaps")
+        spans.append((word >> 26 & 0x1F, start, value, stop))
+        start = stop
+    if start != end:
+        raise FormatError(f"{_PATH}Header", 0, f"names and values end at {start}, not at {end}")
     return spans
 
 
@@ -231,8 +240,8 @@ def to_older_encoding(data: Buffer) -> bytes:
     out = bytearray(data[: properties_size(data)])
     header = PROPERTIES_HEADER.unpack(out)
     at = header.header_size_2x * 2
-    for span in _spans(data, 1):
+    for _, _, value, end in _spans(data, 1):
         head = PROPERTY_HEADER.unpack(out, at)
-        PROPERTY_HEADER.pack_into(out, at, head._replace(value_length=span.end - span.value))
+        PROPERTY_HEADER.pack_into(out, at, head._replace(value_length=end - value))
         at += header.property_header_size_2x * 2
     return bytes(out)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from formats.codes import EventType
 from formats.errors import FormatError
 from formats.schema import Annotated, Buffer, Layout, u32, u64
-from formats.wire.event import build_event
+from formats.wire.event import EVENT_HEADER_SIZE, build_event
 
 __all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt"]
 
@@ -28,6 +28,9 @@ class Receipt(NamedTuple):
 
 
 RECEIPT = Layout(Receipt, size=16, upstream="bmqp::ReplicationReceipt")
+_HEADER_BYTES = build_event(EventType.REPLICATION_RECEIPT, bytes(RECEIPT.size))[:EVENT_HEADER_SIZE]
+
+_pack = RECEIPT.words.pack
 
 
 def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
@@ -39,6 +42,4 @@ def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
 
 def build_receipt_event(partition_id: int, primary_lease_id: int, sequence_number: int) -> bytes:
     """A whole event."""
-    return build_event(
-        EventType.REPLICATION_RECEIPT, RECEIPT.words.pack(partition_id, sequence_number, primary_lease_id)
-    )
+    return _HEADER_BYTES + _pack(partition_id, sequence_number, primary_lease_id)
