@@ -158,6 +158,7 @@ def start(
     limits: PartitionLimits = LIMITS,
     num_partitions: int = 1,
     wall_s: int = START_S,
+    identity: NodeIdentity = NODE,
 ) -> Rig:
     """A node on a folder in memory, put together as the composition root does it."""
     directory = MemoryDirectory() if directory is None else directory
@@ -175,7 +176,7 @@ def start(
     ledger.recover()
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
     shards = {shard.partition_id: shard for shard, _ in opened}
-    node = Node(NODE, now, known.get, ledger, shards, guids.__next__)
+    node = Node(identity, now, known.get, ledger, shards, guids.__next__)
     node.start({shard.partition_id: recovered for shard, recovered in opened})
     return Rig(node, directory, now, known, limits)
 
