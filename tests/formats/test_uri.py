@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
 from formats.uri import QUEUE_NAME_LENGTH_MAX, QueueUri, parse_uri
-
-steady = settings(derandomize=True, deadline=None)
 
 WORD = "abcXYZ019_-"
 names = st.text(WORD + ".", min_size=1, max_size=QUEUE_NAME_LENGTH_MAX)
@@ -89,13 +87,11 @@ def test_what_cannot_stand_there(text: str, offset: int, reason: str) -> None:
     assert caught.value.reason.startswith(reason)
 
 
-@steady
 @given(uris)
 def test_round_trip(uri: QueueUri) -> None:
     assert parse_uri(str(uri)) == uri
 
 
-@steady
 @given(uris, st.data())
 def test_a_changed_uri_reads_as_itself_or_not_at_all(uri: QueueUri, data: st.DataObject) -> None:
     text = str(uri)
@@ -105,7 +101,6 @@ def test_a_changed_uri_reads_as_itself_or_not_at_all(uri: QueueUri, data: st.Dat
         assert str(parse_uri(changed)) == changed
 
 
-@steady
 @given(st.text())
 def test_any_text_is_a_uri_or_a_format_error(text: str) -> None:
     for candidate in (text, f"bmq://{text}", f"bmq://d/{text}", f"bmq://d/q?id={text}"):
