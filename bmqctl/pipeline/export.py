@@ -36,6 +36,7 @@ __all__ = [
 RECORDS = "records"
 MESSAGES = "messages"
 RECORDS_PER_SHUFFLE = 100_000
+QUICK_RECORDS = 200_000
 
 
 class OutputExists(Exception):
@@ -108,7 +109,7 @@ def run_export(
 ) -> Summary:
     """`export_store` in a session of its own; NoFitJava without a Java, SparkFailed if Spark does not manage."""
     try:
-        with local_session(cores, memory) as session:
+        with local_session(cores, memory, quick=plan.record_count < QUICK_RECORDS) as session:
             return export_store(session, plan, records_per_partition=records_per_partition, on_step=on_step)
     except (PySparkException, Py4JError) as fault:
         raise SparkFailed(str(fault).strip().partition("\n")[0]) from fault

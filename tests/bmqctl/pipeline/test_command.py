@@ -30,7 +30,7 @@ def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the command use the session that is there: one process cannot have two."""
 
     @contextmanager
-    def local_session(cores: int | None, memory: str) -> Iterator[SparkSession]:
+    def local_session(cores: int | None, memory: str, *, quick: bool) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr(export, "local_session", local_session)
@@ -85,7 +85,7 @@ def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> 
 
 
 def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(cores: int | None, memory: str) -> SparkSession:
+    def fail(cores: int | None, memory: str, *, quick: bool) -> SparkSession:
         raise PySparkRuntimeError("the first line\nand a trace")
 
     monkeypatch.setattr(export, "local_session", fail)
