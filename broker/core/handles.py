@@ -61,9 +61,9 @@ class Handle:
         self.streams: dict[int, Stream] = {}
         self.by_app: dict[str, Stream] = {}
 
-    def open(self, parameters: QueueHandleParameters) -> None:
-        """Take in one more open request for this id."""
-        if parameters.uri.split("?", 1)[0] != self.queue.uri:
+    def open(self, parameters: QueueHandleParameters, queue: Queue) -> None:
+        """Take in one more open request for this id; its URI, which a redirection may have changed, names `queue`."""
+        if queue is not self.queue:
             raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
         if parameters.flags & QueueFlag.READ:
             self._open_stream(parameters)
@@ -91,6 +91,9 @@ class Handle:
 
     def close(self, parameters: QueueHandleParameters, is_final: bool) -> None:
         """Give up what a close request names; a final one gives up everything."""
+        if parameters.read_count <= 0 and parameters.write_count <= 0 and parameters.admin_count <= 0:
+            message = "At least one of [read|write|admin]Count must be > 0"
+            raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
         if is_final:
             self.drop()
             return

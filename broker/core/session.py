@@ -443,7 +443,7 @@ class Session:
         handle = self.handles.get(parameters.q_id)
         if handle is None:
             handle = Handle(self, parameters.q_id, queue)
-        handle.open(parameters)
+        handle.open(parameters, queue)
         self.handles[parameters.q_id] = handle
         return OpenQueueResponse(
             original_request=request,
