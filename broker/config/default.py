@@ -24,15 +24,15 @@ _FILE = "built-in configuration"
 _CLUSTER = "local"
 _APP_IDS = ["foo", "bar", "baz"]
 
-# What the queues of one domain may hold fits into the data file, and into the journal with its confirmations and
-# deletions.
-_DATA_FILE_BYTES = 256 * 1024 * 1024
-_JOURNAL_FILE_BYTES = 64 * 1024 * 1024
+# Large enough that a rollover is rare at full load; the files are sparse. What the queues of one domain may hold fits
+# into the data file, and into the journal with its confirmations and deletions.
+_DATA_FILE_BYTES = 1024 * 1024 * 1024
+_JOURNAL_FILE_BYTES = 256 * 1024 * 1024
 _QLIST_FILE_BYTES = 8 * 1024 * 1024
-_DOMAIN_BYTES = 128 * 1024 * 1024
-_DOMAIN_MESSAGES = 200_000
-_QUEUE_BYTES = 64 * 1024 * 1024
-_QUEUE_MESSAGES = 100_000
+_DOMAIN_BYTES = 512 * 1024 * 1024
+_DOMAIN_MESSAGES = 1_000_000
+_QUEUE_BYTES = 256 * 1024 * 1024
+_QUEUE_MESSAGES = 500_000
 
 _MODES: dict[str, dict[str, Any]] = {
     "priority": {"priority": {}},
