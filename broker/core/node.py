@@ -212,7 +212,10 @@ class Node:
         try:
             if info is None:
                 info = self._assign(uri, domain.config)
-            shard = self.shards[info.partition_id]
+            shard = self.shards.get(info.partition_id)
+            if shard is None:
+                message = f"Queue '{uri}' is in partition {info.partition_id}, which this node is not told to serve"
+                raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
             shard.append_queue(uri, info.key, apps)
         except Full as full:
