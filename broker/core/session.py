@@ -11,19 +11,23 @@ because clients and their logs show them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from crc32c import crc32c
 
+from broker.core.clock import Now
+from broker.core.config import NodeIdentity
 from broker.core.handles import Handle, Refusal
+from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
-from broker.core.queue import Buffer, Content, Full, Message, Stream, Subscription
+from broker.core.queue import Buffer, Content, Full, Message, Queue, Stream
+from broker.core.subscriptions import make_subscriptions, modern_parameters
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AuthenticationMessage,
     AuthenticationResponse,
-    BrokerResponse,
     ClientIdentity,
     ClientType,
     CloseQueue,
@@ -32,23 +36,18 @@ from formats.control.messages import (
     ConfigureQueueStreamResponse,
     ConfigureStream,
     ConfigureStreamResponse,
-    ConsumerInfo,
     ControlMessage,
     Disconnect,
     DisconnectResponse,
-    Expression,
-    ExpressionVersion,
-    GuidInfo,
     NegotiationMessage,
     OpenQueue,
     OpenQueueResponse,
-    QueueStreamParameters,
+    QueueHandleParameters,
     RoutingConfiguration,
     Status,
     StatusCategory,
     StreamParameters,
 )
-from formats.control.messages import Subscription as SubscriptionInfo
 from formats.errors import FormatError
 from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
 from formats.wire.application_data import to_older_application_data
@@ -56,7 +55,6 @@ from formats.wire.confirm import iter_confirms
 from formats.wire.event import (
     HEARTBEAT_REQUEST,
     HEARTBEAT_RESPONSE,
-    PROTOCOL_VERSION,
     EncodingType,
     EventType,
     Frame,
@@ -67,20 +65,10 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-if TYPE_CHECKING:
-    from broker.core.node import Node
-
 __all__ = ["TRANSITIONS", "Session", "SessionState", "Trigger"]
 
 log = logging.getLogger("broker.session")
 
-FEATURES = (
-    "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2,BROADCAST_TO_PROXIES;"
-    "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
-)
-
-# Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
-SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
 EVENT_TYPES = len(EventType)
 
@@ -128,11 +116,37 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 }
 
 
+class Host(Protocol):
+    """What a session asks of its node."""
+
+    @property
+    def identity(self) -> NodeIdentity: ...
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def dirty(self) -> set[Session]:
+        """The sessions that have output to send."""
+        ...
+
+    @property
+    def next_guid(self) -> Callable[[], bytes]:
+        """Makes GUIDs for clients that make none."""
+        ...
+
+    def may_log(self, session: Session) -> bool: ...
+
+    def open_queue(self, parameters: QueueHandleParameters) -> Queue: ...
+
+    def routing_flags(self, queue: Queue) -> int: ...
+
+
 class Session:
     """The machine of one link; see `broker.shell.link.Machine`, and `broker.core.queue.Sink` for its consumer side."""
 
-    def __init__(self, node: Node, session_id: int, peer: str) -> None:
-        self.node = node
+    def __init__(self, host: Host, session_id: int, peer: str) -> None:
+        self.host = host
         self.session_id = session_id
         self.description = peer
         self.ready = True
@@ -141,7 +155,7 @@ class Session:
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
-        self._heard_at_ms = self._since_ms = node.now.ms
+        self._heard_at_ms = self._since_ms = host.now.ms
         self._heartbeats_missed = 0
         self._enter(SessionState.NEGOTIATING)
 
@@ -152,7 +166,7 @@ class Session:
 
         Malformed bytes end the session: the stream cannot be trusted after them.
         """
-        self._heard_at_ms = self.node.now.ms
+        self._heard_at_ms = self.host.now.ms
         self._heartbeats_missed = 0
         at, available = 0, len(data)
         try:
@@ -212,16 +226,16 @@ class Session:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
         self._drop_handles()
-        self.node.dirty.add(self)
+        self.host.dirty.add(self)
 
     def tick(self) -> None:
         """Once a second: watch over a silent peer."""
-        now = self.node.now.ms
+        now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
             if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
                 self.end("said not who it is in time")
             return
-        identity = self.node.identity
+        identity = self.host.identity
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
@@ -257,7 +271,7 @@ class Session:
         refusal = None
         if identity.client_type is not ClientType.TCPCLIENT:
             refusal = f"{identity.client_type.name} connections are not supported"
-        self._send(self._encode(NegotiationMessage(choice=self._broker_response(refusal))))
+        self._send(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
         if refusal:
             self.end(refusal)
             return
@@ -265,34 +279,6 @@ class Session:
         self._knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
         log.info("%s: session starts (sdk %d)", self.description, identity.sdk_version)
-
-    def _broker_response(self, refusal: str | None) -> BrokerResponse:
-        me = self.node.identity
-        status = (
-            Status(category=StatusCategory.SUCCESS, code=0)
-            if refusal is None
-            else Status(category=StatusCategory.NOT_SUPPORTED, code=-1, message=refusal)
-        )
-        identity = ClientIdentity(
-            protocol_version=PROTOCOL_VERSION,
-            sdk_version=me.version,
-            client_type=ClientType.TCPBROKER,
-            process_name=me.process_name,
-            pid=me.process_id,
-            session_id=self.session_id,
-            host_name=me.host,
-            features=FEATURES,
-            guid_info=GuidInfo(),
-            user_agent=me.user_agent,
-        )
-        return BrokerResponse(
-            result=status,
-            protocol_version=PROTOCOL_VERSION,
-            broker_version=me.version,
-            broker_identity=identity,
-            heartbeat_interval_ms=me.heartbeat_interval_ms,
-            max_missed_heartbeats=me.heartbeats_missed_max,
-        )
 
     # -- posts and confirms
 
@@ -304,7 +290,7 @@ class Session:
             correlation_id = 0
             if not self._generates_guids:
                 correlation_id = int.from_bytes(guid[:4], "big") & 0xFF_FFFF
-                guid = self.node.next_guid()
+                guid = self.host.next_guid()
             handle = handles.get(queue_id)
             if handle is None or not handle.writes:
                 what = "for a queue that is not open" if handle is None else "without the write flag"
@@ -328,11 +314,11 @@ class Session:
             if flags & _ACK_REQUESTED:
                 out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
-        self.node.dirty.add(self)
+        self.host.dirty.add(self)
 
     def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Refuse a message; one line a second per session says why."""
-        if self.node.may_log(self):
+        if self.host.may_log(self):
             handle = self.handles.get(queue_id)
             name = handle.queue.uri if handle else "unknown queue"
             log.warning(
@@ -362,7 +348,7 @@ class Session:
         self._log_improper("REJECT, which only brokers send")
 
     def _log_improper(self, what: str) -> None:
-        if self.node.may_log(self):
+        if self.host.may_log(self):
             log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
@@ -388,7 +374,7 @@ class Session:
         )
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = False
-        self.node.dirty.add(self)
+        self.host.dirty.add(self)
 
     # -- requests
 
@@ -409,7 +395,7 @@ class Session:
                     self._reply(message, ConfigureStreamResponse(request=choice))
                     self._deliver(stream)
                 case ConfigureQueueStream():
-                    stream = self._configure(choice.q_id, _modern(choice.stream_parameters))
+                    stream = self._configure(choice.q_id, modern_parameters(choice.stream_parameters))
                     self._reply(message, ConfigureQueueStreamResponse(request=choice))
                     self._deliver(stream)
                 case CloseQueue():
@@ -435,11 +421,11 @@ class Session:
 
     def _send(self, event: bytes) -> None:
         self._out.whole(event)
-        self.node.dirty.add(self)
+        self.host.dirty.add(self)
 
     def _open(self, request: OpenQueue) -> OpenQueueResponse:
         parameters = request.handle_parameters
-        queue = self.node.open_queue(parameters)
+        queue = self.host.open_queue(parameters)
         handle = self.handles.get(parameters.q_id)
         if handle is None:
             handle = Handle(self, parameters.q_id, queue)
@@ -447,7 +433,7 @@ class Session:
         self.handles[parameters.q_id] = handle
         return OpenQueueResponse(
             original_request=request,
-            routing_configuration=RoutingConfiguration(flags=self.node.routing_flags(queue)),
+            routing_configuration=RoutingConfiguration(flags=self.host.routing_flags(queue)),
             deduplication_time_ms=queue.config.deduplication_time_ms,
         )
 
@@ -460,7 +446,7 @@ class Session:
             if handle.writes and not parameters.subscriptions:
                 return None  # a producer says that it consumes nothing
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
-        handle.queue.configure(stream, _subscriptions(stream, parameters))
+        handle.queue.configure(stream, make_subscriptions(stream, parameters))
         return stream
 
     def _deliver(self, stream: Stream | None) -> None:
@@ -489,39 +475,3 @@ class Session:
 
     def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
         """Hearing it is all; `receive` has noted the time."""
-
-
-def _modern(old: QueueStreamParameters) -> StreamParameters:
-    """The older form of a stream's parameters as one subscription, or none (bmqp::ConversionUtil)."""
-    info = old.sub_id_info
-    subscriptions: tuple[SubscriptionInfo, ...] = ()
-    if old.consumer_priority_count > 0:
-        consumer = ConsumerInfo(
-            max_unconfirmed_messages=old.max_unconfirmed_messages,
-            max_unconfirmed_bytes=old.max_unconfirmed_bytes,
-            consumer_priority=old.consumer_priority,
-            consumer_priority_count=old.consumer_priority_count,
-        )
-        sub_id = info.sub_id if info else 0
-        subscriptions = (SubscriptionInfo(s_id=sub_id, expression=Expression(text=""), consumers=(consumer,)),)
-    if info is None:
-        return StreamParameters(subscriptions=subscriptions)
-    return StreamParameters(app_id=info.app_id, subscriptions=subscriptions)
-
-
-def _subscriptions(stream: Stream, parameters: StreamParameters) -> list[Subscription]:
-    found = []
-    for subscription in parameters.subscriptions:
-        if subscription.expression.version is not ExpressionVersion.UNDEFINED and subscription.expression.text:
-            raise Refusal(StatusCategory.NOT_SUPPORTED, "Subscription expressions are not supported", -1)
-        found += [
-            Subscription(
-                stream,
-                subscription.s_id,
-                consumer.consumer_priority,
-                consumer.max_unconfirmed_messages,
-                consumer.max_unconfirmed_bytes,
-            )
-            for consumer in subscription.consumers
-        ]
-    return found

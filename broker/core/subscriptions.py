@@ -1,0 +1,54 @@
+"""What a consumer asks to receive, from requests of both forms (source: bmqp::ConversionUtil)."""
+
+from __future__ import annotations
+
+from broker.core.handles import Refusal
+from broker.core.queue import Stream, Subscription
+from formats.control.messages import (
+    ConsumerInfo,
+    Expression,
+    ExpressionVersion,
+    QueueStreamParameters,
+    StatusCategory,
+    StreamParameters,
+)
+from formats.control.messages import Subscription as SubscriptionInfo
+
+__all__ = ["make_subscriptions", "modern_parameters"]
+
+
+def modern_parameters(old: QueueStreamParameters) -> StreamParameters:
+    """The older form of a stream's parameters as one subscription, or none (bmqp::ConversionUtil)."""
+    info = old.sub_id_info
+    subscriptions: tuple[SubscriptionInfo, ...] = ()
+    if old.consumer_priority_count > 0:
+        consumer = ConsumerInfo(
+            max_unconfirmed_messages=old.max_unconfirmed_messages,
+            max_unconfirmed_bytes=old.max_unconfirmed_bytes,
+            consumer_priority=old.consumer_priority,
+            consumer_priority_count=old.consumer_priority_count,
+        )
+        sub_id = info.sub_id if info else 0
+        subscriptions = (SubscriptionInfo(s_id=sub_id, expression=Expression(text=""), consumers=(consumer,)),)
+    if info is None:
+        return StreamParameters(subscriptions=subscriptions)
+    return StreamParameters(app_id=info.app_id, subscriptions=subscriptions)
+
+
+def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Subscription]:
+    """The subscriptions of a configure request; `Refusal` for one that cannot be served."""
+    found = []
+    for subscription in parameters.subscriptions:
+        if subscription.expression.version is not ExpressionVersion.UNDEFINED and subscription.expression.text:
+            raise Refusal(StatusCategory.NOT_SUPPORTED, "Subscription expressions are not supported", -1)
+        found += [
+            Subscription(
+                stream,
+                subscription.s_id,
+                consumer.consumer_priority,
+                consumer.max_unconfirmed_messages,
+                consumer.max_unconfirmed_bytes,
+            )
+            for consumer in subscription.consumers
+        ]
+    return found
