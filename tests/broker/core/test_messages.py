@@ -1,0 +1,570 @@
+"""Posting, pushing, confirming: who gets which message, in which order, and what becomes of the refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from broker.core.session import PUSH_BYTES_HIGH
+from broker.store.partition_files import PartitionLimits
+from formats.codes import AckStatus, PutFlag
+from formats.wire.confirm import build_confirm_event
+from tests.broker.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, put_event, start
+
+QUEUE = "bmq://priority/q"
+FANOUT = "bmq://fanout/q"
+BROADCAST = "bmq://broadcast/q"
+ROOMY = PartitionLimits(journal=1 << 20, data=16 << 20, qlist=64 << 10)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return start()
+
+
+@pytest.fixture
+def producer(rig: Rig) -> Client:
+    return producing(rig, QUEUE)
+
+
+def producing(rig: Rig, uri: str) -> Client:
+    client = rig.connect()
+    client.open(1, uri, WRITE | ACK)
+    return client
+
+
+def reading(rig: Rig, uri: str = QUEUE, app: str = "", **limits: int) -> Client:
+    client = rig.connect()
+    client.read(1, uri, app, 1 if app else 0, **limits)
+    return client
+
+
+def post(client: Client, *numbers: int) -> None:
+    """Post messages whose payload is their number."""
+    for number in numbers:
+        assert client.post(1, guid(number), payload(number)) is AckStatus.SUCCESS
+
+
+def payload(number: int) -> bytes:
+    return b"message %d" % number
+
+
+def numbers(client: Client) -> list[int]:
+    """The numbers of the messages that came."""
+    return [int(data.removeprefix(b"message ")) for data in client.payloads()]
+
+
+# -- acks and nacks
+
+
+def test_acks_come_in_the_order_of_the_posts(producer: Client) -> None:
+    for number in range(5):
+        producer.put(1, guid(number), payload(number))
+    assert [(ack.guid, ack.status, ack.queue_id, ack.correlation_id) for ack in producer.acks()] == [
+        (guid(number), 0, 1, 0) for number in range(5)
+    ]
+
+
+def test_nobody_is_acked_who_does_not_ask(producer: Client) -> None:
+    producer.put(1, guid(1), payload(1), flags=0)
+    assert producer.acks() == []
+    producer.put(2, guid(2), payload(2), flags=0)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.UNKNOWN]
+
+
+def test_a_message_without_a_queue_is_refused(producer: Client) -> None:
+    producer.put(7, guid(1), payload(1))
+    (ack,) = producer.acks()
+    assert (ack.status, ack.guid, ack.queue_id) == (AckStatus.UNKNOWN, guid(1), 7)
+
+
+def test_a_message_to_a_queue_that_is_only_read_is_refused(rig: Rig) -> None:
+    consumer = reading(rig)
+    assert consumer.post(1, guid(1), payload(1)) is AckStatus.UNKNOWN
+    assert consumer.pushes() == []
+
+
+def test_a_message_whose_checksum_is_wrong_is_refused(rig: Rig, producer: Client) -> None:
+    producer.put(1, guid(1), payload(1), checksum=1)
+    (ack,) = producer.acks()
+    assert (ack.status, ack.guid) == (AckStatus.UNKNOWN, guid(1))
+    post(producer, 2)
+    assert numbers(reading(rig)) == [2]
+
+
+def test_clients_that_make_no_guids_get_their_correlation_ids_back(rig: Rig) -> None:
+    client = rig.connect(client_id="")
+    client.open(1, QUEUE, WRITE | READ)
+    client.configure(1)
+    for correlation_id in (1, 0xABCDEF):
+        client.put(1, correlation_id.to_bytes(4, "big") + bytes(12), payload(correlation_id))
+    acks, pushes = client.acks(), client.pushes()
+    assert [(ack.correlation_id, ack.status) for ack in acks] == [(1, 0), (0xABCDEF, 0)]
+    assert [push.guid for push in pushes] == [ack.guid for ack in acks]
+    assert len({ack.guid for ack in acks} - {bytes(16)}) == 2
+    client.put(2, bytes.fromhex("00000005") + bytes(12), payload(3))
+    (nack,) = client.acks()
+    assert (nack.correlation_id, nack.status) == (5, AckStatus.UNKNOWN)
+
+
+def test_a_retransmitted_message_is_kept_once(rig: Rig, producer: Client) -> None:
+    post(producer, 1, 2, 1, 2, 1)
+    consumer = reading(rig)
+    assert numbers(consumer) == [1, 2]
+    post(producer, 1)
+    assert numbers(consumer) == []
+
+
+def test_one_guid_may_go_to_two_queues(rig: Rig, producer: Client) -> None:
+    producer.open(2, "bmq://priority/other", WRITE)
+    post(producer, 1)
+    assert producer.post(2, guid(1), b"other") is AckStatus.SUCCESS
+    assert numbers(reading(rig)) == [1]
+    assert reading(rig, "bmq://priority/other").payloads() == [b"other"]
+    assert not rig.faults()
+    again = rig.restart()
+    assert numbers(reading(again)) == [1]
+    assert reading(again, "bmq://priority/other").payloads() == [b"other"]
+
+
+def test_what_is_not_of_the_payload_is_kept_too(rig: Rig, producer: Client) -> None:
+    flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
+    producer.put(1, guid(1), b"properties and payload", flags=flags, compression=1, schema_id=0)
+    (push,) = reading(rig).pushes()
+    assert (push.payload, push.flags, push.compression) == (b"properties and payload", 2, 1)
+    (push,) = reading(rig.restart()).pushes()
+    assert (push.payload, push.flags, push.compression) == (b"properties and payload", 2, 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8, 9, 4095, 4096])
+def test_payloads_of_all_sizes_come_back(rig: Rig, producer: Client, size: int) -> None:
+    data = bytes(at % 251 for at in range(size))
+    assert producer.post(1, guid(1), data) is AckStatus.SUCCESS
+    assert reading(rig).payloads() == [data]
+    assert reading(rig.restart()).payloads() == [data]
+
+
+# -- limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ({"queue_messages_max": 3}, AckStatus.LIMIT_MESSAGES),
+        ({"queue_bytes_max": 27}, AckStatus.LIMIT_BYTES),
+        ({"domain_messages_max": 3}, AckStatus.LIMIT_MESSAGES),
+        ({"domain_bytes_max": 27}, AckStatus.LIMIT_BYTES),
+    ],
+)
+def test_a_full_queue_refuses_and_takes_again(limit: dict[str, int], status: AckStatus) -> None:
+    rig = start(domains=[replace(DOMAINS["priority"], **limit)])  # type: ignore[arg-type]
+    producer = producing(rig, QUEUE)
+    post(producer, 1, 2, 3)
+    assert producer.post(1, guid(4), payload(4)) is status
+    consumer = reading(rig)
+    assert numbers(consumer) == [1, 2, 3]
+    assert producer.post(1, guid(4), payload(4)) is status
+    consumer.confirm(1, guid(2))
+    post(producer, 4)
+    assert numbers(consumer) == [4]
+    assert producer.post(1, guid(5), payload(5)) is status
+
+
+@pytest.mark.parametrize("limit", [{"domain_messages_max": 3}, {"domain_bytes_max": 27}])
+def test_queues_of_a_domain_share_its_limit(limit: dict[str, int]) -> None:
+    rig = start(domains=[replace(DOMAINS["priority"], **limit)])  # type: ignore[arg-type]
+    producer = producing(rig, QUEUE)
+    producer.open(2, "bmq://priority/other", WRITE)
+    post(producer, 1, 2)
+    assert producer.post(2, guid(3), payload(3)) is AckStatus.SUCCESS
+    assert producer.post(2, guid(4), payload(4)) is not AckStatus.SUCCESS
+    assert producer.post(1, guid(4), payload(4)) is not AckStatus.SUCCESS
+
+
+def test_limits_count_what_a_restart_found() -> None:
+    rig = start(domains=[replace(DOMAINS["priority"], queue_messages_max=3)])
+    post(producing(rig, QUEUE), 1, 2)
+    again = rig.restart()
+    producer = producing(again, QUEUE)
+    post(producer, 3)
+    assert producer.post(1, guid(4), payload(4)) is AckStatus.LIMIT_MESSAGES
+
+
+# -- order and sharing
+
+
+def test_messages_come_in_order_and_only_once(rig: Rig, producer: Client) -> None:
+    post(producer, 1, 2, 3)
+    consumer = reading(rig)
+    assert numbers(consumer) == [1, 2, 3]
+    post(producer, 4, 5)
+    assert numbers(consumer) == [4, 5]
+
+
+def test_consumers_of_equal_priority_take_turns(rig: Rig, producer: Client) -> None:
+    consumers = [reading(rig) for _ in range(3)]
+    post(producer, *range(9))
+    assert [numbers(consumer) for consumer in consumers] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+
+
+def test_the_highest_priority_gets_all(rig: Rig, producer: Client) -> None:
+    low, high = reading(rig, priority=1), reading(rig, priority=2)
+    post(producer, 1, 2, 3)
+    assert (numbers(low), numbers(high)) == ([], [1, 2, 3])
+    high.configure(1, priority=0)
+    post(producer, 4)
+    assert (numbers(low), numbers(high)) == ([4], [])
+    low.close(1, QUEUE, READ)
+    assert numbers(high) == [4]
+
+
+def test_a_full_high_priority_is_waited_for(rig: Rig, producer: Client) -> None:
+    low, high = reading(rig, priority=1), reading(rig, priority=2, messages_max=1)
+    post(producer, 1, 2)
+    assert (numbers(low), numbers(high)) == ([], [1])
+    high.drop()
+    assert numbers(low) == [1, 2]
+
+
+# -- flow control
+
+
+def test_no_more_messages_are_out_than_a_consumer_takes(rig: Rig, producer: Client) -> None:
+    consumer = reading(rig, messages_max=2)
+    post(producer, 1, 2, 3, 4)
+    assert numbers(consumer) == [1, 2]
+    consumer.confirm(1, guid(2))
+    assert numbers(consumer) == [3]
+    consumer.confirm(1, guid(1), guid(3))
+    assert numbers(consumer) == [4]
+
+
+def test_no_more_bytes_are_out_than_a_consumer_takes(rig: Rig, producer: Client) -> None:
+    """The last message may overdraw: one that is larger than the limit would never go out otherwise."""
+    consumer = reading(rig, bytes_max=10)
+    post(producer, 1, 2, 3, 4)
+    assert numbers(consumer) == [1, 2]
+    consumer.confirm(1, guid(1))
+    assert numbers(consumer) == [3]
+    assert producer.post(1, guid(5), b"message 5" + b"0" * 100) is AckStatus.SUCCESS
+    consumer.confirm(1, guid(2), guid(3), guid(4))
+    assert len(consumer.pushes()) == 2
+
+
+def test_what_one_cannot_take_another_can(rig: Rig, producer: Client) -> None:
+    small, large = reading(rig, messages_max=1), reading(rig, messages_max=10)
+    post(producer, 1, 2, 3, 4)
+    assert (numbers(small), numbers(large)) == ([1], [2, 3, 4])
+
+
+def test_a_new_limit_counts_what_is_out(rig: Rig, producer: Client) -> None:
+    consumer = reading(rig, messages_max=3)
+    post(producer, *range(6))
+    assert numbers(consumer) == [0, 1, 2]
+    consumer.configure(1, messages_max=4)
+    assert numbers(consumer) == [3]
+    consumer.configure(1, messages_max=2)
+    consumer.confirm(1, guid(0), guid(1))
+    assert numbers(consumer) == []
+    consumer.confirm(1, guid(2))
+    assert numbers(consumer) == [4]
+
+
+def test_two_subscriptions_of_one_stream_are_counted_apart(rig: Rig, producer: Client) -> None:
+    one, other = reading(rig, messages_max=1), reading(rig, messages_max=2)
+    post(producer, *range(5))
+    assert (numbers(one), numbers(other)) == ([0], [1, 2])
+    other.confirm(1, guid(2))
+    assert (numbers(one), numbers(other)) == ([], [3])
+    one.confirm(1, guid(0))
+    assert (numbers(one), numbers(other)) == ([4], [])
+
+
+# -- redelivery
+
+
+@pytest.mark.parametrize("leave", ["close", "drop", "disconnect", "garbage", "deconfigure"])
+def test_what_was_not_confirmed_goes_to_others_in_order(rig: Rig, producer: Client, leave: str) -> None:
+    first, second = reading(rig), reading(rig)
+    post(producer, *range(6))
+    assert (numbers(first), numbers(second)) == ([0, 2, 4], [1, 3, 5])
+    first.confirm(1, guid(2))
+    if leave == "close":
+        first.close(1, QUEUE, READ)
+    elif leave == "drop":
+        first.drop()
+    elif leave == "disconnect":
+        first.disconnect()
+    elif leave == "deconfigure":
+        first.configure(1, consume=False)
+    else:
+        first.send(b"\xff" * 8)
+    assert numbers(second) == [0, 4]
+
+
+def test_redelivered_messages_come_before_new_ones(rig: Rig, producer: Client) -> None:
+    first = reading(rig, messages_max=3)
+    post(producer, *range(6))
+    assert numbers(first) == [0, 1, 2]
+    first.drop()
+    assert numbers(reading(rig)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_redelivery_merges_what_several_gave_back(rig: Rig, producer: Client) -> None:
+    consumers = [reading(rig) for _ in range(3)]
+    post(producer, *range(9))
+    for consumer in consumers:
+        consumer.take()
+        consumer.drop()
+    assert numbers(reading(rig)) == list(range(9))
+
+
+def test_a_consumer_that_comes_back_confirms_what_it_had_before(rig: Rig, producer: Client) -> None:
+    first = reading(rig)
+    post(producer, 1, 2, 3)
+    assert numbers(first) == [1, 2, 3]
+    first.drop()
+    second = rig.connect()
+    second.open(1, QUEUE, READ)
+    second.confirm(1, guid(1), guid(3))
+    second.configure(1)
+    assert numbers(second) == [2]
+    second.confirm(1, guid(2))
+    assert not rig.node.queues[QUEUE].messages
+
+
+def test_a_message_confirmed_by_another_is_taken_back(rig: Rig, producer: Client) -> None:
+    """What it took of a consumer's limit is free again."""
+    first = reading(rig, messages_max=1)
+    post(producer, 1, 2)
+    assert numbers(first) == [1]
+    second = rig.connect()
+    second.open(1, QUEUE, READ)
+    second.confirm(1, guid(1))
+    assert numbers(first) == [2]
+
+
+def test_improper_confirms_change_nothing(rig: Rig, producer: Client) -> None:
+    consumer = reading(rig)
+    post(producer, 1)
+    consumer.send(build_confirm_event([(9, guid(1), 0), (1, guid(1), 9), (1, guid(7), 0)]))
+    producer.send(build_confirm_event([(1, guid(1), 0)]))
+    assert not consumer.session.finished
+    assert guid(1) in rig.node.queues[QUEUE].messages
+    consumer.confirm(1, guid(1))
+    consumer.confirm(1, guid(1))
+    assert not rig.node.queues[QUEUE].messages
+    assert not rig.faults()
+
+
+def test_confirmed_messages_do_not_come_back_after_a_restart(rig: Rig, producer: Client) -> None:
+    consumer = reading(rig)
+    post(producer, *range(5))
+    consumer.confirm(1, guid(0), guid(3))
+    assert numbers(reading(rig.restart())) == [1, 2, 4]
+
+
+# -- fanout
+
+
+def test_every_app_gets_every_message(rig: Rig) -> None:
+    producer = producing(rig, FANOUT)
+    foo, bar = reading(rig, FANOUT, "foo"), reading(rig, FANOUT, "bar")
+    post(producer, 1, 2)
+    assert (numbers(foo), numbers(bar)) == ([1, 2], [1, 2])
+    assert numbers(reading(rig, FANOUT, "baz")) == [1, 2]
+
+
+def test_a_message_goes_when_the_last_app_is_done(rig: Rig) -> None:
+    producer = producing(rig, FANOUT)
+    readers = {app: reading(rig, FANOUT, app) for app in APPS}
+    post(producer, 1, 2)
+    for app in APPS:
+        assert guid(1) in rig.node.queues[FANOUT].messages
+        readers[app].confirm(1, guid(1), sub_id=1)
+    assert list(rig.node.queues[FANOUT].messages) == [guid(2)]
+    assert not rig.faults()
+
+
+def test_apps_confirm_apart(rig: Rig) -> None:
+    producer = producing(rig, FANOUT)
+    foo = reading(rig, FANOUT, "foo")
+    post(producer, 1, 2)
+    foo.confirm(1, guid(1), sub_id=1)
+    foo.confirm(1, guid(1), sub_id=1)
+    again = rig.restart()
+    assert {app: numbers(reading(again, FANOUT, app)) for app in APPS} == {"foo": [2], "bar": [1, 2], "baz": [1, 2]}
+
+
+def test_one_client_may_read_several_apps(rig: Rig) -> None:
+    client = rig.connect()
+    for sub_id, app in enumerate(APPS, 1):
+        client.read(1, FANOUT, app, sub_id)
+    post(producing(rig, FANOUT), 1)
+    assert Counter(push.subscription_id for push in client.pushes()) == {1: 1, 2: 1, 3: 1}
+    client.confirm(1, guid(1), sub_id=2)
+    client.drop()
+    assert numbers(reading(rig, FANOUT, "bar")) == []
+    assert numbers(reading(rig, FANOUT, "foo")) == [1]
+
+
+def test_two_readers_of_an_app_share_it(rig: Rig) -> None:
+    readers = [reading(rig, FANOUT, "foo") for _ in range(2)]
+    post(producing(rig, FANOUT), 1, 2, 3, 4)
+    assert [numbers(reader) for reader in readers] == [[1, 3], [2, 4]]
+
+
+def test_an_app_that_the_domain_does_not_name_gets_nothing(rig: Rig) -> None:
+    stranger = reading(rig, FANOUT, "stranger")
+    post(producing(rig, FANOUT), 1)
+    assert numbers(stranger) == []
+    stranger.confirm(1, guid(1), sub_id=1)
+    assert guid(1) in rig.node.queues[FANOUT].messages
+    stranger.close(1, f"{FANOUT}?id=stranger", READ, sub_id=1, app="stranger")
+
+
+# -- broadcast
+
+
+def test_broadcast_goes_to_everyone_who_listens(rig: Rig) -> None:
+    producer = producing(rig, BROADCAST)
+    post(producer, 1)
+    consumers = [reading(rig, BROADCAST) for _ in range(3)]
+    post(producer, 2, 3)
+    assert [numbers(consumer) for consumer in consumers] == [[2, 3]] * 3
+    assert numbers(reading(rig, BROADCAST)) == []
+
+
+def test_broadcast_keeps_nothing_and_waits_for_nobody(rig: Rig) -> None:
+    producer = producing(rig, BROADCAST)
+    consumer = reading(rig, BROADCAST, messages_max=1)
+    post(producer, 1, 2, 3)
+    assert numbers(consumer) == [1, 2, 3]
+    consumer.confirm(1, guid(1))
+    consumer.drop()
+    assert numbers(reading(rig, BROADCAST)) == []
+    assert not rig.node.queues[BROADCAST].messages
+
+
+def test_broadcast_drops_what_a_slow_consumer_does_not_take() -> None:
+    rig = start(limits=ROOMY)
+    producer = producing(rig, BROADCAST)
+    slow, quick = reading(rig, BROADCAST), reading(rig, BROADCAST)
+    big = b"x" * (1 << 20)
+    for number in range(8):
+        assert producer.post(1, guid(number), big) is AckStatus.SUCCESS
+        assert len(quick.pushes()) == 1
+    assert len(slow.pushes()) == 4
+    post(producer, 9)
+    assert numbers(slow) == [9]
+
+
+# -- memory
+
+
+def test_memory_queues_keep_messages_as_long_as_the_node_runs(rig: Rig) -> None:
+    post(producing(rig, "bmq://memory/q"), 1, 2)
+    consumer = reading(rig, "bmq://memory/q", messages_max=1)
+    assert numbers(consumer) == [1]
+    consumer.confirm(1, guid(1))
+    assert numbers(consumer) == [2]
+    assert rig.directory.files[rig.directory.find("data")].data.count(b"message") == 0
+    again = rig.restart()
+    assert numbers(reading(again, "bmq://memory/q")) == []
+    assert not again.faults()
+
+
+# -- back-pressure
+
+
+def test_a_consumer_that_takes_nothing_is_spared_and_goes_on() -> None:
+    rig = start(limits=ROOMY)
+    producer = producing(rig, QUEUE)
+    slow = reading(rig)
+    big = b"x" * (1 << 20)
+    for number in range(10):
+        assert producer.post(1, guid(number), big) is AckStatus.SUCCESS
+    assert not slow.session.ready
+    assert PUSH_BYTES_HIGH < slow.session.output_size() < PUSH_BYTES_HIGH + (2 << 20)
+    slow.take()
+    assert slow.session.ready or slow.session.output_size() > PUSH_BYTES_HIGH
+    assert [push.guid for push in slow.pushes()] == [guid(number) for number in range(10)]
+    assert slow.session.ready
+
+
+def test_others_take_what_a_slow_consumer_cannot() -> None:
+    rig = start(limits=ROOMY)
+    producer = producing(rig, QUEUE)
+    slow, quick = reading(rig), reading(rig)
+    big = b"x" * (1 << 20)
+    for number in range(12):
+        producer.put(1, guid(number), big)
+        quick.take()
+    assert len(quick.pushes()) == 8
+    assert len(slow.pushes()) == 4
+
+
+def test_a_slow_consumer_that_leaves_gives_back_what_it_did_not_read() -> None:
+    rig = start(limits=ROOMY)
+    producer = producing(rig, QUEUE)
+    slow = reading(rig)
+    big = b"x" * (1 << 20)
+    for number in range(8):
+        producer.put(1, guid(number), big)
+    slow.drop()
+    assert [push.guid for push in reading(rig).pushes()] == [guid(number) for number in range(8)]
+
+
+# -- schemas
+
+
+def with_schema(schema_id: int, number: int) -> bytes:
+    flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
+    return put_event(1, guid(number), b"properties", flags=flags, schema_id=schema_id)
+
+
+def schemas(client: Client) -> list[int]:
+    return [push.schema_id for push in client.pushes()]
+
+
+def test_producers_of_different_shapes_get_different_schema_ids(rig: Rig) -> None:
+    """A wire id is a number and a low bit that announces a new shape."""
+    one, other, consumer = producing(rig, QUEUE), producing(rig, QUEUE), reading(rig)
+    for client, schema_id, number in ((one, 3, 1), (other, 3, 2), (one, 2, 3), (other, 2, 4), (one, 5, 5), (one, 3, 6)):
+        client.send(with_schema(schema_id, number))
+    assert schemas(consumer) == [3, 5, 2, 4, 7, 3]
+
+
+def test_a_late_reader_is_told_what_is_new_to_it(rig: Rig, producer: Client) -> None:
+    first = reading(rig)
+    for number, schema_id in enumerate((3, 2, 2)):
+        producer.send(with_schema(schema_id, number))
+    assert schemas(first) == [3, 2, 2]
+    first.confirm(1, guid(0))
+    first.drop()
+    assert schemas(reading(rig)) == [3, 2]
+
+
+def test_stored_schema_ids_are_not_given_to_others(rig: Rig, producer: Client) -> None:
+    for number, schema_id in enumerate((3, 2, 5)):
+        producer.send(with_schema(schema_id, number))
+    again = rig.restart()
+    producing(again, QUEUE).send(with_schema(3, 9))
+    assert schemas(reading(again)) == [3, 2, 5, 7]
+
+
+def test_older_clients_get_older_properties(rig: Rig, producer: Client) -> None:
+    from formats.wire.properties import Property, PropertyType, decode_properties, encode_properties
+
+    area = encode_properties([Property("name", PropertyType.STRING, "value")], 3)
+    flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
+    producer.put(1, guid(1), area + b"payload", flags=flags, schema_id=3)
+    client = rig.connect(features="PROTOCOL_ENCODING:BER")
+    client.read(1, QUEUE)
+    (push,) = client.pushes()
+    assert push.schema_id == 0
+    (found,) = decode_properties(memoryview(push.payload), 0)
+    assert (found.name, found.value) == ("name", "value")
+    assert push.payload.endswith(b"payload")
