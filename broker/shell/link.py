@@ -52,7 +52,7 @@ class Link:
 
     __slots__ = ("_held", "_scratch", "_unsent", "ended", "machine", "sock")
 
-    def __init__(self, sock: socket.socket, machine: Machine, scratch: bytearray) -> None:
+    def __init__(self, sock: socket.socket, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
@@ -80,31 +80,25 @@ class Link:
     def on_readable(self) -> None:
         """One read, one step."""
         held = len(self._held)
-        scratch = self._room(held)
-        with memoryview(scratch) as view:
+        view = self._scratch if held * 2 < len(self._scratch) else self._longer(held)
+        if held:
             view[:held] = self._held
-            try:
-                count = self.sock.recv_into(view[held:])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self.ended = f"the connection failed: {error.strerror}"
-                return
-            if count == 0:
-                self.ended = "the peer closed the connection"
-                return
-            end = held + count
-            used = self.machine.receive(view[:end])
-            self._held = bytes(view[used:end]) if used < end else b""
+        try:
+            end = held + self.sock.recv_into(view[held:])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.ended = f"the connection failed: {error.strerror}"
+            return
+        if end == held:
+            self.ended = "the peer closed the connection"
+            return
+        used = self.machine.receive(view[:end])
+        self._held = bytes(view[used:end]) if used < end else b""
 
-    def _room(self, held: int) -> bytearray:
-        """A buffer with place behind `held` bytes: the shared one, or a longer one for a long event.
-
-        It doubles with what has arrived, not with what a header claims.
-        """
-        if held * 2 < len(self._scratch):
-            return self._scratch
-        return bytearray(min(held * 2, self.machine.event_bytes_max + READ_BYTES))
+    def _longer(self, held: int) -> memoryview:
+        """A buffer for a long event: it doubles with what has arrived, not with what a header claims."""
+        return memoryview(bytearray(min(held * 2, self.machine.event_bytes_max + READ_BYTES)))
 
     def flush(self) -> None:
         """Send what the machine has, as far as the socket takes it at once; the rest when it is writable.

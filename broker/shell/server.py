@@ -69,7 +69,7 @@ class Server:
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
         self._masks: dict[int, int] = {}
-        self._scratch = bytearray(READ_BYTES)
+        self._scratch = memoryview(bytearray(READ_BYTES))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until SIGTERM or SIGINT."""
