@@ -10,8 +10,10 @@ from formats.disk.check_records import Chunk
 from formats.disk.faults import Fault, fault
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
+    CONFIRM_RECORD,
     LAYOUTS,
     QUEUE_OP_RECORD,
+    ConfirmReason,
     QueueOpRecord,
     QueueOpType,
     RecordType,
@@ -29,6 +31,7 @@ __all__ = ["QlistChecker", "References"]
 
 GUID_SIZE = 16
 _NEVER = 1 << 62
+_BEFORE_MESSAGE = 0  # in the place of a record's type
 
 
 class Life(NamedTuple):
@@ -65,8 +68,11 @@ class References:
         columns = [_column(records, kind, "queue_key", KEY_SIZE), _column(records, kind, "guid", GUID_SIZE)]
         self._keys.append(np.concatenate(columns, axis=1))
         self._indexes.append(positions + chunk.index)
-        self._kinds.append(np.full(len(records), kind, np.uint8))
+        kinds = np.full(len(records), kind, np.uint8)
+        self._kinds.append(kinds)
         if kind is RecordType.CONFIRM:
+            # Written before the message that they speak of, which may then not have been written at all.
+            kinds[(CONFIRM_RECORD.column(records, "reason") & ConfirmReason.AUTO_CONFIRMED) != 0] = _BEFORE_MESSAGE
             apps = np.concatenate([columns[0], _column(records, kind, "app_key", KEY_SIZE)], axis=1)
             distinct, first = np.unique(apps, axis=0, return_index=True)
             for key, at in zip(distinct, first.tolist(), strict=True):
@@ -135,6 +141,10 @@ class References:
     def _check_messages(self, keys: NDArray[Any], indexes: NDArray[Any], kinds: NDArray[Any]) -> Iterator[Fault]:
         import numpy as np
 
+        of_messages = kinds != _BEFORE_MESSAGE
+        keys, indexes, kinds = keys[of_messages], indexes[of_messages], kinds[of_messages]
+        if not len(keys):
+            return
         # Fixed width, so that dropping trailing zeros (as numpy's byte strings do) makes no two keys equal.
         text = np.ascontiguousarray(keys).view(f"S{KEY_SIZE + GUID_SIZE}").ravel()
         by_index = np.argsort(indexes, kind="stable")
@@ -150,7 +160,8 @@ class References:
         after_deletion[1:] = ~starts[1:] & (kinds[:-1] == RecordType.DELETION)
         for code, mask, reason in (
             ("unknown-message", ~posted & ~is_message, "no message record before it has"),
-            ("duplicate-message", is_message & ~starts, "another message record before it has"),
+            # Posted again once it is gone, a message is a new one.
+            ("duplicate-message", is_message & ~starts & ~after_deletion, "another message record before it has"),
             ("after-deletion", posted & ~is_message & after_deletion, "a deletion record before it has"),
         ):
             for at in np.flatnonzero(mask).tolist():

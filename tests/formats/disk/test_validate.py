@@ -82,8 +82,8 @@ class Writer:
         journal.pack_message(*self.next(), 1, 0, key, offset // 8, guid(number), crc32c(payload))
         return self
 
-    def confirm(self, number: int, key: bytes = QUEUE, app: bytes = APP) -> Writer:
-        journal.pack_confirm(*self.next(), 0, key, app, guid(number))
+    def confirm(self, number: int, key: bytes = QUEUE, app: bytes = APP, reason: int = 0) -> Writer:
+        journal.pack_confirm(*self.next(), reason, key, app, guid(number))
         return self
 
     def delete(self, number: int, key: bytes = QUEUE) -> Writer:
@@ -273,6 +273,10 @@ def test_neighbours_of_an_unreadable_record_are_not_blamed() -> None:
         pytest.param(lambda w: w.confirm(9), ["unknown-message"], id="a confirm of nothing"),
         pytest.param(lambda w: w.delete(9), ["unknown-message"], id="a deletion of nothing"),
         pytest.param(lambda w: w.confirm(9).post(9), ["unknown-message", "duplicate-message"], id="too early"),
+        pytest.param(lambda w: w.confirm(9, reason=2).post(9).confirm(9), [], id="confirmed before it is written"),
+        pytest.param(lambda w: w.confirm(9, reason=2), [], id="confirmed, and then not written"),
+        pytest.param(lambda w: w.post(1).confirm(1).delete(1).post(1), [], id="posted again once it is gone"),
+        pytest.param(lambda w: w.post(1).post(1), ["duplicate-message"], id="posted again, and again"),
         pytest.param(lambda w: w.confirm(1), ["after-deletion"], id="a confirm after the deletion"),
         pytest.param(lambda w: w.delete(1), ["after-deletion"], id="a second deletion"),
         pytest.param(lambda w: w.post(4, OTHER), ["unknown-queue-key"], id="a queue that never was"),
