@@ -72,7 +72,8 @@ class References:
         self._kinds.append(kinds)
         if kind is RecordType.CONFIRM:
             # Written before the message that they speak of, which may then not have been written at all.
-            kinds[(CONFIRM_RECORD.column(records, "reason") & ConfirmReason.AUTO_CONFIRMED) != 0] = _BEFORE_MESSAGE
+            reasons = CONFIRM_RECORD.column(records, "reason").astype(np.uint16)
+            kinds[reasons & np.uint16(ConfirmReason.AUTO_CONFIRMED) != 0] = _BEFORE_MESSAGE
             apps = np.concatenate([columns[0], _column(records, kind, "app_key", KEY_SIZE)], axis=1)
             distinct, first = np.unique(apps, axis=0, return_index=True)
             for key, at in zip(distinct, first.tolist(), strict=True):
