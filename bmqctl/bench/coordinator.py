@@ -119,8 +119,13 @@ class _Run:
                         self.faults.append(said.fault)
 
     def await_ready(self) -> None:
+        # Each worker connects, opens and configures; and the machine starts an interpreter for each.
+        timeout_s = self.plan.connect_timeout_s * 3 + len(self.workers)
+        deadline = time.monotonic() + timeout_s
         while any(w.client is None for w in self.workers):
             self.listen(POLL_S)
+            if time.monotonic() > deadline:
+                raise CannotStart(f"no queue within {timeout_s:g} s")
 
     def busy(self, role: Role) -> bool:
         return any(w.finished is None for w in self.workers if w.role == role)

@@ -41,12 +41,10 @@ class _Link:
 
         self.fault: str | None = None
         self.broken = threading.Event()
+        # The client warns of shorter times than its own for the requests about queues; the coordinator ends what hangs.
         timeouts = blazingmq.Timeouts(
             connect_timeout=plan.connect_timeout_s,
             disconnect_timeout=plan.connect_timeout_s,
-            open_queue_timeout=plan.connect_timeout_s,
-            configure_queue_timeout=plan.connect_timeout_s,
-            close_queue_timeout=plan.connect_timeout_s,
         )
         self.plan = plan
         try:

@@ -38,6 +38,10 @@ OPEN_LOOP_RATE = 5000.0
 # The official client hands its socket what has gathered while it was busy; the relay's producer does so by design.
 RELAY_BATCH = 16
 
+# What the sample domain takes in one queue and in all, less a margin.
+MESSAGES_OUTSTANDING = 90_000
+QUEUES_OUTSTANDING = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -169,11 +173,12 @@ def records_in(data_dir: Path) -> int:
 
 
 def _store(directory: Path, records: int) -> list[Figure]:
-    """Fill a store, kill its node, and time the next one: a fifth outstanding, the rest confirmed."""
-    outstanding = records // 5
+    """Fill a store, kill its node, and time the next one: up to 180,000 outstanding, the rest confirmed."""
+    outstanding = min(records // 5, QUEUES_OUTSTANDING * MESSAGES_OUTSTANDING)
     small = {"client": "own", "size": 64, "batch": 64}
     with Node(directory) as node:
-        _run(_plan(node.port, **small, count=outstanding, consumers=0))
+        for _ in range(QUEUES_OUTSTANDING):
+            _run(_plan(node.port, **small, count=outstanding // QUEUES_OUTSTANDING, consumers=0))
         # A message that is confirmed takes three records: message, confirm, deletion.
         _run(_plan(node.port, **small, count=(records - outstanding) // 3 + 1))
         node.end(signal.SIGKILL)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from bmqctl.client.lifecycle import Queue
+from bmqctl.client.message import Message
 from formats.control.messages import BrokerResponse, Status
 from formats.uri import QueueUri
+from formats.wire.ack import AckStatus
 
 __all__ = [
     "Ack",
-    "AckStatus",
     "Acks",
     "Closed",
     "Configured",
     "Event",
     "Opened",
+    "Pushes",
     "QueueHandle",
     "Refused",
     "Started",
@@ -56,21 +57,6 @@ class QueueHandle:
         return str(self.uri)
 
 
-class AckStatus(IntEnum):
-    """What a broker says of a posted message (`bmqp::ProtocolUtil::ackResultToCode`)."""
-
-    SUCCESS = 0
-    LIMIT_MESSAGES = 1
-    LIMIT_BYTES = 2
-    UNKNOWN = 5
-    STORAGE_FAILURE = 6
-    NOT_READY = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> AckStatus:
-        return cls.UNKNOWN
-
-
 class Ack(NamedTuple):
     """The answer to one message; `correlation` is what `post` was given with it."""
 
@@ -83,6 +69,13 @@ class Acks(NamedTuple):
     """The answers that one event brought."""
 
     acks: list[Ack]
+
+
+class Pushes(NamedTuple):
+    """Messages for one queue, in the order in which they came."""
+
+    queue: QueueHandle
+    messages: list[Message]
 
 
 class Started(NamedTuple):
@@ -116,4 +109,4 @@ class Refused(NamedTuple):
     status: Status
 
 
-Event = Started | Stopped | Opened | Configured | Closed | Refused | Acks
+Event = Started | Stopped | Opened | Configured | Closed | Refused | Acks | Pushes

@@ -1,0 +1,368 @@
+"""A client's session without I/O: bytes in, events out; calls in, bytes out.
+
+The driver gives it what it reads (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the
+connection's end (`lost`), and writes what `data_to_send` returns. Every call that takes `now_ns` wants the same
+monotonic clock.
+
+Source of the behaviour: `bmqimp::BrokerSession`, `bmqimp::NegotiatedChannelFactory`, `bmqp::HeartbeatMonitor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from bmqctl.client.control import ProtocolFault, Requests, Unusable
+from bmqctl.client.events import Ack, Acks, Event, Pushes, QueueHandle, Started, Stopped, StreamOptions
+from bmqctl.client.guid import GuidGenerator
+from bmqctl.client.identity import client_identity, has_feature
+from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Session, SessionInput, step
+from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
+from formats.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
+from formats.control import ber, jsonc
+from formats.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
+from formats.errors import FormatError
+from formats.wire.ack import AckStatus, iter_acks
+from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.wire.event import (
+    EVENT_HEADER,
+    EVENT_HEADER_SIZE,
+    HEARTBEAT_REQUEST,
+    HEARTBEAT_RESPONSE,
+    PROTOCOL_VERSION,
+    EncodingType,
+    EventHeader,
+    EventType,
+    build_schema_event,
+    next_frame,
+    schema_encoding,
+)
+from formats.wire.push import iter_pushes
+from formats.wire.put import append_put
+
+__all__ = ["Machine", "MachineOptions", "Unusable"]
+
+# An event of ours is closed at this size even if it holds few messages, so that a broker need not gather more.
+EVENT_SIZE_FULL: Final = 1 << 20
+_CONFIRM_BATCH: Final = 65536
+_HEADER_WORDS: Final = EVENT_HEADER_SIZE // 4
+_SESSION_NUMBERS: Final = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """`timeout_ns` holds for negotiation and for each request; `put_batch` bounds the messages of a PUT event."""
+
+    process_name: str
+    pid: int
+    timeout_ns: int
+    put_batch: int = 1024
+    user_agent: str = "bmqctl"
+
+
+class Machine:
+    """One session with one broker, from negotiation to disconnect."""
+
+    def __init__(self, options: MachineOptions, guids: GuidGenerator, now_ns: int) -> None:
+        self._options = options
+        self._guids = guids
+        self.state = Session.NEW
+        self._requests = Requests(self._send_control, options.timeout_ns)
+        self._encoding = EncodingType.BER
+        self._correlations: dict[bytes, Any] = {}
+        # Input: what has come of an event that is not whole yet, and how many bytes it will have.
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._needed = EVENT_HEADER_SIZE
+        # Output: whole events, then at most one that still takes messages and has no length yet.
+        self._out = bytearray()
+        self._open: EventType | None = None
+        self._open_at = 0
+        self._open_count = 0
+        self._negotiation_deadline_ns = now_ns + options.timeout_ns
+        # Heartbeats, as the broker's answer asks for them.
+        self._heard = True
+        self._missed = 0
+        self._missed_max = 0
+        self._interval_ns = 0
+        self._next_check_ns = 0
+
+    # Calls
+
+    def start(self, now_ns: int) -> None:
+        """Introduce ourselves."""
+        self.state = step(SESSION_TABLE, self.state, SessionInput.START)
+        self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
+        identity = client_identity(
+            self._options.process_name,
+            self._options.pid,
+            next(_SESSION_NUMBERS),
+            self._guids.info(),
+            self._options.user_agent,
+        )
+        self._out += build_schema_event(ber.encode(NegotiationMessage(choice=identity)))
+
+    def open_queue(self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int) -> QueueHandle:
+        """Ask for a queue; `Opened` or `Refused` will follow. `FormatError` if `uri` is none."""
+        self._must_be_started()
+        return self._requests.open(uri, read=read, write=write, options=options, now_ns=now_ns)
+
+    def configure_queue(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
+        """Change how a queue is consumed; `Configured` or `Refused` will follow."""
+        self._must_be_started()
+        self._requests.configure(queue, options, now_ns)
+
+    def close_queue(self, queue: QueueHandle, now_ns: int) -> None:
+        """Give a queue up; `Closed` or `Refused` will follow, and the queue is closed either way."""
+        self._must_be_started()
+        self._requests.close(queue, now_ns)
+
+    def post(
+        self,
+        queue: QueueHandle,
+        payload: bytes,
+        properties: Properties | None,
+        *,
+        compress: bool,
+        correlation: Any,
+        now_ns: int,
+    ) -> bytes:
+        """Post a message and return its GUID; an `Ack` with `correlation` will follow.
+
+        `ValueError` if it is too large, or a property cannot be written.
+        """
+        if not queue.write or not queue.is_open:
+            raise Unusable(f"{queue}: not open for writing")
+        data, flags, compression, schema_id = encode_data(payload, properties, compress=compress)
+        if len(data) > PUT_SIZE_MAX:
+            raise ValueError(f"a message of {len(data)} bytes: the limit is {PUT_SIZE_MAX}")
+        guid = self._guids.make(now_ns)
+        self._begin(EventType.PUT, self._options.put_batch)
+        append_put(self._out, queue.queue_id, guid, data, crc32c(data), flags, compression, schema_id)
+        self._correlations[guid] = correlation
+        return guid
+
+    def confirm(self, queue: QueueHandle, guid: bytes) -> None:
+        """Tell the broker that a message is done with."""
+        if not queue.is_open:
+            raise Unusable(f"{queue}: not open")
+        self._begin(EventType.CONFIRM, _CONFIRM_BATCH)
+        self._out += pack_confirm(queue.queue_id, guid, queue.sub_id)
+
+    def disconnect(self, now_ns: int) -> None:
+        """End the session in good order; `Stopped` will follow."""
+        self.state = step(SESSION_TABLE, self.state, SessionInput.DISCONNECT)
+        self._requests.disconnect(now_ns)
+
+    # Output
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that `data_to_send` would return."""
+        return len(self._out)
+
+    def data_to_send(self) -> bytearray:
+        """All that is to be written, and forget it."""
+        self._seal()
+        data, self._out = self._out, bytearray()
+        return data
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due, as far as is known now."""
+        if self.state is Session.NEGOTIATING:
+            return self._negotiation_deadline_ns
+        if self.state not in (Session.STARTED, Session.DISCONNECTING):
+            return None
+        deadlines = [self._next_check_ns] if self._interval_ns else []
+        if self._requests.deadline_ns is not None:
+            deadlines.append(self._requests.deadline_ns)
+        return min(deadlines, default=None)
+
+    # Input
+
+    def receive(self, data: bytes, now_ns: int) -> list[Event]:
+        """What the bytes that were read amount to."""
+        if self.state is Session.STOPPED:
+            return []
+        self._heard = True
+        self._chunks.append(data)
+        self._held += len(data)
+        if self._held < self._needed:
+            return []
+        if len(self._chunks) > 1:
+            data = b"".join(self._chunks)
+        events: list[Event] = []
+        try:
+            at = self._take_frames(data, now_ns, events)
+        except (FormatError, ProtocolFault, Impossible) as fault:
+            return events + self.lost(f"not understood: {fault}")
+        rest = data[at:]
+        self._chunks = [rest] if rest else []
+        self._held = len(rest)
+        return events
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """What the time brings: late answers, heartbeats."""
+        if self.state is Session.NEGOTIATING:
+            if now_ns >= self._negotiation_deadline_ns:
+                return self.lost("the broker did not answer our identity")
+            return []
+        if self.state not in (Session.STARTED, Session.DISCONNECTING):
+            return []
+        events = list(self._requests.expire(now_ns))
+        if self._requests.disconnected:
+            return events + self._end(SessionInput.DISCONNECTED, None)
+        if self._interval_ns and now_ns >= self._next_check_ns:
+            self._next_check_ns = now_ns + self._interval_ns
+            events += self._check_heartbeat()
+        return events
+
+    def lost(self, fault: str) -> list[Event]:
+        """The connection is gone, or of no use any more."""
+        return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
+
+    # Frames
+
+    def _take_frames(self, data: bytes, now_ns: int, events: list[Event]) -> int:
+        """Take the whole events at the start of `data`; where they end."""
+        view = memoryview(data)
+        size = len(data)
+        at = 0
+        while self.state is not Session.STOPPED:
+            frame = next_frame(view, at, size, EVENT_SIZE_MAX)
+            if frame is None:
+                break
+            self._take(view, frame.type, frame.type_specific, frame.body, frame.end, now_ns, events)
+            at = frame.end
+        # Until the length of the next event is known, its header is what is needed.
+        header_known = size - at >= EVENT_HEADER_SIZE
+        self._needed = EVENT_HEADER.unpack(view, at).length if header_known else EVENT_HEADER_SIZE
+        return at
+
+    def _take(
+        self, view: memoryview, kind: int, type_specific: int, body: int, end: int, now_ns: int, events: list[Event]
+    ) -> None:
+        match kind:
+            case EventType.PUSH if self.state is not Session.NEGOTIATING:
+                self._take_pushes(view, body, end, events)
+            case EventType.ACK if self.state is not Session.NEGOTIATING:
+                self._take_acks(view, body, end, events)
+            case EventType.CONTROL:
+                content = view[body:end]
+                codec = ber if schema_encoding(type_specific) is EncodingType.BER else jsonc
+                if self.state is Session.NEGOTIATING:
+                    self._negotiated(codec.decode(NegotiationMessage, content), now_ns, events)
+                else:
+                    events += self._requests.answered(codec.decode(ControlMessage, content), now_ns)
+                    if self._requests.disconnected:
+                        events += self._end(SessionInput.DISCONNECTED, None)
+            case EventType.HEARTBEAT_REQ:
+                self._seal()
+                self._out += HEARTBEAT_RESPONSE
+            case EventType.HEARTBEAT_RSP:
+                pass
+            case _:
+                raise ProtocolFault(f"an event of type {EventType(kind).name} in state {self.state.name}")
+
+    def _take_pushes(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
+        subscriptions = self._requests.subscriptions
+        batches: dict[QueueHandle, list[Message]] = {}
+        for push in iter_pushes(view, body, end):
+            for subscription_id in subscription_ids(push.options):
+                queue = subscriptions.get(subscription_id)
+                # A message may cross our request to close on its way.
+                if queue is not None:
+                    batches.setdefault(queue, []).append(Message(push))
+        events += [Pushes(queue, messages) for queue, messages in batches.items()]
+
+    def _take_acks(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
+        correlations = self._correlations
+        events.append(
+            Acks(
+                [
+                    Ack(_ACK_STATUS.get(ack.status, AckStatus.UNKNOWN), ack.guid, correlations.pop(ack.guid, None))
+                    for ack in iter_acks(view, body, end)
+                ]
+            )
+        )
+
+    # The session
+
+    def _negotiated(self, message: NegotiationMessage, now_ns: int, events: list[Event]) -> None:
+        broker = message.choice
+        if not isinstance(broker, BrokerResponse):
+            raise ProtocolFault(f"{type(broker).__name__} answers our identity")
+        if broker.result.category is not StatusCategory.SUCCESS:
+            events += self.lost(f"the broker refused us: {broker.result.message or broker.result.category.name}")
+            return
+        features = broker.broker_identity.features
+        if not has_feature(features, "SUBSCRIPTIONS", "CONFIGURE_STREAM"):
+            events += self.lost("the broker is too old: it does not know configureStream")
+            return
+        if not has_feature(features, "PROTOCOL_ENCODING", "BER"):
+            self._encoding = EncodingType.JSON
+        self.state = step(SESSION_TABLE, self.state, SessionInput.ACCEPTED)
+        self._interval_ns = broker.heartbeat_interval_ms * 1_000_000
+        self._missed_max = broker.max_missed_heartbeats
+        self._next_check_ns = now_ns + self._interval_ns
+        events.append(Started(broker))
+
+    def _check_heartbeat(self) -> list[Event]:
+        """Once per interval: ask a silent broker for a sign of life, give it up after too many."""
+        if self._heard:
+            self._heard = False
+            self._missed = 0
+            return []
+        if self._missed >= self._missed_max:
+            return self.lost(f"the broker missed {self._missed} heartbeats")
+        self._missed += 1
+        self._seal()
+        self._out += HEARTBEAT_REQUEST
+        return []
+
+    def _end(self, how: SessionInput, fault: str | None) -> list[Event]:
+        self.state = step(SESSION_TABLE, self.state, how)
+        self._correlations.clear()
+        self._chunks.clear()
+        return [*self._requests.end(), Stopped(fault)]
+
+    def _must_be_started(self) -> None:
+        if self.state is not Session.STARTED:
+            raise Unusable(f"the session is {self.state.name.lower()}")
+
+    # Events of ours
+
+    def _send_control(self, message: ControlMessage) -> None:
+        encode: Callable[[object], bytes] = ber.encode if self._encoding is EncodingType.BER else jsonc.encode
+        self._seal()
+        self._out += build_schema_event(encode(message), EventType.CONTROL, self._encoding)
+
+    def _begin(self, kind: EventType, batch: int) -> None:
+        """Make room for one more message in an event of `kind`."""
+        if self._open is kind and self._open_count < batch and len(self._out) - self._open_at < EVENT_SIZE_FULL:
+            self._open_count += 1
+            return
+        self._seal()
+        self._open = kind
+        self._open_at = len(self._out)
+        self._open_count = 1
+        self._out += bytes(EVENT_HEADER_SIZE)
+        if kind is EventType.CONFIRM:
+            self._out += CONFIRM_HEADER_BYTES
+
+    def _seal(self) -> None:
+        """Write the header of the event that still takes messages."""
+        if self._open is None:
+            return
+        length = len(self._out) - self._open_at
+        header = EventHeader(0, length, PROTOCOL_VERSION, self._open, _HEADER_WORDS, 0, b"\0")
+        EVENT_HEADER.pack_into(self._out, self._open_at, header)
+        self._open = None
+
+
+_ACK_STATUS: Final = {status.value: status for status in AckStatus}

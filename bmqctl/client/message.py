@@ -1,0 +1,100 @@
+"""What a consumer receives, and how what a producer posts is laid out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+from formats.codes import CompressionAlgorithm
+from formats.schema import Buffer
+from formats.wire.application_data import ApplicationData, build_application_data, split_application_data
+from formats.wire.options import OptionType, sub_queue_infos
+from formats.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
+from formats.wire.push import Push, PushFlag
+from formats.wire.put import PutFlag
+
+__all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
+
+# By name, with the types that the official SDK gives to Python's values, or with types of the caller's choice.
+Properties = Mapping[str, PropertyValue] | Sequence[Property]
+
+# The newer encoding, with no number for the properties' schema: each message is read by itself.
+_NO_SCHEMA: Final = 1
+_ONE_ID: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
+_two_words = struct.Struct(">II").unpack
+_TYPES: Final = {
+    bool: PropertyType.BOOL,
+    int: PropertyType.INT64,
+    str: PropertyType.STRING,
+    bytes: PropertyType.BINARY,
+}
+
+
+class Message:
+    """One received message. Nothing is decoded or copied before it is asked for, and `FormatError` comes only then."""
+
+    def __init__(self, push: Push) -> None:
+        self._push = push
+
+    @property
+    def guid(self) -> bytes:
+        """16 bytes; the same for every app of a fan-out."""
+        return self._push.guid
+
+    @property
+    def payload(self) -> bytes:
+        """What was posted, decompressed."""
+        push = self._push
+        if not push.compression and not push.flags & PushFlag.MESSAGE_PROPERTIES:
+            return bytes(push.data)
+        return bytes(self._parts.payload)
+
+    @property
+    def properties(self) -> dict[str, PropertyValue]:
+        """The properties by name."""
+        return {each.name: each.value for each in self.typed_properties}
+
+    @property
+    def typed_properties(self) -> list[Property]:
+        """The properties with the types that they were posted with."""
+        area = self._parts.properties
+        return decode_properties(area, self._push.schema_id) if area else []
+
+    @cached_property
+    def _parts(self) -> ApplicationData:
+        push = self._push
+        has_properties = bool(push.flags & PushFlag.MESSAGE_PROPERTIES)
+        return split_application_data(push.data, has_properties, push.schema_id, push.compression)
+
+
+def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:
+    """The data, flags, compression and schema id of a PUT message; `ValueError` if a property cannot be written."""
+    if not properties and not compress:
+        return payload, PutFlag.ACK_REQUESTED, CompressionAlgorithm.NONE, 0
+    wanted = CompressionAlgorithm.ZLIB if compress else CompressionAlgorithm.NONE
+    if not properties:
+        data, used = build_application_data(b"", payload, 0, wanted)
+        return data, PutFlag.ACK_REQUESTED, used, 0
+    area = encode_properties(_typed(properties), _NO_SCHEMA)
+    data, used = build_application_data(area, payload, _NO_SCHEMA, wanted)
+    return data, PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES, used, _NO_SCHEMA
+
+
+def _typed(properties: Properties) -> Sequence[Property]:
+    if not isinstance(properties, Mapping):
+        return properties
+    try:
+        return [Property(name, _TYPES[type(value)], value) for name, value in properties.items()]
+    except KeyError as fault:
+        raise ValueError(f"no property can hold a {fault.args[0].__name__}") from None
+
+
+def subscription_ids(options: memoryview) -> Sequence[int]:
+    """To which of our subscriptions a pushed message goes."""
+    if len(options) == 8:
+        header, subscription_id = _two_words(options)
+        if header == _ONE_ID:
+            return (subscription_id,)
+    return [info.sub_queue_id for info in sub_queue_infos(options)]
