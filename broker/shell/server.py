@@ -170,8 +170,9 @@ class Server:
             link = self._by_session.get(session)
             if link is not None:
                 link.flush()
-                if link.wants_write or link.is_over:
-                    self._watch(link.sock.fileno(), link)
+                fd = link.sock.fileno()
+                if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
+                    self._watch(fd, link)
 
     async def _tick(self) -> None:
         while True:
