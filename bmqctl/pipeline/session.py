@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.java import find_java, write_java_home
 from bmqctl.pipeline.source import StoreDataSource
 
 __all__ = ["local_session"]
+
+STOP_TIMEOUT_S = 10
 
 # For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -59,13 +65,16 @@ def local_session(cores: int | None = None, memory: str = "2g", *, quick: bool =
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        with _environment(environment):
-            session = _build(cores, memory, work, QUICK if quick else "")
+        session = None
+        with _environment(environment), _no_logging():
             try:
-                session.dataSource.register(StoreDataSource)
+                with _interrupts_later():
+                    session = _build(cores, memory, work, QUICK if quick else "")
+                    session.dataSource.register(StoreDataSource)
                 yield session
             finally:
-                session.stop()
+                if session is not None:
+                    _stop(session)
                 _end_jvm()
 
 
@@ -87,20 +96,57 @@ def _build(cores: int | None, memory: str, work: Path, java_options: str) -> Spa
     return builder.getOrCreate()
 
 
-def _end_jvm() -> None:
-    """End the JVM that `session.stop()` leaves running, so that it does not outlive its temporary directory."""
-    from pyspark import SparkContext
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A start cut short leaves a JVM that nobody knows, so SIGINT takes effect at the end of it.
 
+    It also puts back the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the very
+    connection whose answer it may be interrupting.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session from a thread of its own: it has a connection of its own, on which nothing was interrupted."""
+    stopping = threading.Thread(target=session.stop, daemon=True)
+    stopping.start()
+    stopping.join(STOP_TIMEOUT_S)
+
+
+def _end_jvm() -> None:
+    """End the JVM, which `stop` leaves running until Python ends."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
     process = getattr(gateway, "proc", None)
     gateway.shutdown()
     if process is not None:
+        process.kill()
+        process.wait()
         process.stdin.close()
-        process.wait(timeout=30)
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+@contextmanager
+def _no_logging() -> Iterator[None]:
+    """What Spark's Python side logs comes as an exception too."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
