@@ -1,14 +1,17 @@
-"""Workers that speak to the relay: the same messages, schedule and account as with a broker."""
+"""Workers that speak to the relay: the same messages, schedule and account as with a broker.
+
+They are as thin as can be, plain sockets and one thread for the answers, so that the relay is what is measured.
+"""
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import trio
-
-from bmqctl.bench.pace import POLL_S, Pacer, await_start
+from bmqctl.bench.pace_threads import POLL_S, ThreadPacer
 from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
 from bmqctl.bench.relay import CONFIRM_EVENT_SIZE, CONSUMER, PRODUCER, frame_size, take_acks
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
@@ -19,40 +22,24 @@ READ_SIZE = 65536
 LOST = "the relay's connection ended"
 
 
-async def _connect(plan: Plan, seat: Seat, role: bytes) -> trio.SocketStream:
+def _connect(plan: Plan, seat: Seat, role: bytes) -> socket.socket:
     try:
-        stream = await trio.open_tcp_stream(plan.host, plan.port)
-        await stream.send_all(role)
+        link = socket.create_connection((plan.host, plan.port), timeout=plan.connect_timeout_s)
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.sendall(role)
     except OSError as fault:
         raise CannotStart(f"no relay at {plan.host}:{plan.port}: {fault}") from None
     seat.ready("bare relay")
-    await await_start(seat)
-    return stream
+    while seat.waiting:
+        time.sleep(POLL_S)
+    return link
 
 
-async def _together(read: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[None]]) -> str | None:
-    """Run both until `work` ends; `LOST` if `read` came to the connection's end before."""
-    fault = None
-
-    async def reading() -> None:
-        nonlocal fault
-        with suppress(trio.BrokenResourceError):
-            await read()
-        fault = LOST
-        nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(reading)
-        with suppress(trio.BrokenResourceError):
-            await work()
-            nursery.cancel_scope.cancel()
-    return fault
-
-
-async def _produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    stream = await _connect(plan, seat, PRODUCER)
-    frame = frame_size(plan.size)
-    tail = bytes(frame - plan.size)
+def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
+    """Run one producer to its end; `CannotStart` if it never began."""
+    link = _connect(plan, seat, PRODUCER)
+    tail = bytes(frame_size(plan.size) - plan.size)
     out = bytearray()
     sent: deque[tuple[int, int]] = deque()
 
@@ -62,63 +49,85 @@ async def _produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
         out += tail
         sent.append((sequence, due_ns))
 
-    async def flush() -> None:
+    def flush() -> None:
         nonlocal out
         data, out = out, bytearray()
-        await stream.send_all(data)
+        try:
+            link.sendall(data)
+        except OSError:
+            pacer.broken.set()
 
-    pacer = Pacer(plan, seat, post, flush)
+    pacer = ThreadPacer(plan, seat, post, flush)
 
-    async def read_acks() -> None:
+    def read_acks() -> None:
         owed = bytearray()
-        while data := await stream.receive_some(READ_SIZE):
+        while data := _read(link):
             owed += data
             messages = take_acks(owed)
-            now = monotonic_ns()
+            now_ns = monotonic_ns()
             for _ in range(messages):
-                pacer.tally.ack(*sent.popleft(), now)
-            pacer.answered()
+                pacer.tally.ack(*sent.popleft(), now_ns)
+            pacer.answered(messages)
+        pacer.broken.set()
 
-    fault = await _together(read_acks, pacer.run)
-    await stream.aclose()
+    threading.Thread(target=read_acks, daemon=True).start()
+    pacer.run()
+    fault = LOST if pacer.broken.is_set() else None
+    _close(link)
     return pacer.tally, fault
-
-
-async def _consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    stream = await _connect(plan, seat, CONSUMER)
-    frame = frame_size(plan.size)
-    tally = ConsumerTally(plan.run)
-    held = bytearray()
-
-    async def read() -> None:
-        nonlocal held
-        while data := await stream.receive_some(READ_SIZE):
-            held += data
-            now = monotonic_ns()
-            messages = len(held) // frame
-            for at in range(0, messages * frame, frame):
-                tally.deliver(held[at : at + frame], now)
-            del held[: messages * frame]
-            if messages:
-                await stream.send_all(bytes(CONFIRM_EVENT_SIZE * messages))
-            tally.confirmed = tally.delivered
-            seat.show(Counter.DELIVERED, tally.delivered)
-            seat.show(Counter.CONFIRMED, tally.confirmed)
-
-    async def until_stopped() -> None:
-        while not seat.stopped:
-            await trio.sleep(POLL_S)
-
-    fault = await _together(read, until_stopped)
-    await stream.aclose()
-    return tally, fault
-
-
-def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    """Run one producer to its end; `CannotStart` if it never began."""
-    return trio.run(_produce, plan, seat)
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
     """Run one consumer until the coordinator stops the run; `CannotStart` if it never began."""
-    return trio.run(_consume, plan, seat)
+    link = _connect(plan, seat, CONSUMER)
+    frame = frame_size(plan.size)
+    tally = ConsumerTally(plan.run)
+    ended = threading.Event()
+
+    def read() -> None:
+        held = bytearray()
+        while data := _read(link):
+            held += data
+            now_ns = monotonic_ns()
+            messages = len(held) // frame
+            for at in range(0, messages * frame, frame):
+                tally.deliver(held[at : at + frame], now_ns)
+            del held[: messages * frame]
+            if messages and not _send(link, bytes(CONFIRM_EVENT_SIZE * messages)):
+                break
+            tally.confirmed = tally.delivered
+            seat.show(Counter.DELIVERED, tally.delivered)
+            seat.show(Counter.CONFIRMED, tally.confirmed)
+        ended.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    while not seat.stopped and not ended.wait(POLL_S):
+        pass
+    fault = LOST if ended.is_set() else None
+    _close(link)
+    reader.join()
+    return tally, fault
+
+
+def _read(link: socket.socket) -> bytes:
+    """What has come; nothing at the connection's end, however it ended."""
+    try:
+        return link.recv(READ_SIZE)
+    except OSError:
+        return b""
+
+
+def _send(link: socket.socket, data: bytes) -> bool:
+    try:
+        link.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def _close(link: socket.socket) -> None:
+    # Wakes the thread that reads; closing alone would leave it waiting.
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    link.close()

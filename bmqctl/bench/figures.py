@@ -35,9 +35,7 @@ __all__ = ["Figure", "main", "measure", "records_in"]
 
 SIZE = 1024
 OPEN_LOOP_RATE = 5000.0
-# The official client hands its socket what has gathered while it was busy; the relay's producer does so by design.
-RELAY_BATCH = 16
-
+OWN_BATCH = 64
 # What the sample domain takes in one queue and in all, less a margin.
 MESSAGES_OUTSTANDING = 90_000
 QUEUES_OUTSTANDING = 2
@@ -125,8 +123,8 @@ def _throughput(node: Node, duration_s: float) -> list[Figure]:
     outcome = _run(_plan(node.port, duration_s=duration_s))
     cpu_s = node.cpu_s() - cpu_s
     with _relay() as port:
-        relay = _run(_plan(port, client="relay", duration_s=duration_s, batch=RELAY_BATCH))
-    own = _run(_plan(node.port, client="own", duration_s=duration_s, batch=RELAY_BATCH))
+        relay = _run(_plan(port, client="relay", duration_s=duration_s))
+    own = _run(_plan(node.port, client="own", duration_s=duration_s, batch=OWN_BATCH))
     return [
         Figure(
             "end to end, official client",
@@ -179,8 +177,8 @@ def _store(directory: Path, records: int) -> list[Figure]:
     with Node(directory) as node:
         for _ in range(QUEUES_OUTSTANDING):
             _run(_plan(node.port, **small, count=outstanding // QUEUES_OUTSTANDING, consumers=0))
-        # A message that is confirmed takes three records: message, confirm, deletion.
-        _run(_plan(node.port, **small, count=(records - outstanding) // 3 + 1))
+        # A message that its only app confirms takes two records: the message, and its deletion.
+        _run(_plan(node.port, **small, count=(records - outstanding) // 2 + 1))
         node.end(signal.SIGKILL)
     count = records_in(directory)
     with Node(directory) as node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from math import inf
 
 import trio
 
@@ -16,6 +15,10 @@ from bmqctl.bench.timer import Timer
 __all__ = ["POLL_S", "Pacer", "await_start"]
 
 POLL_S = 0.01
+# Consumers tell by a counter in shared memory how far they are; nothing wakes a producer that waits for them.
+BACKLOG_POLL_NS = 500_000
+# Messages posted in one go without a schedule; how many share an event is the client's affair.
+BURST = 64
 
 
 async def await_start(seat: Seat) -> None:
@@ -37,7 +40,7 @@ class Pacer:
         self._post = post
         self._flush = flush
         self._rest = filler(plan.size)
-        self._window = inf if plan.rate else plan.window_share()
+        self._window = plan.window_share()
         self._answered = trio.Event()
 
     @property
@@ -63,11 +66,14 @@ class Pacer:
                         await timer.until(min(schedule.due_ns(tally.posted), now + int(POLL_S * SECOND_NS)))
                         continue
                 else:
-                    count = int(min(schedule.batch, self._window - self.unanswered))
+                    count = min(max(schedule.batch, BURST), self._window - self.unanswered)
                     if schedule.total is not None:
                         count = min(count, schedule.total - tally.posted)
                     if count <= 0:
                         await self._wait(POLL_S)
+                        continue
+                    if self.plan.consumers and self.seat.backlog() >= self.plan.window:
+                        await timer.until(now + BACKLOG_POLL_NS)
                         continue
                 for _ in range(count):
                     self._send(schedule.due_ns(tally.posted) if schedule.rate else monotonic_ns())

@@ -41,8 +41,9 @@ Engine = Literal["own", "official", "relay"]
 class Plan:
     """A run. `count`, `rate` (messages/s, 0 for as fast as possible) and `window` hold for all producers together.
 
-    `window` bounds the messages that are posted and not yet answered when there is no rate; with a rate nothing
-    bounds them. `quiet_s` is how long to wait, without any progress, for what is still missing at the end.
+    `window` bounds, when there is no rate, the messages that are posted and not yet answered, and those that are
+    posted and have not yet come to a consumer: a queue that fills up says nothing of speed. With a rate nothing bounds
+    them. `quiet_s` is how long to wait, without any progress, for what is still missing at the end.
     """
 
     run: int
@@ -174,6 +175,10 @@ class Seat:
 
     def show(self, counter: Counter, value: int) -> None:
         self.board.show(self.worker, counter, value)
+
+    def backlog(self) -> int:
+        """Messages of all producers that have not come to a consumer, as far as has been told."""
+        return self.board.total(Counter.POSTED) - self.board.total(Counter.DELIVERED)
 
     @property
     def stopped(self) -> bool:

@@ -67,7 +67,7 @@ def bench(
         float, typer.Option(min=0, help="Messages per second in all, open loop; 0 is as fast as possible.")
     ] = 0,
     window: Annotated[
-        int, typer.Option(min=1, help="Posted and unanswered messages at most, when as fast as possible.")
+        int, typer.Option(min=1, help="Messages unanswered, or undelivered, at most, when as fast as possible.")
     ] = 4096,
     max_unconfirmed: Annotated[int, typer.Option(min=1, help="Unconfirmed messages per consumer.")] = 1024,
     max_unconfirmed_bytes: Annotated[int, typer.Option(min=1, help="Unconfirmed bytes per consumer.")] = 33554432,

@@ -1,0 +1,102 @@
+"""A producer whose answers come on another thread: sends what its schedule asks for, or what there is room for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from bmqctl.bench.plan import Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.schedule import SECOND_NS, Schedule
+from bmqctl.bench.stamp import MAGIC, STAMP, filler
+from bmqctl.bench.tally import ProducerTally
+
+__all__ = ["POLL_S", "SHOW_EVERY", "ThreadPacer"]
+
+POLL_S = 0.01
+SHOW_EVERY = 64
+# Messages posted in one go without a schedule.
+BURST = 64
+BACKLOG_POLL_S = 0.0005
+
+
+class ThreadPacer:
+    """Drives one producer. The engine puts answers into `tally`, calls `answered`, and sets `broken` at the end."""
+
+    def __init__(
+        self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], None]
+    ) -> None:
+        """`post(payload, sequence, due_ns)` hands one message to the client, `flush` gets them on their way."""
+        self.plan = plan
+        self.seat = seat
+        self.tally = ProducerTally(seat.index)
+        self.broken = threading.Event()
+        self._post = post
+        self._flush = flush
+        self._rest = filler(plan.size)
+        self._window = plan.window_share()
+        self._room = threading.Event()
+        self._answers = 0
+
+    def answered(self, count: int) -> None:
+        """`count` more answers are in the tally; called on the thread that answers come on."""
+        before = self._answers
+        self._answers = before + count
+        if before // SHOW_EVERY != self._answers // SHOW_EVERY:
+            self.seat.show(Counter.ANSWERED, self._answers)
+        self._room.set()
+
+    def run(self) -> None:
+        """Send all, then wait for the answers; ends early when the run is stopped or the connection broke."""
+        self._follow(self.plan.schedule(self.seat.index, self.seat.board.start_ns))
+        self.seat.show(Counter.POSTED, self.tally.posted)
+        self._await_answers()
+        self.seat.show(Counter.ANSWERED, self._answers)
+
+    @property
+    def _halted(self) -> bool:
+        return self.broken.is_set() or self.seat.stopped
+
+    def _follow(self, schedule: Schedule) -> None:
+        tally = self.tally
+        time.sleep(max(schedule.start_ns - monotonic_ns(), 0) / SECOND_NS)
+        while not schedule.over(tally.posted, now := monotonic_ns()) and not self._halted:
+            count = schedule.due(now) - tally.posted if schedule.rate else self._room_for(schedule)
+            if count <= 0:
+                if schedule.rate:
+                    time.sleep(min((schedule.due_ns(tally.posted) - now) / SECOND_NS, POLL_S))
+                continue
+            for _ in range(count):
+                self._send(schedule.due_ns(tally.posted) if schedule.rate else monotonic_ns())
+            self._flush()
+
+    def _send(self, due_ns: int) -> None:
+        tally = self.tally
+        sequence = tally.posted
+        tally.post(1, monotonic_ns())
+        payload = STAMP.words.pack(MAGIC, self.plan.run, tally.producer, sequence, due_ns) + self._rest
+        self._post(payload, sequence, due_ns)
+        if tally.posted % SHOW_EVERY == 0:
+            self.seat.show(Counter.POSTED, tally.posted)
+
+    def _room_for(self, schedule: Schedule) -> int:
+        """How many messages may be sent now; waits a little if there is no room."""
+        if self.plan.consumers and self.seat.backlog() >= self.plan.window:
+            time.sleep(BACKLOG_POLL_S)
+            return 0
+        self._room.clear()
+        room = self._window - self.tally.posted + self._answers
+        if room <= 0:
+            self._room.wait(POLL_S)
+            return 0
+        count = min(room, max(schedule.batch, BURST))
+        return count if schedule.total is None else min(count, schedule.total - self.tally.posted)
+
+    def _await_answers(self) -> None:
+        answers, since = self._answers, monotonic_ns()
+        while self._answers < self.tally.posted and not self._halted:
+            if self._answers != answers:
+                answers, since = self._answers, monotonic_ns()
+            elif monotonic_ns() - since > self.plan.quiet_s * SECOND_NS:
+                break
+            time.sleep(POLL_S)
