@@ -90,12 +90,12 @@ def test_a_newer_sender_may_have_longer_headers_and_messages(read: Reader) -> No
     [
         b"",
         b"\x16\0\0",
-        b"\x06\0\0\0" + bytes(24),
+        b"\x06\0\0\0" + bytes(20),
         b"\x15\0\0\0" + bytes(20),
         b"\x10\0\0\0",
         b"\x16\0\0\0" + bytes(23),
         b"\x26\0\0\0" + bytes(24),
-        b"\xf6\0\0\0",
+        b"\x76\0\0\0",
     ],
 )
 def test_messages_that_do_not_fill_the_body_are_refused_at_once(read: Reader, body: bytes) -> None:

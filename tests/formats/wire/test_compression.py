@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,18 @@ def test_the_limit_is_what_may_come_out() -> None:
     for size_max in (0, 999):
         with pytest.raises(FormatError, match="more than"):
             decompress(stream, ZLIB, size_max)
+
+
+def test_no_more_memory_is_taken_than_may_come_out() -> None:
+    stream = compress(bytes(10_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="more than"):
+            decompress(stream, ZLIB, 1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
 
 
 def test_streams_that_are_cut_short_are_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -133,6 +134,7 @@ def test_impossible_headers_are_refused(changes: dict[str, Any], schema_id: int)
         (0, {"value_length": 3}),
         (1, {"value_length": 4}),
         (1, {"value_length": (1 << 26) - 1}),
+        (1, {"value_length": 2}),
         (1, {"name_length": 6}),
     ],
 )
@@ -142,6 +144,12 @@ def test_impossible_properties_are_refused(index: int, changes: dict[str, Any], 
     PROPERTY_HEADER.pack_into(area, at, PROPERTY_HEADER.unpack(area, at)._replace(**changes))
     with pytest.raises(FormatError):
         decode_properties(area, schema_id)
+
+
+@pytest.mark.parametrize("schema_id", [0, 1])
+def test_an_area_without_properties_is_refused(schema_id: int) -> None:
+    with pytest.raises(FormatError, match="0 properties"):
+        decode_properties(bytes.fromhex("1b000002 0000 0202"), schema_id)
 
 
 @pytest.mark.parametrize("schema_id", [0, 1])
@@ -172,8 +180,6 @@ def test_properties_and_payload_come_back(
 
 
 def test_nothing_is_compressed_that_would_grow() -> None:
-    import random
-
     payload = random.Random(1).randbytes(2000)
     assert build_application_data(b"", payload, 0, CompressionAlgorithm.ZLIB) == (payload, CompressionAlgorithm.NONE)
 

@@ -126,8 +126,7 @@ def test_a_message_without_data_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [1, 35])
 def test_a_cut_header_is_refused_after_the_messages_before_it(size: int) -> None:
-    data = body(ONE, ONE)[: len(body(ONE)) + size]
-    messages = iter_puts(memoryview(data), 0, len(data))
+    messages = iter_puts(memoryview(body(ONE, ONE)), 0, len(body(ONE)) + size)
     assert next(messages) == ONE
     with pytest.raises(FormatError) as caught:
         next(messages)
