@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -60,8 +59,9 @@ class Node:
         line = self.process.stdout.readline()
         self.ready_s = time.monotonic() - started
         if not line:
-            self.process.wait(STOP_TIMEOUT_S)
-            raise NodeFailed(said.read_text()[-2000:] or f"status {self.process.returncode}, no word")
+            process, self.process = self.process, None
+            process.communicate(timeout=STOP_TIMEOUT_S)
+            raise NodeFailed(said.read_text()[-2000:] or f"status {process.returncode}, no word")
         return self
 
     def __exit__(
@@ -76,12 +76,10 @@ class Node:
             return
         process.send_signal(how)
         try:
-            process.wait(STOP_TIMEOUT_S)
+            process.communicate(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
-        with suppress(AttributeError):
-            process.stdout.close()  # type: ignore[union-attr]
+            process.communicate()
 
     def cpu_s(self) -> float:
         """User and system time of all the node's threads so far, in seconds."""
