@@ -143,12 +143,17 @@ def _messages(
     keys, indexes = _keys(found), at.tolist()
     # By queue and GUID the newest message: a GUID may come again once its first message is gone.
     alive: dict[bytes, int] = dict(zip(keys, range(len(keys)), strict=True))
+    since: dict[bytes, int] = {}
     deletions, deleted_at = select(records, RecordType.DELETION)
     for key, index in zip(_keys(deletions), deleted_at.tolist(), strict=True):
         row = alive.get(key)
-        if row is not None and indexes[row] < index:
+        if row is None:
+            continue
+        if indexes[row] < index:
             del alive[key]
-    confirmed = _confirmed(records, alive, indexes)
+        else:
+            since[key] = index
+    confirmed = _confirmed(records, alive, since)
     purged = _purges(records)
     ref_counts = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
     ref_counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
@@ -205,14 +210,18 @@ def _headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[in
     )
 
 
-def _confirmed(records: NDArray[np.void], alive: dict[bytes, int], indexes: list[int]) -> dict[bytes, frozenset[bytes]]:
+def _confirmed(
+    records: NDArray[np.void], alive: dict[bytes, int], since: dict[bytes, int]
+) -> dict[bytes, frozenset[bytes]]:
+    """By message alive: the apps that are done with it. `since` is where an earlier one of the same GUID was deleted.
+
+    Not where the message was written: apps that confirm of themselves (auto-confirm) do so before it is.
+    """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, frozenset[bytes]] = {}
     app_keys = _cells(found["app_key"], KEY_SIZE)
     for key, app_key, index in zip(_keys(found), app_keys, confirmed_at.tolist(), strict=True):
-        row = alive.get(key)
-        # Records of an app that confirms before the message is written (auto-confirm) stand before it.
-        if row is not None and (indexes[row] < index or key not in out):
+        if key in alive and since.get(key, -1) < index:
             out[key] = out.get(key, _NOBODY) | {app_key}
     return out
 
