@@ -40,7 +40,8 @@ SPARE_RECORDS = 64
 # A rollover must free at least this part of a file to be worth its copying (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
 
-_HEADER_SIZE = DATA_HEADER.size
+# What the headers at the start of a file take at most.
+FILE_HEADERS_SIZE_MAX = 64
 
 
 class ShardState(NamedTuple):
@@ -79,6 +80,7 @@ class Shard:
         self._journal_granted = 0
         self._data_granted = 0
         self._synced_at = 0  # the sequence number of the last sync point
+        self._full = ""  # why the last rollover was refused, until the next tick
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     # -- leases and sync points
@@ -103,6 +105,7 @@ class Shard:
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
+        self._full = ""
         if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
 
@@ -204,7 +207,7 @@ class Shard:
         """A queue is created: its record in QLIST, then the operation in the journal. May raise `Full`."""
         record = build_queue_record(uri, queue_key, list(apps))
         if not self._has_room(1) or self.files.qlist_end + len(record) > self.limits.qlist:
-            self._roll_over()
+            self._roll_over(qlist=len(record))
         files = self.files
         end = files.qlist_end + len(record)
         if not (self._reserve_journal(1) and files.qlist.reserve(end)):
@@ -251,34 +254,57 @@ class Shard:
         return self.files.journal.reserve(end)
 
     def _make_room(self, size: int, due: int) -> None:
-        """Have disk for one message and all that is due, rolling over if the files are full."""
-        for attempt in range(2):
+        """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""
+        files = self.files
+        records = due + SPARE_RECORDS
+        if (
+            files.data_end + size > self.limits.data
+            or files.journal_end + records * JOURNAL_RECORD_SIZE > self.limits.journal
+        ):
+            if FILE_HEADERS_SIZE_MAX + size > self.limits.data:
+                raise Full("STORAGE_FAILURE", f"{size} bytes are more than a DATA file of {self.limits.data} holds")
+            self._roll_over(data=size, records=records - self.due)
             files = self.files
-            data_end = files.data_end + size
-            journal_end = files.journal_end + (due + SPARE_RECORDS) * JOURNAL_RECORD_SIZE
-            if data_end <= self.limits.data and journal_end <= self.limits.journal:
-                break
-            if attempt:
-                raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full of unconfirmed messages")
-            self._roll_over()
-        if not (files.data.reserve(data_end) and files.journal.reserve(journal_end)):
+        journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
+        if not (files.data.reserve(files.data_end + size) and files.journal.reserve(journal_end)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         self._data_granted = files.data.granted
         self._journal_granted = files.journal.granted
 
-    def _roll_over(self) -> None:
-        """Move to new files. Raises `Full`, the old files still in use, if that would not help or there is no disk."""
+    def _roll_over(self, data: int = 0, records: int = SPARE_RECORDS, qlist: int = 0) -> None:
+        """Move to new files, with room for so many bytes of DATA and QLIST and records beyond those due.
+
+        Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
+        whole journal to find out, so that once refused, the next try waits for the next tick.
+        """
+        if self._full:
+            raise Full("STORAGE_FAILURE", self._full)
+        try:
+            self._move(data, records, qlist)
+        except Full as full:
+            self._full = str(full)
+            raise
+
+    def _move(self, data: int, records: int, qlist: int) -> None:
         alive = {key + guid: message for key, store in self.stores.items() for guid, message in store.items()}
         plan = Rollover(self.files, alive, set(self.stores))
-        for name, kept, limit in (
-            ("journal", plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE, self.limits.journal),
-            ("data", plan.data_bytes, self.limits.data),
+        for name, kept, wanted, limit, part_max in (
+            (
+                "journal",
+                plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE,
+                (records + 1) * JOURNAL_RECORD_SIZE,  # and the sync point that the new file begins with
+                self.limits.journal,
+                1 - FREED_PART_MIN,
+            ),
+            ("data", plan.data_bytes, data, self.limits.data, 1 - FREED_PART_MIN),
+            ("qlist", plan.qlist_bytes, qlist, self.limits.qlist, 1.0),
         ):
-            if kept > limit * (1 - FREED_PART_MIN):
-                reason = f"the {name} file of partition {self.partition_id} is full of unconfirmed messages"
+            if kept > limit * part_max or FILE_HEADERS_SIZE_MAX + kept + wanted > limit:
+                reason = f"the {name} file of partition {self.partition_id} is full, {kept} of {limit} bytes in use"
                 raise Full("STORAGE_FAILURE", reason)
         old = self.files
-        fresh = plan.copy(self.partition_id, self.make_timestamp(f"bmq_{self.partition_id}."), self.limits)
+        timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+        fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + 1)
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):

@@ -93,6 +93,12 @@ class PartitionFiles:
         self.data.close(self.data_end)
         self.qlist.close(self.qlist_end)
 
+    def remove(self) -> None:
+        """Close and delete the files, the journal last: what a crash leaves of them can be told for what it is."""
+        for file in (self.qlist, self.data, self.journal):
+            file.close()
+            self.directory.remove(file.name)
+
     def retire(self) -> None:
         """Close the files and take them out of service."""
         names = (self.journal.name, self.data.name, self.qlist.name)
