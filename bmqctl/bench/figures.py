@@ -36,6 +36,7 @@ __all__ = ["Figure", "main", "measure", "records_in"]
 SIZE = 1024
 OPEN_LOOP_RATE = 5000.0
 OWN_BATCH = 64
+TABLE_WIDTH = 110
 # What the sample domain takes in one queue and in all, less a margin.
 MESSAGES_OUTSTANDING = 90_000
 QUEUES_OUTSTANDING = 2
@@ -197,7 +198,7 @@ def measure(directory: Path, duration_s: float, records: int) -> list[Figure]:
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} CPUs", title_justify="left")
+    table = Table()
     for heading in ("figure", "value", "unit", "bare relay", "ratio", "target", "reached"):
         table.add_column(heading, justify="left" if heading in ("figure", "unit") else "right")
     for figure in figures:
@@ -230,6 +231,12 @@ def main() -> int:
         "--records", type=int, default=1_000_000, metavar="N", help="records of the store to open; 0 for none"
     )
     arguments = parser.parse_args()
+    machine = {
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        # What else the machine was doing; the figures suffer from it.
+        "load": round(os.getloadavg()[0], 2),
+    }
     with tempfile.TemporaryDirectory(prefix="bmqctl-figures-") as directory:
         try:
             figures = measure(Path(directory), arguments.duration, arguments.records)
@@ -238,10 +245,12 @@ def main() -> int:
             return 1
     if arguments.json:
         rows = [asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached} for figure in figures]
-        machine = {"python": platform.python_version(), "cpus": os.cpu_count()}
         print(json.dumps({"machine": machine, "figures": rows}, indent=2))
     else:
-        Console().print(_table(figures))
+        # The table is wider than the 80 columns that a pipe is taken to have.
+        console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
+        console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
+        console.print(_table(figures))
     return 0
 
 
