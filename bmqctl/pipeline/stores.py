@@ -62,17 +62,15 @@ def _nothing_in(store: Path) -> str:
 
 
 def _open(store: Path, sets: list[FileSet]) -> Partition:
-    """The newest of `sets` (oldest first), or the one before it if the newest is the torso of a rollover.
+    """The newest of `sets` (oldest first) that is no torso of a rollover, or the oldest.
 
-    As the reference's recovery chooses (mqbs::FileStoreUtil::openRecoveryFileSet): a rollover that was completed has
-    left the offset of a sync point in the header of its journal.
+    As recovery chooses (mqbs::FileStoreUtil::openRecoveryFileSet): a rollover that was completed has left the offset
+    of a sync point in the header of its journal.
     """
-    newest = sets[-1]
-    if len(sets) > 1 and not _is_complete(store, newest):
-        newest = sets[-2]
-    assert newest.journal is not None
-    assert newest.data is not None
-    journal, data = store / newest.journal, store / newest.data
+    chosen = next((files for files in reversed(sets[1:]) if _is_complete(store, files)), sets[0])
+    assert chosen.journal is not None
+    assert chosen.data is not None
+    journal, data = store / chosen.journal, store / chosen.data
     try:
         path = journal
         extent = journal_extent(map_file(journal))
@@ -82,7 +80,7 @@ def _open(store: Path, sets: list[FileSet]) -> Partition:
         raise StoreError(f"{path}: {fault}; {VALIDATE}") from None
     except OSError as fault:
         raise StoreError(f"{path}: {fault.strerror}") from None
-    return Partition(newest.partition_id, journal, data, store / newest.qlist if newest.qlist else None, extent)
+    return Partition(chosen.partition_id, journal, data, store / chosen.qlist if chosen.qlist else None, extent)
 
 
 def _is_complete(store: Path, files: FileSet) -> bool:

@@ -43,6 +43,15 @@ def test_the_newest_file_set_is_read_once_its_rollover_is_complete(tmp_path: Pat
     assert journal_times(find_partitions(tmp_path)) == [(0, "20270116_080000")]
 
 
+def test_a_torso_after_a_torso_is_passed_over_too(tmp_path: Path) -> None:
+    whole = WrittenStore(timestamp="20270116_080000")
+    whole.finish_rollover()
+    whole.save(tmp_path)
+    for timestamp in ("20270115_080000", "20270117_080000", "20270118_080000"):
+        WrittenStore(timestamp=timestamp).save(tmp_path)
+    assert journal_times(find_partitions(tmp_path)) == [(0, "20270116_080000")]
+
+
 def test_a_newest_journal_that_cannot_be_opened_is_passed_over(tmp_path: Path) -> None:
     WrittenStore(timestamp="20270115_080000").save(tmp_path)
     WrittenStore(timestamp="20270116_080000").save(tmp_path)
