@@ -6,7 +6,6 @@ import multiprocessing
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -140,6 +139,13 @@ class _Run:
             board.total(Counter.CONFIRMED),
         )
 
+    def carry_out(self, show: Callable[[Progress], None]) -> None:
+        """Wait for the producers, and then for the consumers."""
+        while self.busy("producer") and not self.faults:
+            self.listen(POLL_S)
+            show(self.progress())
+        self.drain(show)
+
     def drain(self, show: Callable[[Progress], None]) -> None:
         """Let the consumers go on until all that was acked has come, or nothing comes any more."""
         acked = sum(tally.acked for tally in self.producer_tallies())
@@ -190,20 +196,20 @@ def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> 
     """Run `plan`; `show` is called about 20 times a second.
 
     `CannotStart` if a worker could not begin, `OSError` if there is no broker. KeyboardInterrupt ends the run early,
-    with the account of what was done until then.
+    with the account of what was done until then; a second one ends it without.
     """
     probe(plan.host, plan.port, plan.connect_timeout_s)
     run = _Run(plan)
     try:
         run.await_ready()
         run.board.run(monotonic_ns() + LEAD_NS)
-        with suppress(KeyboardInterrupt):
+        try:
+            run.carry_out(show)
+        except KeyboardInterrupt:
+            # Nothing more is posted, but what is on its way must not pass for lost. A second one ends it all.
             run.interrupted = True
-            while run.busy("producer") and not run.faults:
-                run.listen(POLL_S)
-                show(run.progress())
-            run.drain(show)
-            run.interrupted = False
+            run.board.enough()
+            run.carry_out(show)
         run.finish()
         return run.outcome()
     finally:

@@ -59,7 +59,7 @@ class Pacer:
         tally = self.tally
         with Timer() as timer:
             await timer.until(schedule.start_ns)
-            while not schedule.over(tally.posted, now := monotonic_ns()) and not self.seat.stopped:
+            while not schedule.over(tally.posted, now := monotonic_ns()) and not self.seat.enough:
                 if schedule.rate:
                     count = schedule.due(now) - tally.posted
                     if count <= 0:

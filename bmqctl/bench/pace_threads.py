@@ -53,14 +53,10 @@ class ThreadPacer:
         self._await_answers()
         self.seat.show(Counter.ANSWERED, self._answers)
 
-    @property
-    def _halted(self) -> bool:
-        return self.broken.is_set() or self.seat.stopped
-
     def _follow(self, schedule: Schedule) -> None:
         tally = self.tally
         time.sleep(max(schedule.start_ns - monotonic_ns(), 0) / SECOND_NS)
-        while not schedule.over(tally.posted, now := monotonic_ns()) and not self._halted:
+        while not schedule.over(tally.posted, now := monotonic_ns()) and not (self.broken.is_set() or self.seat.enough):
             count = schedule.due(now) - tally.posted if schedule.rate else self._room_for(schedule)
             if count <= 0:
                 if schedule.rate:
@@ -94,7 +90,7 @@ class ThreadPacer:
 
     def _await_answers(self) -> None:
         answers, since = self._answers, monotonic_ns()
-        while self._answers < self.tally.posted and not self._halted:
+        while self._answers < self.tally.posted and not (self.broken.is_set() or self.seat.stopped):
             if self._answers != answers:
                 answers, since = self._answers, monotonic_ns()
             elif monotonic_ns() - since > self.plan.quiet_s * SECOND_NS:

@@ -89,7 +89,8 @@ class Phase(IntEnum):
 
     SETUP = 0
     RUN = 1
-    STOP = 2
+    ENOUGH = 2  # no more is posted; what is on its way is waited for
+    STOP = 3
 
 
 class Counter(IntEnum):
@@ -129,6 +130,9 @@ class Board:
     def run(self, start_ns: int) -> None:
         self.words[1] = start_ns
         self.words[0] = Phase.RUN
+
+    def enough(self) -> None:
+        self.words[0] = Phase.ENOUGH
 
     def stop(self) -> None:
         self.words[0] = Phase.STOP
@@ -179,6 +183,11 @@ class Seat:
     def backlog(self) -> int:
         """Messages of all producers that have not come to a consumer, as far as has been told."""
         return self.board.total(Counter.POSTED) - self.board.total(Counter.DELIVERED)
+
+    @property
+    def enough(self) -> bool:
+        """Whether a producer is to post no more."""
+        return self.board.phase >= Phase.ENOUGH
 
     @property
     def stopped(self) -> bool:

@@ -17,6 +17,9 @@ from bmqctl.bench.tally import ConsumerTally, ProducerTally
 __all__ = ["work"]
 
 
+GC_THRESHOLD = 100_000
+
+
 def _die_with_parent() -> None:
     """End this process when the coordinator is gone: nobody would ever stop it otherwise."""
     parent = multiprocessing.parent_process()
@@ -32,9 +35,10 @@ def work(plan: Plan, role: Role, index: int, worker: int, board: Board, pipe: Co
     threading.Thread(target=_die_with_parent, daemon=True).start()
     seat = Seat(role, index, worker, board, lambda client: pipe.send(Ready(client)))
     engine = import_module(f"bmqctl.bench.engine_{plan.client}")
-    # What exists now lives as long as the process; a collection in mid-run would only show as latency.
+    # What exists now lives as long as the process, and what a run makes dies young: to look for more would only show
+    # as latency.
     gc.freeze()
-    gc.disable()
+    gc.set_threshold(GC_THRESHOLD)
     run: Callable[[Plan, Seat], tuple[ProducerTally | ConsumerTally, str | None]] = (
         engine.produce if role == "producer" else engine.consume
     )
