@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trio
@@ -18,16 +18,15 @@ from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
-from broker.core.ledger import Ledger
 from broker.core.node import DomainResolver, Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
-from broker.opening import StoreDamaged, open_shards
+from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
 from broker.shell.server import ListenError, Server, listen
+from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
-from formats.disk.files import format_timestamp
 from formats.guid import GuidGenerator
 
 __all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node"]
@@ -84,8 +83,7 @@ def _run(config: NodeConfig) -> int:
     )
     timestamps = _Timestamps(directory)
     opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
-    ledger = Ledger(directory, partition.max_csl_file_size, now, timestamps)
-    ledger.recover()
+    ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
     shards = {shard.partition_id: shard for shard, _ in opened}
     node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
     node.start({shard.partition_id: recovered for shard, recovered in opened})
@@ -184,17 +182,13 @@ def _guids() -> Callable[[], bytes]:
 
 
 class _Timestamps:
-    """Names for new files: the time to the second, or the next second that no file of the kind has yet."""
+    """Names for new files; see `next_timestamp`."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
 
     def __call__(self, prefix: str) -> str:
-        created = datetime.now(UTC)
-        names = self._directory.names()
-        while any(name.startswith(prefix + format_timestamp(created)) for name in names):
-            created += timedelta(seconds=1)
-        return format_timestamp(created)
+        return next_timestamp(prefix, self._directory.names(), datetime.now(UTC))
 
 
 def _where(config: NodeConfig) -> str:

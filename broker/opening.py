@@ -1,34 +1,56 @@
 """Opening a store: find each partition's newest whole set of files, check it, recover it; or make an empty one.
 
-| files found                                   | what is done                                         |
+From the newest set of files on:
+
+| what the set is                                     | what is done                                            |
 | --- | --- |
-| none                                          | an empty set is made                                 |
-| a set whose rollover never finished, an older | the unfinished set is removed, the older one is used |
-| one or more whole sets                        | the newest is used                                   |
-| a set with faults of severity error           | `StoreDamaged`: the node does not start              |
+| whole, in use                                       | used; those older that its rollover replaced, archived  |
+| part or whole, its rollover unfinished, and an older | removed; the next older is looked at                    |
+| part or whole, with nothing in it yet               | removed; the next older is looked at                    |
+| in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
+| whole, with faults of severity error                | `StoreDamaged`                                          |
+| there is none                                       | an empty set is made                                    |
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from broker.core.clock import Now
+from broker.core.ledger import Ledger
 from broker.core.shard import Shard
-from broker.ports.files import Directory
-from broker.store.partition_files import PartitionFiles, PartitionLimits
-from broker.store.recovery import Recovered, recover
-from formats.disk.faults import Fault, Severity
-from formats.disk.files import FileSet, FileType, JournalFileHeader, group_file_sets, open_file
-from formats.disk.validate import FileView, validate_file_set
+from broker.ports.files import Directory, StoreFile
+from broker.store.partition_files import PartitionFiles, PartitionLimits, written_end
+from broker.store.recovery import Recovered, RecoveredQueue, recover
+from formats.control.messages import QueueInfo
+from formats.disk.faults import Fault, Severity, fault
+from formats.disk.files import (
+    FileSet,
+    FileType,
+    JournalFileHeader,
+    OpenedFile,
+    group_file_sets,
+    initial_bytes,
+    open_file,
+)
+from formats.disk.journal import RecordType, scan, select
+from formats.disk.recover import iter_qlist, journal_extent
+from formats.disk.validate import FileView, validate_file_set, validate_ledger
 from formats.errors import FormatError
+from formats.uri import parse_uri
 
-__all__ = ["StoreDamaged", "open_shards"]
+__all__ = ["StoreDamaged", "open_ledger", "open_shards"]
 
 log = logging.getLogger("broker.opening")
 
 FAULTS_SHOWN = 10
+
+SET = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
+
+# Where the headers of the longest end, that of a journal. The first record of any file goes beyond.
+HEADERS_SIZE_MAX = 44
 
 
 class StoreDamaged(Exception):
@@ -73,6 +95,57 @@ def open_shards(
     return out
 
 
+def open_ledger(
+    directory: Directory,
+    size_max: int,
+    now: Now,
+    make_timestamp: Callable[[str], str],
+    opened: list[tuple[Shard, Recovered]],
+) -> Ledger:
+    """The cluster-state ledger as far as there is one. `StoreDamaged` if it cannot be read.
+
+    Or if it knows a queue of the `opened` partitions by another name: QLIST has no checksums, the ledger has.
+    """
+    ledger = Ledger(directory, size_max, now, make_timestamp)
+    try:
+        ledger.recover()
+    except FormatError as error:
+        assert ledger.file is not None
+        view = FileView(ledger.file.name, ledger.file.buffer)
+        reason = f"{error.path}: {error.reason}"
+        faults = list(islice(validate_ledger(view), FAULTS_SHOWN))
+        faults = faults or [fault("ledger-record", view.name, error.offset, reason)]
+        raise StoreDamaged(directory.path, faults, False) from error
+    known = {info.key: info for info in ledger.state.queues.values()}
+    for shard, recovered in opened:
+        for queue in recovered.queues.values():
+            info = known.get(queue.key)
+            if info is None:
+                continue
+            for here, there in _names(queue, info):
+                if here != there:
+                    reason = f"queue {queue.key.hex().upper()}: {here} here, {there} in the ledger"
+                    name, at = shard.files.qlist.name, _offset_of(queue, shard.files)
+                    raise StoreDamaged(directory.path, [fault("qlist-mismatch", name, at, reason)], False)
+    return ledger
+
+
+def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
+    """What QLIST and the ledger say of the same thing: the queue's URI, each app's id and key."""
+    yield queue.uri, info.uri
+    ids = {app.app_key: app.app_id for app in info.app_ids}
+    keys = {app.app_id: app.app_key.hex().upper() for app in info.app_ids}
+    for app in queue.apps:
+        yield app.app_id, ids.get(app.app_key, app.app_id)
+        yield app.app_key.hex().upper(), keys.get(app.app_id, app.app_key.hex().upper())
+
+
+def _offset_of(queue: RecoveredQueue, files: PartitionFiles) -> int:
+    """Where QLIST has the queue."""
+    records = iter_qlist(files.qlist.buffer)
+    return next((record.offset for record in records if record.queue_key == queue.key), 0)
+
+
 def _open(
     directory: Directory,
     sets: list[FileSet],
@@ -80,41 +153,127 @@ def _open(
     limits: PartitionLimits,
     make_timestamp: Callable[[str], str],
 ) -> tuple[PartitionFiles, Recovered]:
-    whole = [file_set for file_set in sets if file_set.complete]
-    while whole:
-        newest = whole.pop()
-        files = PartitionFiles.open(directory, newest, limits)
-        if whole and _unfinished(files):
-            log.warning("%s: its rollover was never finished; the set before it is used", newest.journal)
-            names = [files.journal.name, files.data.name, files.qlist.name]
-            for file in (files.journal, files.data, files.qlist):
-                file.close()
-            for name in names:
-                directory.remove(name)
-            continue
-        return files, _recover(directory, files)
+    older = list(sets)
+    while older:
+        newest = older.pop()
+        if _never_finished(directory, newest, limits, replaces=any(file_set.complete for file_set in older)):
+            log.warning("partition %d: files of %s were never finished; removed", partition_id, newest.timestamp)
+            for name in (newest.qlist, newest.data, newest.journal):
+                if name is not None:
+                    directory.remove(name)
+        elif newest.complete:
+            files = PartitionFiles.open(directory, newest, limits)
+            recovered = _recover(directory, files)
+            _retire(directory, older, files)
+            return files, recovered
+        else:
+            raise StoreDamaged(directory.path, [_incomplete(newest)], False)
     created = PartitionFiles.create(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
     if created is None:
         raise OSError(28, "No space left on device", directory.path)
     return created, Recovered({}, [], 0, 0, 0, 0)
 
 
-def _unfinished(files: PartitionFiles) -> bool:
-    """Whether the set was being rolled into when the node died: it does not name its first sync point."""
+def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:
+    """Whether the set was still being made when the node died: nothing in it counts.
+
+    In a set that `replaces` another, what the rollover has copied does not count until the header says that it is
+    all. A first set must not hold more than headers. The journal is made first and removed last: a set without one
+    was in use.
+    """
+    if file_set.journal is None:
+        return False
+    if replaces:
+        file = directory.open(file_set.journal, limits.journal)
+        try:
+            return _is_unfinished(file)
+        finally:
+            file.close()
+    sizes = ((file_set.journal, limits.journal), (file_set.data, limits.data), (file_set.qlist, limits.qlist))
+    return all(_is_blank(directory, name, size) for name, size in sizes if name is not None)
+
+
+def _is_unfinished(journal: StoreFile) -> bool:
+    if written_end(journal) <= HEADERS_SIZE_MAX:
+        return True
     try:
-        header = open_file(files.journal.buffer, FileType.JOURNAL).header
+        extent = journal_extent(journal.buffer)
     except FormatError:
         return False
-    return isinstance(header, JournalFileHeader) and not header.first_sync_point_after_rollover_offset_words
+    if _first_sync_point(extent.opened):
+        return False
+    # A rollover copies no sync point, and writes one at its end: what is behind that was written by a primary.
+    records = scan(journal.buffer, extent.first_record_offset, extent.record_count)
+    sync_points = select(records, RecordType.JOURNAL_OP)[1].tolist()
+    return not sync_points or sync_points[0] == extent.record_count - 1
+
+
+def _first_sync_point(opened: OpenedFile) -> int:
+    """What the header of a journal says of its rollover; 0 while it is not finished, and in a first set."""
+    assert isinstance(opened.header, JournalFileHeader)
+    return opened.header.first_sync_point_after_rollover_offset_words
+
+
+def _is_blank(directory: Directory, name: str, size: int) -> bool:
+    file = directory.open(name, size)
+    try:
+        return written_end(file) <= HEADERS_SIZE_MAX
+    finally:
+        file.close()
+
+
+def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -> None:
+    """Finish the rollover that made `files`, if it left sets behind."""
+    finished = _first_sync_point(open_file(files.journal.buffer, FileType.JOURNAL))
+    for file_set in older:
+        if not finished:
+            log.warning(
+                "%s: not made from the files of %s, which are left alone", files.journal.name, file_set.timestamp
+            )
+            continue
+        for name in (file_set.journal, file_set.data, file_set.qlist):
+            if name is not None:
+                directory.archive(name)
+
+
+def _incomplete(file_set: FileSet) -> Fault:
+    found = file_set.journal or file_set.data or file_set.qlist
+    assert found is not None
+    missing = [
+        file_type.name
+        for file_type, name in zip(SET, (file_set.journal, file_set.data, file_set.qlist), strict=True)
+        if name is None
+    ]
+    return fault("set-incomplete", found, 0, f"its {' and '.join(missing)} file is missing")
+
+
+def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
+    """Headers longer than ours: whoever wrote them knew more, or a bit of their length has rotted and hides records."""
+    for view, file_type in zip(views, SET, strict=True):
+        try:
+            opened = open_file(view.buffer, file_type)
+        except FormatError:
+            continue  # the validator says so
+        known = len(initial_bytes(file_type, 0))
+        if opened.first_record_offset != known:
+            reason = f"headers of {opened.first_record_offset} bytes, {known} are known"
+            yield fault("header", view.name, known, reason)
 
 
 def _recover(directory: Directory, files: PartitionFiles) -> Recovered:
     views = [FileView(file.name, file.buffer) for file in (files.journal, files.data, files.qlist)]
     found = (fault for fault in validate_file_set(*views) if fault.severity is Severity.ERROR)
-    errors = list(islice(found, FAULTS_SHOWN + 1))
+    errors = list(islice(chain(_unknown_headers(views), found), FAULTS_SHOWN + 1))
     if errors:
         raise StoreDamaged(directory.path, errors[:FAULTS_SHOWN], len(errors) > FAULTS_SHOWN)
     recovered = recover(files)
+    for queue in recovered.queues.values():
+        try:
+            parse_uri(queue.uri)
+        except FormatError as error:
+            reason = f"queue {queue.key.hex().upper()}: {error.reason}"
+            damage = fault("qlist-record", files.qlist.name, _offset_of(queue, files), reason)
+            raise StoreDamaged(directory.path, [damage], False) from error
     if recovered.bytes_cut:
         log.warning("%s: %d bytes behind the last whole record were cut off", files.journal.name, recovered.bytes_cut)
     return recovered

@@ -6,12 +6,14 @@ every start; (term, sequence number) orders all records (source: mqbc::IncoreClu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.core.clock import Now
 from broker.core.queue import Full
 from broker.ports.files import Directory, StoreFile
+from broker.store.partition_files import written_end, zero_from
 from formats.control import ber
 from formats.control.messages import (
     AppIdInfo,
@@ -28,6 +30,8 @@ from formats.control.messages import (
 )
 from formats.disk.keys import derive_key
 from formats.disk.ledger import (
+    LEDGER_FILE_HEADER,
+    LEDGER_RECORD_HEADER,
     LedgerFileName,
     LedgerRecordType,
     build_ledger_record,
@@ -35,9 +39,19 @@ from formats.disk.ledger import (
     open_ledger,
     parse_ledger_file_name,
 )
+from formats.disk.padding import WORD
 from formats.disk.recover import iter_ledger
+from formats.errors import FormatError
 
 __all__ = ["ClusterState", "Ledger"]
+
+log = logging.getLogger("broker.ledger")
+
+NO_ROOM = "no room for the cluster-state ledger"
+
+Advisory = LeaderAdvisory | QueueAssignmentAdvisory | LeaderAdvisoryCommit
+# An advisory under the number that it is given.
+Make = Callable[[LeaderMessageSequence], Advisory]
 
 
 @dataclass(slots=True)
@@ -89,88 +103,123 @@ class Ledger:
         self.end = 0
 
     def recover(self) -> bool:
-        """Read the newest ledger in the folder; False when there is none. FormatError when it is damaged."""
-        names = [name for name in self.directory.names() if parse_ledger_file_name(name)]
-        if not names:
-            return False
-        self.file = self.directory.open(max(names), self.size_max)
-        _, self.end = open_ledger(self.file.buffer)
-        for record in iter_ledger(self.file.buffer):
-            self.state.term = max(self.state.term, record.header.elector_term)
-            self.state.apply(ber.decode(ClusterMessage, record.body))
-            self.end = record.end
-        return True
+        """Read the newest ledger in the folder; False when there is none.
+
+        A record that the end of a process cut short is cut off, and so is a file that holds no whole record: the one
+        before it is still there then, and is used. FormatError when a ledger is damaged; `file` is the one.
+        """
+        names = sorted(name for name in self.directory.names() if parse_ledger_file_name(name))
+        found = False
+        while names and not found:
+            name = names.pop()
+            self.file = self.directory.open(name, self.size_max)
+            found = self._read(self.file)
+            if not found:
+                self._drop()
+        for name in names:
+            self.directory.remove(name)
+        return found
+
+    def _read(self, file: StoreFile) -> bool:
+        """Take in a file's records; False when there is no whole one."""
+        try:
+            header, first = open_ledger(file.buffer)
+        except FormatError:
+            if written_end(file) < LEDGER_FILE_HEADER.size:
+                return False
+            raise
+        name = parse_ledger_file_name(file.name)
+        if name is not None and name.log_id != header.file_key:
+            reason = f"{header.file_key.hex().upper()} is not what the file's name says"
+            raise FormatError("LedgerFileHeader.file_key", 1, reason)
+        self.end = first
+        try:
+            for record in iter_ledger(file.buffer):
+                self.state.term = max(self.state.term, record.header.elector_term)
+                self.state.apply(ber.decode(ClusterMessage, record.body))
+                self.end = record.end
+        except FormatError:
+            if not _is_torn(file, self.end):
+                raise
+        cut = zero_from(file, self.end)
+        if cut:
+            log.warning("%s: %d bytes behind the last whole record were cut off", file.name, cut)
+        return self.end > first
 
     def lead(self, primaries: dict[int, PartitionPrimaryInfo]) -> None:
-        """Begin a term: the snapshot of all that is known, with these primaries, committed."""
+        """Begin a term: the snapshot of all that is known, with these primaries, committed. `Full` when the disk is."""
         self.state.term += 1
         self.sequence_number = 0
         self.state.primaries = primaries
         if self.file is None:
-            self._create()
-        self._snapshot()
+            self._start_file()
+        else:
+            self._append(LedgerRecordType.SNAPSHOT, self._snapshot)
 
     def assign(self, info: QueueInfo) -> None:
-        """Record a new queue. `Full` when the disk is."""
-        self._append(LedgerRecordType.UPDATE, QueueAssignmentAdvisory(sequence_number=self._next(), queues=(info,)))
-        self._commit()
+        """Record a new queue. `Full`, nothing recorded, when the disk is."""
+        self._append(
+            LedgerRecordType.UPDATE, lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,))
+        )
         self.state.queues[info.uri] = info
 
-    def _snapshot(self) -> None:
-        advisory = LeaderAdvisory(
-            sequence_number=self._next(),
+    def _snapshot(self, number: LeaderMessageSequence) -> LeaderAdvisory:
+        return LeaderAdvisory(
+            sequence_number=number,
             partitions=tuple(self.state.primaries.values()),
             queues=tuple(self.state.queues.values()),
         )
-        self._append(LedgerRecordType.SNAPSHOT, advisory)
-        self._commit()
 
-    def _commit(self) -> None:
-        committed = LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number)
-        commit = LeaderAdvisoryCommit(sequence_number=self._next(), sequence_number_committed=committed)
-        self._append(LedgerRecordType.COMMIT, commit)
-
-    def _next(self) -> LeaderMessageSequence:
-        self.sequence_number += 1
-        return LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number)
-
-    def _append(
-        self,
-        kind: LedgerRecordType,
-        advisory: LeaderAdvisory | QueueAssignmentAdvisory | LeaderAdvisoryCommit,
-    ) -> None:
-        body = ber.encode(ClusterMessage(choice=advisory))
-        number = advisory.sequence_number
-        record = build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
+    def _append(self, kind: LedgerRecordType, make: Make) -> None:
+        """Write an advisory and its commit, in a new file if they do not fit this one."""
         assert self.file is not None
-        if self.end + len(record) > len(self.file.buffer):
-            self._roll_over()
-        end = self.end + len(record)
+        records = self._records(kind, make)
+        if self.end + len(records) > len(self.file.buffer):
+            self._start_file()
+            records = self._records(kind, make)
+        end = self.end + len(records)
         if not self.file.reserve(end):
-            raise Full("STORAGE_FAILURE", "no room for the cluster-state ledger")
-        self.file.buffer[self.end : end] = record
+            raise Full("STORAGE_FAILURE", NO_ROOM)
+        self.file.buffer[self.end : end] = records
         self.end = end
+        self.sequence_number += 2
 
-    def _roll_over(self) -> None:
-        """Go on in a new file that starts with the state so far; the old one is dropped, all of it being in there."""
-        old = self.file
-        self._create()
-        self._snapshot()
-        if old is not None:
-            name = old.name
-            old.close()
-            self.directory.remove(name)
+    def _records(self, kind: LedgerRecordType, make: Make) -> bytes:
+        """The next two records: the advisory and its commit."""
+        advised, committing = self._number(1), self._number(2)
+        commit = LeaderAdvisoryCommit(sequence_number=committing, sequence_number_committed=advised)
+        return self._record(kind, advised, make(advised)) + self._record(LedgerRecordType.COMMIT, committing, commit)
 
-    def _create(self) -> None:
+    def _number(self, ahead: int) -> LeaderMessageSequence:
+        return LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number + ahead)
+
+    def _record(self, kind: LedgerRecordType, number: LeaderMessageSequence, choice: Advisory) -> bytes:
+        body = ber.encode(ClusterMessage(choice=choice))
+        return build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
+
+    def _start_file(self) -> None:
+        """Go on in a new file that begins with the state so far; the old one, all of it being in there, is dropped."""
         timestamp = self.make_timestamp("bmq_csl_")
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
-        size = max(self.size_max, 4 * sum(200 + len(uri) for uri in self.state.queues))
-        self.file = self.directory.open(str(LedgerFileName(timestamp, log_id)), size)
-        head = initial_ledger_bytes(log_id)
-        if not self.file.reserve(len(head)):
-            raise Full("STORAGE_FAILURE", "no room for the cluster-state ledger")
-        self.file.buffer[: len(head)] = head
+        head = initial_ledger_bytes(log_id) + self._records(LedgerRecordType.SNAPSHOT, self._snapshot)
+        file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * len(head)))
+        if not file.reserve(len(head)):
+            file.close()
+            self.directory.remove(file.name)
+            raise Full("STORAGE_FAILURE", NO_ROOM)
+        file.buffer[: len(head)] = head
+        self._drop()
+        self.file = file
         self.end = len(head)
+        self.sequence_number += 2
+
+    def _drop(self) -> None:
+        """Delete the file in use."""
+        if self.file is not None:
+            name = self.file.name
+            self.file.close()
+            self.file = None
+            self.directory.remove(name)
 
     def flush(self) -> None:
         """Wait until it is on the disk."""
@@ -182,6 +231,15 @@ class Ledger:
         if self.file is not None:
             self.file.close(self.end)
             self.file = None
+
+
+def _is_torn(file: StoreFile, at: int) -> bool:
+    """Whether the bytes from `at` on are the head of one record and nothing else."""
+    written = written_end(file)
+    if written < at + LEDGER_RECORD_HEADER.size:
+        return True
+    header = LEDGER_RECORD_HEADER.unpack(file.buffer, at)
+    return written < at + (header.header_words + header.leader_advisory_words) * WORD
 
 
 def app_infos(apps: list[tuple[str, bytes]]) -> tuple[AppIdInfo, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
-__all__ = ["PartitionFiles", "PartitionLimits", "zero_from"]
+__all__ = ["PartitionFiles", "PartitionLimits", "written_end", "zero_from"]
 
 
 class PartitionLimits:
@@ -114,3 +114,9 @@ def zero_from(file: StoreFile, end: int) -> int:
     if dirty.size:
         rest[: int(dirty[-1]) + 1] = 0
     return int(dirty.size)
+
+
+def written_end(file: StoreFile) -> int:
+    """Where the zeros at the end of a file begin."""
+    dirty = np.flatnonzero(np.frombuffer(file.buffer, np.uint8))
+    return int(dirty[-1]) + 1 if dirty.size else 0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from crc32c import crc32c
 
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
-from broker.core.ledger import Ledger
 from broker.core.node import Node
 from broker.core.session import Session
-from broker.opening import open_shards
+from broker.opening import open_ledger, open_shards
+from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus, PutFlag
 from formats.control import ber, jsonc
@@ -159,6 +159,7 @@ def start(
     num_partitions: int = 1,
     wall_s: int = START_S,
     identity: NodeIdentity = NODE,
+    ledger_size: int = 64 << 10,
 ) -> Rig:
     """A node on a folder in memory, put together as the composition root does it."""
     directory = MemoryDirectory() if directory is None else directory
@@ -166,14 +167,10 @@ def start(
     now = Now(wall_s, 1_000_000)
 
     def make_timestamp(prefix: str) -> str:
-        created = datetime.fromtimestamp(now.wall_s, UTC)
-        while any(name.startswith(f"{prefix}{created:%Y%m%d_%H%M%S}") for name in directory.names()):
-            created += timedelta(seconds=1)
-        return f"{created:%Y%m%d_%H%M%S}"
+        return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
     opened = open_shards(directory, num_partitions, 0, limits, now, make_timestamp)
-    ledger = Ledger(directory, 64 << 10, now, make_timestamp)
-    ledger.recover()
+    ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened)
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
     shards = {shard.partition_id: shard for shard, _ in opened}
     node = Node(identity, now, known.get, ledger, shards, guids.__next__)

@@ -1,0 +1,28 @@
+"""When a new file is said to have been made: its name must sort behind those of its kind that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from formats.disk.files import format_timestamp
+
+__all__ = ["next_timestamp"]
+
+_SIZE = len("YYYYMMDD_HHMMSS")
+
+
+def next_timestamp(prefix: str, names: Iterable[str], now: datetime) -> str:
+    """`now` (UTC), or a second after the newest of the files whose names begin with `prefix` and a timestamp.
+
+    Recovery takes the newest by name, so that a second rollover in one second, or a clock that was set back, must not
+    make a file look older than the one it replaces.
+    """
+    for name in names:
+        if name.startswith(prefix):
+            try:
+                taken = datetime.strptime(name[len(prefix) : len(prefix) + _SIZE], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
+            except ValueError:
+                continue  # not one of ours
+            now = max(now, taken + timedelta(seconds=1))
+    return format_timestamp(now)
