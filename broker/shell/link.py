@@ -94,7 +94,13 @@ class Link:
             self.ended = "the peer closed the connection"
             return
         used = self.machine.receive(view[:end])
-        self._held = bytes(view[used:end]) if used < end else b""
+        if used < end:
+            self._held = bytes(view[used:end])
+            # A peer that gathers small segments (Nagle's algorithm, as the official client does) keeps the rest of
+            # the event until what it sent is acknowledged, and the kernel would wait 40 ms for data to go with that.
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        else:
+            self._held = b""
 
     def _longer(self, held: int) -> memoryview:
         """A buffer for a long event: it doubles with what has arrived, not with what a header claims."""
