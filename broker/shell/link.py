@@ -50,7 +50,7 @@ class Machine(Protocol):
 class Link:
     """A connected socket and its machine. `ended` says why the link is over, once it is."""
 
-    __slots__ = ("_held", "_scratch", "_unsent", "ended", "machine", "sock")
+    __slots__ = ("_filled", "_held", "_long", "_scratch", "_unsent", "ended", "machine", "sock")
 
     def __init__(self, sock: socket.socket, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
@@ -59,7 +59,9 @@ class Link:
         self.machine = machine
         self.ended: str | None = None
         self._scratch = scratch
-        self._held = b""  # the front of an event that is not whole yet
+        self._held = b""  # the front of an event that is not whole yet, or
+        self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
+        self._filled = 0
         self._unsent = memoryview(b"")
 
     @property
@@ -79,10 +81,14 @@ class Link:
 
     def on_readable(self) -> None:
         """One read, one step."""
-        held = len(self._held)
-        view = self._scratch if held * 2 < len(self._scratch) else self._longer(held)
-        if held:
-            view[:held] = self._held
+        view = self._long
+        if view is None:
+            view = self._scratch
+            held = len(self._held)
+            if held:
+                view[:held] = self._held
+        else:
+            held = self._filled
         try:
             end = held + self.sock.recv_into(view[held:])
         except BlockingIOError:
@@ -95,16 +101,28 @@ class Link:
             return
         used = self.machine.receive(view[:end])
         if used < end:
-            self._held = bytes(view[used:end])
+            self._hold(view, used, end)
             # A peer that gathers small segments (Nagle's algorithm, as the official client does) keeps the rest of
             # the event until what it sent is acknowledged, and the kernel would wait 40 ms for data to go with that.
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         else:
-            self._held = b""
+            self._held, self._long = b"", None
 
-    def _longer(self, held: int) -> memoryview:
-        """A buffer for a long event: it doubles with what has arrived, not with what a header claims."""
-        return memoryview(bytearray(min(held * 2, self.machine.event_bytes_max + READ_BYTES)))
+    def _hold(self, view: memoryview, used: int, end: int) -> None:
+        """Keep the front of an event, `view[used:end]`, until more of it comes.
+
+        A long one has a buffer of its own, which doubles with what has arrived, not with what a header claims; so
+        each byte is copied about twice, however small the reads.
+        """
+        rest = end - used
+        if rest * 2 < len(self._scratch):
+            self._held, self._long = bytes(view[used:end]), None
+        elif view is self._long and used == 0 and end < len(view):
+            self._filled = end
+        else:
+            longer = memoryview(bytearray(min(rest * 2, self.machine.event_bytes_max + READ_BYTES)))
+            longer[:rest] = view[used:end]
+            self._held, self._long, self._filled = b"", longer, rest
 
     def flush(self) -> None:
         """Send what the machine has, as far as the socket takes it at once; the rest when it is writable.
