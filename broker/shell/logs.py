@@ -26,6 +26,16 @@ _LEVELS = {
 }
 
 
+class _OneLine(logging.Formatter):
+    """What peers send stands in messages: nothing in it may begin a line of its own, or speak to the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class LogController(Protocol):
     """What of the configuration matters here."""
 
@@ -36,7 +46,7 @@ class LogController(Protocol):
 def start_logging(controller: LogController, folder: Path) -> None:
     """Log to stderr from the configured severity on, and everything from INFO on to a file in `folder`."""
     threshold = _LEVELS.get(controller.console_severity_threshold.upper(), logging.INFO)
-    form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    form = _OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     form.converter = time.gmtime
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(threshold)
