@@ -128,8 +128,10 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            # Out of descriptors, most likely: those who are connected must not suffer for it.
+            # Out of descriptors, most likely: those who are connected must not suffer for it. The one that knocks
+            # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
             log.error("cannot accept a connection: %s", error.strerror)
+            self._epoll.modify(listener.fileno(), 0)
             return
         session = self._node.connect(f"{address[0]}:{address[1]}")
         link = Link(sock, session, self._scratch)
@@ -180,3 +182,5 @@ class Server:
             self._set_clock()
             self._node.tick()
             self._flush()
+            for fd in self._listeners:
+                self._epoll.modify(fd, select.EPOLLIN)
