@@ -1,0 +1,129 @@
+"""A socket that speaks as much of the protocol as a test wants, and then anything else."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+from bmqctl.testing import NodeProcess
+from formats.control import ber
+from formats.control.messages import (
+    BrokerResponse,
+    ClientIdentity,
+    ClientType,
+    ConfigureStream,
+    ConsumerInfo,
+    ControlMessage,
+    Expression,
+    GuidInfo,
+    NegotiationMessage,
+    OpenQueue,
+    QueueHandleParameters,
+    StreamParameters,
+    Subscription,
+)
+from formats.wire.event import EVENT_HEADER_SIZE, EventType, build_event, build_schema_event, next_frame
+
+__all__ = ["Raw", "identity", "open_request"]
+
+READ, WRITE = 2, 4
+WAIT_S = 20.0
+
+
+def identity(client_type: ClientType = ClientType.TCPCLIENT, name: str = "raw") -> bytes:
+    """The event with which a client says who it is."""
+    me = ClientIdentity(
+        protocol_version=1,
+        client_type=client_type,
+        process_name=name,
+        features="PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX",
+        guid_info=GuidInfo(client_id="0A0B0C0D0E0F", nano_seconds_from_epoch=0),
+    )
+    return build_schema_event(ber.encode(NegotiationMessage(choice=me)))
+
+
+def open_request(uri: str, queue_id: int, flags: int, request_id: int = 1) -> bytes:
+    """The event that opens a queue."""
+    parameters = QueueHandleParameters(
+        uri=uri,
+        q_id=queue_id,
+        flags=flags,
+        read_count=int(bool(flags & READ)),
+        write_count=int(bool(flags & WRITE)),
+        admin_count=0,
+    )
+    return build_schema_event(
+        ber.encode(ControlMessage(r_id=request_id, choice=OpenQueue(handle_parameters=parameters)))
+    )
+
+
+def configure_request(queue_id: int, limit: int, request_id: int = 2) -> bytes:
+    """The event that asks for messages, `limit` of them and of bytes at most."""
+    consumer = ConsumerInfo(
+        max_unconfirmed_messages=limit, max_unconfirmed_bytes=limit, consumer_priority=0, consumer_priority_count=1
+    )
+    parameters = StreamParameters(
+        subscriptions=(Subscription(s_id=1, expression=Expression(text=""), consumers=(consumer,)),)
+    )
+    choice = ConfigureStream(q_id=queue_id, stream_parameters=parameters)
+    return build_schema_event(ber.encode(ControlMessage(r_id=request_id, choice=choice)))
+
+
+class Raw:
+    """One connection, identified unless told otherwise."""
+
+    def __init__(self, node: NodeProcess, *, identified: bool = True) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", node.port), WAIT_S)
+        self.name = "{}:{}".format(*self.sock.getsockname())
+        self._received = bytearray()
+        if identified:
+            self.send(identity())
+            kind, body = self.event()
+            assert kind == EventType.CONTROL
+            response = ber.decode(NegotiationMessage, body).choice
+            assert isinstance(response, BrokerResponse)
+            assert response.result.code == 0
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def send_event(self, kind: EventType, body: bytes = b"") -> None:
+        self.send(build_event(kind, body))
+
+    def event(self) -> tuple[EventType, bytes]:
+        """The next event that the node sends: its type and its body."""
+        while True:
+            frame = next_frame(self._received, 0, len(self._received), 1 << 30)
+            if frame is not None:
+                body = bytes(self._received[EVENT_HEADER_SIZE : frame.end])
+                del self._received[: frame.end]
+                return EventType(frame.type), body
+            data = self.sock.recv(1 << 16)
+            if not data:
+                raise EOFError("the node closed the connection")
+            self._received += data
+
+    def control(self) -> ControlMessage:
+        """The next control message that the node sends; heartbeats are passed over."""
+        while True:
+            kind, body = self.event()
+            if kind == EventType.CONTROL:
+                return ber.decode(ControlMessage, body)
+
+    def rest(self) -> bytes:
+        """All that the node still sends before it closes; TimeoutError if it does not."""
+        rest = bytearray(self._received)
+        try:
+            while data := self.sock.recv(1 << 16):
+                rest += data
+        except ConnectionResetError:
+            pass  # it closed with bytes of ours unread
+        return bytes(rest)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.sock.close()
