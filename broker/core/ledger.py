@@ -124,14 +124,14 @@ class Ledger:
         """Take in a file's records; False when there is no whole one."""
         try:
             header, first = open_ledger(file.buffer)
+            name = parse_ledger_file_name(file.name)
+            if name is not None and name.log_id != header.file_key:
+                reason = f"{header.file_key.hex().upper()} is not what the file's name says"
+                raise FormatError("LedgerFileHeader.file_key", 1, reason)
         except FormatError:
             if written_end(file) < LEDGER_FILE_HEADER.size:
                 return False
             raise
-        name = parse_ledger_file_name(file.name)
-        if name is not None and name.log_id != header.file_key:
-            reason = f"{header.file_key.hex().upper()} is not what the file's name says"
-            raise FormatError("LedgerFileHeader.file_key", 1, reason)
         self.end = first
         try:
             for record in iter_ledger(file.buffer):
@@ -175,7 +175,7 @@ class Ledger:
         assert self.file is not None
         records = self._records(kind, make)
         if self.end + len(records) > len(self.file.buffer):
-            self._start_file()
+            self._start_file(len(records))
             records = self._records(kind, make)
         end = self.end + len(records)
         if not self.file.reserve(end):
@@ -197,12 +197,15 @@ class Ledger:
         body = ber.encode(ClusterMessage(choice=choice))
         return build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
 
-    def _start_file(self) -> None:
-        """Go on in a new file that begins with the state so far; the old one, all of it being in there, is dropped."""
+    def _start_file(self, room: int = 0) -> None:
+        """Go on in a new file that begins with the state so far and has room for so many bytes more.
+
+        The old one, all of it being in there, is dropped.
+        """
         timestamp = self.make_timestamp("bmq_csl_")
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
         head = initial_ledger_bytes(log_id) + self._records(LedgerRecordType.SNAPSHOT, self._snapshot)
-        file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * len(head)))
+        file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * (len(head) + room)))
         if not file.reserve(len(head)):
             file.close()
             self.directory.remove(file.name)
