@@ -18,6 +18,8 @@ from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
 __all__ = ["PartitionFiles", "PartitionLimits", "written_end", "zero_from"]
 
+SCAN_BYTES = 1 << 20
+
 
 class PartitionLimits:
     """How long the files of a partition may become, in bytes."""
@@ -109,14 +111,21 @@ class PartitionFiles:
 
 def zero_from(file: StoreFile, end: int) -> int:
     """Clear what a crash left behind `end`; the number of bytes that were not zero."""
-    rest = np.frombuffer(file.buffer, np.uint8)[end:]
-    dirty = np.flatnonzero(rest)
-    if dirty.size:
-        rest[: int(dirty[-1]) + 1] = 0
-    return int(dirty.size)
+    dirty_end = written_end(file)
+    if dirty_end <= end:
+        return 0
+    dirty = np.frombuffer(file.buffer, np.uint8)[end:dirty_end]
+    count = int(np.count_nonzero(dirty))
+    dirty[:] = 0
+    return count
 
 
 def written_end(file: StoreFile) -> int:
     """Where the zeros at the end of a file begin."""
-    dirty = np.flatnonzero(np.frombuffer(file.buffer, np.uint8))
-    return int(dirty[-1]) + 1 if dirty.size else 0
+    data = np.frombuffer(file.buffer, np.uint8)
+    # Backwards in pieces: numpy passes over zeros fast, and is slow to say where in a long array the others are.
+    for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):
+        dirty = np.flatnonzero(data[start : start + SCAN_BYTES])
+        if dirty.size:
+            return start + int(dirty[-1]) + 1
+    return 0
