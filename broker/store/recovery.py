@@ -33,7 +33,7 @@ from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
 
-__all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "recover"]
+__all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "record_keys", "recover"]
 
 
 class RecoveredMessage(NamedTuple):
@@ -140,12 +140,12 @@ def _messages(
     found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
-    keys, indexes = _keys(found), at.tolist()
+    keys, indexes = record_keys(found), at.tolist()
     # By queue and GUID the newest message: a GUID may come again once its first message is gone.
     alive: dict[bytes, int] = dict(zip(keys, range(len(keys)), strict=True))
     since: dict[bytes, int] = {}
     deletions, deleted_at = select(records, RecordType.DELETION)
-    for key, index in zip(_keys(deletions), deleted_at.tolist(), strict=True):
+    for key, index in zip(record_keys(deletions), deleted_at.tolist(), strict=True):
         row = alive.get(key)
         if row is None:
             continue
@@ -220,7 +220,7 @@ def _confirmed(
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, frozenset[bytes]] = {}
     app_keys = _cells(found["app_key"], KEY_SIZE)
-    for key, app_key, index in zip(_keys(found), app_keys, confirmed_at.tolist(), strict=True):
+    for key, app_key, index in zip(record_keys(found), app_keys, confirmed_at.tolist(), strict=True):
         if key in alive and since.get(key, -1) < index:
             out[key] = out.get(key, _NOBODY) | {app_key}
     return out
@@ -238,7 +238,7 @@ def _purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
     return out
 
 
-def _keys(found: NDArray[np.void]) -> list[bytes]:
+def record_keys(found: NDArray[np.void]) -> list[bytes]:
     """Queue key and GUID of each record, in one string of bytes."""
     parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
     return _cells(np.concatenate(parts, axis=1), KEY_SIZE + GUID_SIZE)

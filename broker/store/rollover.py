@@ -10,30 +10,33 @@ takes the older one (source: mqbs::FileStore::rollover).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broker.store.partition_files import PartitionFiles, PartitionLimits
-from formats.disk.data import parse_data_record
+from broker.store.recovery import record_keys
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
-    CONFIRM_RECORD,
-    DELETION_RECORD,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
-    QueueOpRecord,
     QueueOpType,
     RecordType,
     scan,
+    select,
 )
 from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 
 __all__ = ["Rollover"]
+
+# The bits of a DATA record's first word that say how long it is, in words.
+MESSAGE_WORDS_MASK = (1 << 29) - 1
 
 # Operations that come with a record in QLIST.
 _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
@@ -42,106 +45,94 @@ _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 class Located(Protocol):
     """A message as far as its place goes."""
 
-    guid: bytes
     offset: int
 
 
 class Rollover:
     """What a rollover would carry over.
 
-    `journal_bytes`, `data_bytes` and `qlist_bytes` say how much, without the headers of files; `copy` does it.
+    `journal_bytes`, `data_bytes` and `qlist_bytes` say how much, without the headers of files; `copy` does it. A
+    million messages may be alive, and everybody waits: they are handled in columns.
     """
 
     def __init__(self, files: PartitionFiles, alive: Mapping[bytes, Located], queue_keys: set[bytes]) -> None:
         self._files = files
         self._alive = alive
         self._queue_keys = queue_keys
-        self._moved: dict[bytes, int] = {}
+        self._moved: dict[int, int] = {}
+        self._offsets = np.empty(0, np.int64)  # of the DATA records to keep, in the journal's order
         self.qlist_bytes = 0
-        self._records = self._select()
-        self.journal_bytes = len(self._records) * JOURNAL_RECORD_SIZE
-        data = files.data.buffer
-        self.data_bytes = sum(self._data_size(data, m.offset) for m in alive.values())
+        self._rows = self._select()
+        self._sizes = self._data_sizes()
+        self.journal_bytes = len(self._rows) * JOURNAL_RECORD_SIZE
+        self.data_bytes = int(self._sizes.sum())
 
-    @staticmethod
-    def _data_size(data: memoryview, offset: int) -> int:
-        record = parse_data_record(data, offset)
-        return record.end - record.offset
-
-    def _queue_size(self, op: QueueOpRecord) -> int:
-        record = parse_queue_record(self._files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
-        return record.end - record.offset
-
-    def _select(self) -> list[int]:
-        """The offsets of the records to keep."""
+    def _records(self) -> NDArray[np.void]:
+        """The journal, as long as the caller keeps it: a file is not closed under a view."""
         journal = self._files.journal.buffer
         first = open_file(journal, FileType.JOURNAL).first_record_offset
-        count = (self._files.journal_end - first) // JOURNAL_RECORD_SIZE
-        records = scan(journal, first, count)
-        kinds = ANY_RECORD.column(records, "type")
-        wanted = kinds == RecordType.QUEUE_OP
-        if self._alive:
-            # A cheap sieve first: the first half of a GUID (counter and time; the other is mostly the client's id)
-            # as a number finds nearly only those that are alive.
-            halves = np.frombuffer(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive), ">u8")
-            for kind, layout in (
-                (RecordType.MESSAGE, MESSAGE_RECORD),
-                (RecordType.CONFIRM, CONFIRM_RECORD),
-                (RecordType.DELETION, DELETION_RECORD),
-            ):
-                rows = np.flatnonzero(kinds == kind)
-                guids = records[rows].view(layout.dtype)["guid"]
-                wanted[rows[np.isin(np.frombuffer(guids.tobytes(), ">u8")[::2], halves)]] = True
-        kept: list[int] = []
-        met: set[bytes] = set()
-        early: dict[bytes, list[int]] = {}
-        for row in np.flatnonzero(wanted).tolist():
-            self._sort_out(journal, first + row * JOURNAL_RECORD_SIZE, kept, met, early)
-        kept.sort()
-        return kept
+        return scan(journal, first, (self._files.journal_end - first) // JOURNAL_RECORD_SIZE)
 
-    def _sort_out(
-        self, journal: memoryview, offset: int, kept: list[int], met: set[bytes], early: dict[bytes, list[int]]
-    ) -> None:
-        """Whether to keep one record; `met` are the messages kept so far.
+    def _select(self) -> NDArray[np.int64]:
+        """The indexes of the records to keep."""
+        records = self._records()
+        messages, message_rows = select(records, RecordType.MESSAGE)
+        offsets = MESSAGE_RECORD.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
+        # A message is where its record says; an earlier one with the same GUID was elsewhere.
+        is_alive = np.isin(offsets, np.fromiter((m.offset for m in self._alive.values()), np.int64, len(self._alive)))
+        self._offsets = offsets[is_alive]
+        assert len(self._offsets) == len(self._alive), "every message alive has one record"
+        rows = [message_rows[is_alive], np.array(self._confirms(records) + self._queue_ops(records), np.int64)]
+        return np.sort(np.concatenate(rows))
 
-        Confirms that stand before their message (`early`) are its own unless a deletion follows: then they were of
-        an earlier message with the same GUID.
+    def _confirms(self, records: NDArray[np.void]) -> list[int]:
+        """The confirms of messages alive: those behind the deletion of an earlier one with the same GUID.
+
+        Not those behind the message itself: apps that confirm of themselves do so before it is written.
         """
-        kind = journal[offset] >> 4
-        if kind == RecordType.QUEUE_OP:
-            op = QUEUE_OP_RECORD.unpack(journal, offset)
+        if not self._alive:
+            return []
+        # A cheap sieve first: the first half of a GUID (counter and time; the other is mostly the client's id)
+        # as a number finds nearly only those that are alive.
+        halves = np.frombuffer(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive), ">u8")
+        since = dict(self._sieved(records, RecordType.DELETION, halves))
+        return [row for key, row in self._sieved(records, RecordType.CONFIRM, halves) if since.get(key, -1) < row]
+
+    def _sieved(
+        self, records: NDArray[np.void], kind: RecordType, halves: NDArray[np.uint64]
+    ) -> Iterator[tuple[bytes, int]]:
+        """(queue key and GUID, index) of the records of a kind that speak of messages alive."""
+        found, rows = select(records, kind)
+        near = np.isin(np.frombuffer(found["guid"].tobytes(), ">u8")[::2], halves)
+        alive = self._alive
+        for key, row in zip(record_keys(found[near]), rows[near].tolist(), strict=True):
+            if key in alive:
+                yield key, row
+
+    def _queue_ops(self, records: NDArray[np.void]) -> list[int]:
+        found, rows = select(records, RecordType.QUEUE_OP)
+        data = found.tobytes()
+        kept = []
+        for n, row in enumerate(rows.tolist()):
+            op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
             # What became of one app still says something about the messages before it.
             tells = op.queue_op_type in _MAKING or op.app_key != NULL_KEY
             if tells and op.queue_key in self._queue_keys:
-                kept.append(offset)
+                kept.append(row)
                 if op.queue_op_type in _MAKING:
-                    self.qlist_bytes += self._queue_size(op)
-        elif kind == RecordType.MESSAGE:
-            message = MESSAGE_RECORD.unpack(journal, offset)
-            key = message.queue_key + message.guid
-            found = self._alive.get(key)
-            if found is not None and found.offset == message.message_offset_dwords * DWORD:
-                met.add(key)
-                kept.append(offset)
-                kept += early.pop(key, ())
-        elif kind == RecordType.CONFIRM:
-            confirm = CONFIRM_RECORD.unpack(journal, offset)
-            key = confirm.queue_key + confirm.guid
-            if key in met:
-                kept.append(offset)
-            elif key in self._alive:
-                early.setdefault(key, []).append(offset)
-        else:
-            deletion = DELETION_RECORD.unpack(journal, offset)
-            early.pop(deletion.queue_key + deletion.guid, None)
+                    record = parse_queue_record(self._files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
+                    self.qlist_bytes += record.end - record.offset
+        return kept
+
+    def _data_sizes(self) -> NDArray[np.int64]:
+        words = np.frombuffer(self._files.data.buffer, ">u4", self._files.data_end // WORD)
+        return (words[self._offsets // WORD].astype(np.int64) & MESSAGE_WORDS_MASK) * WORD
 
     def copy(
         self, partition_id: int, timestamp: str, limits: PartitionLimits, records_due: int
     ) -> PartitionFiles | None:
         """A new set with all that is kept, and disk for `records_due` more; None, nothing changed, on a full disk."""
-        old = self._files
-        fresh = PartitionFiles.create(old.directory, partition_id, timestamp, limits)
+        fresh = PartitionFiles.create(self._files.directory, partition_id, timestamp, limits)
         if fresh is None:
             return None
         granted = (
@@ -152,27 +143,31 @@ class Rollover:
         if not granted:
             fresh.remove()
             return None
-        for offset in self._records:
-            at = fresh.journal_end
-            fresh.journal.buffer[at : at + JOURNAL_RECORD_SIZE] = old.journal.buffer[
-                offset : offset + JOURNAL_RECORD_SIZE
-            ]
-            kind = old.journal.buffer[offset] >> 4
-            if kind == RecordType.MESSAGE:
-                self._copy_message(fresh, at)
-            elif kind == RecordType.QUEUE_OP:
-                self._copy_queue(fresh, at)
-            fresh.journal_end = at + JOURNAL_RECORD_SIZE
+        starts = self._copy_data(fresh)
+        kept = self._records()[self._rows]
+        kinds = ANY_RECORD.column(kept, "type")
+        kept.view(MESSAGE_RECORD.dtype)["message_offset_dwords"][kinds == RecordType.MESSAGE] = starts // DWORD
+        first = fresh.journal_end
+        fresh.journal_end += self.journal_bytes
+        fresh.journal.buffer[first : fresh.journal_end] = kept.tobytes()
+        for row in np.flatnonzero(kinds == RecordType.QUEUE_OP).tolist():
+            self._copy_queue(fresh, first + row * JOURNAL_RECORD_SIZE)
         return fresh
 
-    def _copy_message(self, fresh: PartitionFiles, at: int) -> None:
-        record = MESSAGE_RECORD.unpack(fresh.journal.buffer, at)
-        source = parse_data_record(self._files.data.buffer, record.message_offset_dwords * DWORD)
-        start = fresh.data_end
-        fresh.data_end = start + source.end - source.offset
-        fresh.data.buffer[start : fresh.data_end] = self._files.data.buffer[source.offset : source.end]
-        MESSAGE_RECORD.pack_into(fresh.journal.buffer, at, record._replace(message_offset_dwords=start // DWORD))
-        self._moved[record.queue_key + record.guid] = start
+    def _copy_data(self, fresh: PartitionFiles) -> NDArray[np.int64]:
+        """Copy the DATA records, those that lie together in one piece; where each is now."""
+        ends = fresh.data_end + np.cumsum(self._sizes)
+        starts = ends - self._sizes
+        breaks = np.flatnonzero(self._offsets[1:] != self._offsets[:-1] + self._sizes[:-1]) + 1
+        old, new = self._files.data.buffer, fresh.data.buffer
+        for first, behind in pairwise([0, *breaks.tolist(), len(starts)]):
+            if first < behind:
+                start, end = int(starts[first]), int(ends[behind - 1])
+                source = int(self._offsets[first])
+                new[start:end] = old[source : source + end - start]
+                fresh.data_end = end
+        self._moved = dict(zip(self._offsets.tolist(), starts.tolist(), strict=True))
+        return starts
 
     def _copy_queue(self, fresh: PartitionFiles, at: int) -> None:
         record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
@@ -195,5 +190,5 @@ class Rollover:
             header_at,
             header._replace(first_sync_point_after_rollover_offset_words=first_sync_point // WORD),
         )
-        for key, message in self._alive.items():
-            message.offset = self._moved[key]
+        for message in self._alive.values():
+            message.offset = self._moved[message.offset]

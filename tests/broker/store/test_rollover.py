@@ -26,7 +26,6 @@ NEXT = "20261121_051105"
 class Place:
     """Where a message lies, as the queue engine knows it."""
 
-    guid: bytes
     offset: int
 
 
@@ -38,7 +37,7 @@ def partition() -> Partition:
 def plan(partition: Partition) -> tuple[Rollover, dict[bytes, Place]]:
     """A rollover of what recovery finds alive."""
     _, recovered = partition.reopen()
-    alive = {m.queue_key + m.guid: Place(m.guid, m.offset) for m in recovered.messages}
+    alive = {m.queue_key + m.guid: Place(m.offset) for m in recovered.messages}
     return Rollover(partition.files, alive, set(recovered.queues)), alive
 
 
