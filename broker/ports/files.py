@@ -26,6 +26,11 @@ class StoreFile(Protocol):
         """The bytes before this have disk behind them."""
         ...
 
+    @property
+    def data_end(self) -> int:
+        """From here on all bytes are zero, and reading them would tell nothing else; the file's length if unknown."""
+        ...
+
     def reserve(self, end: int) -> bool:
         """Have disk behind the bytes before `end`. False, and nothing changed, when the disk is full."""
         ...

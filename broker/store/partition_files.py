@@ -122,7 +122,7 @@ def zero_from(file: StoreFile, end: int) -> int:
 
 def written_end(file: StoreFile) -> int:
     """Where the zeros at the end of a file begin."""
-    data = np.frombuffer(file.buffer, np.uint8)
+    data = np.frombuffer(file.buffer, np.uint8)[: file.data_end]
     # Backwards in pieces: numpy passes over zeros fast, and is slow to say where in a long array the others are.
     for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):
         dirty = np.flatnonzero(data[start : start + SCAN_BYTES])

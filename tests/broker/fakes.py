@@ -43,6 +43,10 @@ class MemoryFile:
     def granted(self) -> int:
         return self._granted
 
+    @property
+    def data_end(self) -> int:
+        return self._content.backed
+
     def reserve(self, end: int) -> bool:
         self._directory.step()
         self.check()

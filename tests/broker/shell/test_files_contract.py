@@ -51,6 +51,19 @@ def directory(place: tuple[Directory, Fill]) -> Directory:
     return place[0]
 
 
+def test_behind_the_end_of_the_data_is_nothing(directory: Directory) -> None:
+    file = directory.open("a", SIZE)
+    assert file.data_end <= SIZE
+    assert file.reserve(3 * SIZE // 4)
+    file.buffer[SIZE // 2] = 1
+    assert SIZE // 2 < file.data_end <= SIZE
+    file.close()
+    again = directory.open("a", SIZE)
+    assert SIZE // 2 < again.data_end <= SIZE
+    assert bytes(again.buffer[again.data_end :]).count(0) == SIZE - again.data_end
+    again.close()
+
+
 def test_a_new_file_is_zeros_of_the_size_asked_for(directory: Directory) -> None:
     file = directory.open("a", SIZE)
     assert bytes(file.buffer) == bytes(SIZE)
