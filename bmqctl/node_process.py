@@ -137,6 +137,11 @@ class NodeProcess:
         self._running.send_signal(how)
         return self._end(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Stop it if it runs."""
+        if self._process is not None:
+            self.stop()
+
     def kill(self) -> None:
         """End it as a crash would: `kill -9`."""
         self.stop(signal.SIGKILL)
@@ -167,8 +172,7 @@ class NodeProcess:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self.stop()
+        self.close()
 
     @property
     def _running(self) -> subprocess.Popen[str]:
