@@ -22,7 +22,7 @@ from broker.core.clock import Now
 from broker.core.ledger import Ledger
 from broker.core.shard import Shard
 from broker.ports.files import Directory, StoreFile
-from broker.store.partition_files import PartitionFiles, PartitionLimits, written_end
+from broker.store.partition_files import PartitionFiles, PartitionLimits, readable, written_end
 from broker.store.recovery import Recovered, RecoveredQueue, recover
 from formats.control.messages import QueueInfo
 from formats.disk.faults import Fault, Severity, fault
@@ -197,7 +197,7 @@ def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_SIZE_MAX:
         return True
     try:
-        extent = journal_extent(journal.buffer)
+        extent = journal_extent(readable(journal))
     except FormatError:
         return False
     if _first_sync_point(extent.opened):
@@ -224,7 +224,7 @@ def _is_blank(directory: Directory, name: str, size: int) -> bool:
 
 def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -> None:
     """Finish the rollover that made `files`, if it left sets behind."""
-    finished = _first_sync_point(open_file(files.journal.buffer, FileType.JOURNAL))
+    finished = _first_sync_point(open_file(readable(files.journal), FileType.JOURNAL))
     for file_set in older:
         if not finished:
             log.warning(
@@ -261,7 +261,7 @@ def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
 
 
 def _recover(directory: Directory, files: PartitionFiles) -> Recovered:
-    views = [FileView(file.name, file.buffer) for file in (files.journal, files.data, files.qlist)]
+    views = [FileView(file.name, readable(file)) for file in (files.journal, files.data, files.qlist)]
     found = (fault for fault in validate_file_set(*views) if fault.severity is Severity.ERROR)
     errors = list(islice(chain(_unknown_headers(views), found), FAULTS_SHOWN + 1))
     if errors:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from broker.core.clock import Now
 from broker.core.queue import Full
 from broker.ports.files import Directory, StoreFile
-from broker.store.partition_files import written_end, zero_from
+from broker.store.partition_files import readable, written_end, zero_from
 from formats.control import ber
 from formats.control.messages import (
     AppIdInfo,
@@ -123,7 +123,7 @@ class Ledger:
     def _read(self, file: StoreFile) -> bool:
         """Take in a file's records; False when there is no whole one."""
         try:
-            header, first = open_ledger(file.buffer)
+            header, first = open_ledger(readable(file))
             name = parse_ledger_file_name(file.name)
             if name is not None and name.log_id != header.file_key:
                 reason = f"{header.file_key.hex().upper()} is not what the file's name says"
@@ -134,7 +134,7 @@ class Ledger:
             raise
         self.end = first
         try:
-            for record in iter_ledger(file.buffer):
+            for record in iter_ledger(readable(file)):
                 self.state.term = max(self.state.term, record.header.elector_term)
                 self.state.apply(ber.decode(ClusterMessage, record.body))
                 self.end = record.end

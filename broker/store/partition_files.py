@@ -16,7 +16,7 @@ import numpy as np
 from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
-__all__ = ["PartitionFiles", "PartitionLimits", "written_end", "zero_from"]
+__all__ = ["PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
 
 SCAN_BYTES = 1 << 20
 
@@ -109,6 +109,15 @@ class PartitionFiles:
             self.directory.archive(name)
 
 
+def readable(file: StoreFile) -> memoryview:
+    """The front of a file, with all that was ever written to it.
+
+    A file system in memory finds pages for the holes behind it when they are merely read, and when it is full it
+    kills the reader.
+    """
+    return file.buffer[: file.data_end]
+
+
 def zero_from(file: StoreFile, end: int) -> int:
     """Clear what a crash left behind `end`; the number of bytes that were not zero."""
     dirty_end = written_end(file)
@@ -122,7 +131,7 @@ def zero_from(file: StoreFile, end: int) -> int:
 
 def written_end(file: StoreFile) -> int:
     """Where the zeros at the end of a file begin."""
-    data = np.frombuffer(file.buffer, np.uint8)[: file.data_end]
+    data = np.frombuffer(readable(file), np.uint8)
     # Backwards in pieces: numpy passes over zeros fast, and is slow to say where in a long array the others are.
     for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):
         dirty = np.flatnonzero(data[start : start + SCAN_BYTES])

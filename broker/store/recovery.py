@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.store.partition_files import PartitionFiles, zero_from
+from broker.store.partition_files import PartitionFiles, readable, zero_from
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
@@ -76,12 +76,12 @@ class Recovered:
 
 def recover(files: PartitionFiles) -> Recovered:
     """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read."""
-    extent = journal_extent(files.journal.buffer)
+    extent = journal_extent(readable(files.journal))
     records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
     queues = _queues(files, records)
     messages, data_end = _messages(files, records, queues)
     files.journal_end = extent.end
-    files.data_end = max(data_end, open_file(files.data.buffer, FileType.DATA).first_record_offset)
+    files.data_end = max(data_end, open_file(readable(files.data), FileType.DATA).first_record_offset)
     if data_end:
         files.data_end = parse_data_record(files.data.buffer, data_end).end
     files.qlist_end = _qlist_end(files, records)
@@ -127,7 +127,7 @@ def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, Rec
 def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     found, _ = select(records, RecordType.QUEUE_OP)
     offsets = QUEUE_OP_RECORD.column(found, "queue_uri_record_offset_words")
-    end = open_file(files.qlist.buffer, FileType.QLIST).first_record_offset
+    end = open_file(readable(files.qlist), FileType.QLIST).first_record_offset
     if offsets.size and int(offsets.max()):
         end = max(end, parse_queue_record(files.qlist.buffer, int(offsets.max()) * WORD).end)
     return end
