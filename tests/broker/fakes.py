@@ -87,6 +87,8 @@ class MemoryFile:
 class MemoryDirectory:
     """The folder of a store. `free` is the disk that is left, in bytes; `chunk` is how much a file takes at a time.
 
+    What is archived leaves the disk, unless `keeps_archive`.
+
     `steps_left` calls that change something succeed, then `Crash` is raised: the moments between them are those at
     which a killed process leaves the folder in different states.
     """
@@ -94,6 +96,7 @@ class MemoryDirectory:
     free: int = 1 << 40
     chunk: int = 1
     steps_left: int = 1 << 40
+    keeps_archive: bool = False
     files: dict[str, Content] = field(default_factory=dict)
     archived: dict[str, bytes] = field(default_factory=dict)
 
@@ -117,7 +120,8 @@ class MemoryDirectory:
     def archive(self, name: str) -> None:
         self.step()
         content = self.files.pop(name)
-        self.take(-content.backed)
+        if not self.keeps_archive:
+            self.take(-content.backed)
         self.archived[name] = bytes(content.data)
 
     # -- faults
@@ -138,7 +142,9 @@ class MemoryDirectory:
     def after_crash(self) -> MemoryDirectory:
         """The folder as the next process finds it, were this one killed now: all that was written, nothing open."""
         files = {name: Content(bytearray(content.data), content.backed) for name, content in self.files.items()}
-        return MemoryDirectory(self.free, self.chunk, files=files, archived=dict(self.archived))
+        return MemoryDirectory(
+            self.free, self.chunk, keeps_archive=self.keeps_archive, files=files, archived=dict(self.archived)
+        )
 
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:
         """As `after_crash`, but of what was written since `before` only the first `kept` bytes arrived.

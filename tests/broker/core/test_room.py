@@ -224,6 +224,25 @@ def test_a_disk_that_fills_up_in_a_rollover_leaves_the_old_files_in_use(free: in
     assert not rig.faults()
 
 
+def test_confirms_are_safe_after_a_rollover_took_the_last_of_the_disk() -> None:
+    """The new journal has disk for all records that are due, or the old files stay in use."""
+    rolled_over = set()
+    for free in range(9_000, 15_000, 100):
+        rig = start(MemoryDirectory(keeps_archive=True), limits=SHORT_DATA)
+        producer, consumer = producing(rig), confirming(rig)
+        for number in range(60):
+            assert producer.post(1, guid(number), bytes(100)) is AckStatus.SUCCESS
+        consumer.confirm(1, *(guid(number) for number in range(20)))
+        rig.directory.free = free
+        posted = fill(producer, 60)
+        rolled_over.add(len(rig.directory.archived))
+        consumer.confirm(1, *(guid(number) for number in range(20, 60 + posted)))
+        assert not rig.node.queues[QUEUE].messages
+        rig.stop()
+        assert not rig.faults()
+    assert rolled_over == {0, 3}
+
+
 def test_a_node_starts_on_a_full_disk_if_its_files_have_room() -> None:
     rig = start(MemoryDirectory(chunk=4096))
     producer = producing(rig)
