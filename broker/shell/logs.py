@@ -51,6 +51,8 @@ def start_logging(controller: LogController, folder: Path) -> None:
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(threshold)
     file = RotatingFileHandler(folder / FILE_NAME, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT)
+    # On a full disk a line is lost; a traceback in its place would help nobody.
+    logging.raiseExceptions = False
     root = logging.getLogger("broker")
     root.setLevel(min(threshold, logging.INFO))
     for handler in (console, file):
