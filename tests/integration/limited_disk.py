@@ -21,9 +21,9 @@ def main() -> None:
     def limited(fd: int, offset: int, size: int, /) -> None:
         status = os.fstat(fd)
         # What the range has already is no more to pay for; it begins where the allocated part ends.
-        held = max(0, min(status.st_blocks * 512, offset + size) - offset)
+        wanted = size - max(0, min(status.st_blocks * 512, offset + size) - offset)
         occupied = sum(path.stat().st_blocks * 512 for path in folder.iterdir() if path.is_file())
-        if occupied + size - held > int(quota.read_text()):
+        if wanted and occupied + wanted > int(quota.read_text()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         allocate(fd, offset, size)
 

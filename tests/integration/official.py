@@ -33,6 +33,7 @@ class Client:
         self.events: list[SessionEvent] = []
         self._heard = threading.Condition()
         self._stopped = False
+        self._barrier = queue_name("bmq.test.mem.priority")
         self.session = blazingmq.Session(
             self._on_event,
             on_message=self._on_message,
@@ -109,7 +110,7 @@ class Client:
 
         Events of one session are handed out in order, so a message to oneself comes after them.
         """
-        uri = queue_name("bmq.test.mem.priority")
+        uri = self._barrier
         self.open(uri, read=True, write=True)
         self.post(uri, b"barrier")
         ((_, handle),) = self.wait_for_messages(1, uri)

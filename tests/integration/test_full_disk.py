@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.testing import NodeProcess
+from tests.integration.config_files import spoil, write_config
 from tests.integration.conftest import Connect
 from tests.integration.official import Client, confirm, queue_name
 
@@ -31,8 +32,12 @@ class Disk(Protocol):
 
     node: NodeProcess
 
+    def exhaust(self) -> None:
+        """Let there be no room at all."""
+        ...
+
     def enlarge(self) -> None:
-        """Let there be more room."""
+        """Let there be more room than there was at first."""
         ...
 
 
@@ -43,6 +48,11 @@ class Mounted:
         self.ballast = mount / "ballast"
         self.ballast.write_bytes(bytes(BALLAST))
         self.node = NodeProcess(mount / "store")
+
+    def exhaust(self) -> None:
+        with suppress(OSError), self.ballast.open("ab", 0) as file:
+            while True:
+                file.write(bytes(4096))
 
     def enlarge(self) -> None:
         self.ballast.unlink()
@@ -56,6 +66,9 @@ class Quota:
         self.quota.write_text(str(DISK - BALLAST))
         program = (sys.executable, "-m", "tests.integration.limited_disk", str(self.quota), str(folder / "store"))
         self.node = NodeProcess(folder / "store", command=program)
+
+    def exhaust(self) -> None:
+        self.quota.write_text("0")
 
     def enlarge(self) -> None:
         self.quota.write_text(str(DISK))
@@ -115,11 +128,13 @@ def test_a_full_disk(disk: Disk, connect: Connect) -> None:
     producer, consumer = connect(node), connect(node)
     uri = queue_name()
     producer.open(uri, write=True)
+    consumer.barrier()  # makes its queue while there is room for one
     taken = fill(producer, uri)
     assert 100 < len(taken) < DISK // PAYLOAD
     node.wait_for("the disk is full")
+    disk.exhaust()
     assert node.log.count("failed Ack") < 20
-    # Reading and confirming go on, and so do queues that need no disk.
+    # Reading and confirming go on.
     consumer.open(uri, read=True, max_unconfirmed_bytes=1 << 30)
     delivered = consumer.wait_for_messages(len(taken))
     assert [message.guid for message, _ in delivered] == [ack.guid for ack in taken]
@@ -134,19 +149,58 @@ def test_a_full_disk(disk: Disk, connect: Connect) -> None:
     producer.open(uri, write=True)
     consumer.open(uri, read=True, max_unconfirmed_bytes=1 << 30)
     again = consumer.wait_for_messages(len(taken) // 2)
-    consumer.barrier()
     assert [message.guid for message, _ in again] == [ack.guid for ack in taken[1::2]]
     # More room, and it takes more.
     disk.enlarge()
     more = fill(producer, uri, len(taken))
     assert len(more) > 50
-    consumer.wait_for_messages(len(again) + len(more))
+    consumer.wait_for_messages(len(taken) // 2 + len(more))
     consumer.barrier()
-    assert [message.guid for message, _ in consumer.delivered[len(again) :]] == [ack.guid for ack in more]
+    assert [message.guid for message, _ in consumer.delivered[len(taken) // 2 :]] == [ack.guid for ack in more]
     assert node.stop() == 0
     assert "Traceback" not in node.output
     result = CliRunner().invoke(app, ["journal", "validate", str(node.data_dir)])
     assert result.exit_code == 0, result.output
+
+
+def test_a_full_shard(tmp_path: Path, connect: Connect) -> None:
+    """As much as its files may hold, on a disk that has room: confirmed messages make way for new ones."""
+    config = write_config(tmp_path / "etc")
+    spoil(config, "clusters.json", "myClusters", 0, "partitionConfig", "maxDataFileSize", value=2 * MIB)
+    spoil(config, "clusters.json", "myClusters", 0, "partitionConfig", "numPartitions", value=1)
+    with NodeProcess(tmp_path / "store", config_dir=config) as node:
+        client = connect(node)
+        uri = "bmq://shop.prices/p"
+        client.open(uri, write=True)
+        taken = fill(client, uri)
+        assert 90 < len(taken) <= 2 * MIB // PAYLOAD
+        # All apps but one confirm all: every message still has a reader.
+        for name in ("left", "right"):
+            client.open(f"{uri}?id={name}", read=True)
+            client.wait_for_messages(len(taken), f"{uri}?id={name}")
+        confirm(client.of(f"{uri}?id=left"))
+        client.barrier()
+        more = fill(client, uri, len(taken))
+        assert more == []
+        # Half of them are done with: what is left moves to new files, and there is room for about as many again.
+        confirm(client.of(f"{uri}?id=right")[::2])
+        # (A shard that was full looks for room once a second.)
+        while not more:
+            more = fill(client, uri, len(taken))
+        assert len(taken) // 2 - 10 <= len(more) <= len(taken) // 2 + 10
+        assert len(list(node.data_dir.glob("*.bmq_data"))) == 1
+        assert len(list(node.data_dir.glob("archive/*.bmq_data"))) == 1
+        client.stop()
+        node.restart(signal.SIGKILL)
+        again = connect(node)
+        again.open(f"{uri}?id=right", read=True)
+        again.wait_for_messages(len(taken) // 2 + len(more))
+        again.barrier()
+        kept = [ack.guid for ack in (*taken[1::2], *more)]
+        assert [message.guid for message, _ in again.delivered] == kept
+        assert node.stop() == 0
+        result = CliRunner().invoke(app, ["journal", "validate", str(node.data_dir)])
+        assert result.exit_code == 0, result.output
 
 
 def test_a_disk_that_is_too_small_to_start(tmp_path: Path) -> None:
