@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PORT", "domain", "spoil", "write_config"]
+__all__ = ["BROKER", "PORT", "domain", "spoil", "write_config"]
 
 PORT = 30114
 
