@@ -160,10 +160,6 @@ class App:
                 return candidate
         return None
 
-    def has_waiting(self) -> bool:
-        """Whether anything waits for a consumer."""
-        return bool(self.redelivery or self.pending)
-
 
 class Queue:
     """One queue and the decisions about it.
@@ -368,11 +364,6 @@ class Queue:
         """The stream's sink is ready again."""
         if not self.broadcast:
             self.deliver(stream.app)
-
-    @property
-    def idle(self) -> bool:
-        """Nobody reads it and nothing waits in it."""
-        return not self.messages and not any(app.streams for app in self.apps.values())
 
 
 class Usage:
