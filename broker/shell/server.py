@@ -6,6 +6,7 @@ more than the messages in it. Trio keeps the signals, the clock's tick and the e
 
 from __future__ import annotations
 
+import errno
 import logging
 import select
 import signal
@@ -34,6 +35,12 @@ ROUNDS_MAX = 64
 LINGER_S = 0.001
 
 
+_REMEDIES = {
+    errno.EADDRINUSE: "stop the program that has it, or choose another --port",
+    errno.EACCES: "choose a --port above 1023, or let this program have that one",
+}
+
+
 class ListenError(OSError):
     """An address that cannot be listened on; the text says which, why, and what to do."""
 
@@ -53,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        remedy = "stop the program that has it, or choose another --port"
+        remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine")
         raise ListenError(f"{host}:{port}: {error.strerror}; {remedy}") from None
     sock.setblocking(False)
     return sock

@@ -101,6 +101,14 @@ def test_a_port_in_use(bmq_node: NodeProcess, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("other/*.bmq_*"))
 
 
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    # 192.0.2.0/24 is for documentation: no machine has it.
+    result = CliRunner().invoke(app, ["start", "node", "--host", "192.0.2.1", "--data-dir", str(tmp_path / "store")])
+    assert result.exit_code == 2
+    expected = "192.0.2.1:30114: Cannot assign requested address; give --host an address of this machine\n"
+    assert result.stderr == f"bmqctl: {expected}"
+
+
 def test_a_folder_in_use(bmq_node: NodeProcess, connect: Connect) -> None:
     client = connect(bmq_node)
     uri = queue_name()
