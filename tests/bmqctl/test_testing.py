@@ -1,0 +1,63 @@
+"""`bmqctl.testing` as a plugin of somebody else's test suite, and the process that it wraps."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bmqctl.testing import NodeFailed, NodeProcess, free_port
+
+SUITE = """
+import socket
+
+def test_node(bmq_node, tmp_path):
+    assert bmq_node.uri == f"tcp://127.0.0.1:{bmq_node.port}"
+    assert bmq_node.data_dir.is_relative_to(tmp_path)
+    socket.create_connection(("127.0.0.1", bmq_node.port)).close()
+    print(f"port={bmq_node.port}")
+"""
+
+
+def test_a_suite_that_uses_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "bmqctl.testing", "-W", "error", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    port = int(done.stdout.partition("port=")[2].split()[0])
+    # The node is gone with the test.
+    NodeProcess(tmp_path / "next", port=port).start().close()
+
+
+def test_a_port_is_kept_over_restarts(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "store") as node:
+        first = (node.port, node.pid)
+        assert 0 < node.ready_s < node.timeout_s
+        node.restart(signal.SIGKILL)
+        assert node.port == first[0]
+        assert node.pid != first[1]
+        assert node.stop() == 0
+    node.close()
+
+
+def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "store", config_dir=tmp_path / "missing")
+    with pytest.raises(NodeFailed, match="does not exist") as failed:
+        node.start()
+    assert failed.value.exit_code == 2
+
+
+def test_a_program_that_never_says_that_it_is_ready_is_ended(tmp_path: Path) -> None:
+    sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
+    node = NodeProcess(tmp_path / "store", command=sleeper, timeout_s=0.5)
+    with pytest.raises(NodeFailed, match=r"not ready in 0\.5 s") as failed:
+        node.start()
+    assert failed.value.exit_code is None
+
+
+def test_ports_are_below_those_that_the_kernel_gives_away() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 < free_port() < first for _ in range(50))
