@@ -1,18 +1,16 @@
-"""`bmqctl journal`: what a store's files hold, and whether they hold it well."""
+"""`bmqctl journal dump`: every record of a file."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
-from bmqctl.journal.check import Report, check_path
 from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify
 from bmqctl.journal.rows import JournalRows, Row, data_rows, ledger_rows, qlist_rows
 from bmqctl.render import (
@@ -20,27 +18,21 @@ from bmqctl.render import (
     Column,
     LateProgress,
     OutputFormat,
-    ResultConsole,
     choose_format,
     print_json_lines,
     print_table,
     refuse,
     until_reader_leaves,
 )
-from formats.disk.faults import CATALOGUE
 from formats.disk.journal import RecordType
 from formats.disk.ledger import LedgerRecordType
 from formats.errors import FormatError
 
-__all__ = ["app"]
+__all__ = ["dump"]
 
 PROGRESS_ROWS = 1000
 
 T = TypeVar("T", RecordType, LedgerRecordType)
-
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-)
 
 _HEAD = [
     Column("index", "index", 8, right=True),
@@ -78,12 +70,6 @@ _COLUMNS = {
 }
 
 
-@app.callback()
-def journal() -> None:
-    """Read and check the files of a store: JOURNAL, DATA, QLIST and the cluster-state ledger."""
-
-
-@app.command()
 def dump(
     file: Annotated[Path, typer.Argument(help="A JOURNAL, DATA, QLIST or ledger (.bmq_csl) file.", show_default=False)],
     output: Annotated[
@@ -188,77 +174,6 @@ def _for_table(rows: Iterable[Row], kind: FileKind) -> Iterator[Row]:
 
 
 _SHOWN = {"index", "offset", "type", "primary_lease_id", "sequence_number", "timestamp", "time"}
-
-
-@app.command()
-def validate(
-    path: Annotated[Path, typer.Argument(help="A store's directory, or one of its files.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Print this many faults at most; all are counted.")] = 100,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
-) -> None:
-    """Check the files of a store with each other: headers, every record, every payload's checksum, all references.
-
-    A file is checked with those beside it that belong to it. Faults come with the file, the byte and an advice.
-    A warning is what a crash may leave, such as an unfinished last record; it does not count unless `--strict`.
-    So may be what a broker is writing at this moment: a store in use can be checked, too.
-
-    Examples:
-
-        bmqctl journal validate store/
-
-        bmqctl journal validate store/bmq_0.20261121_051104.bmq_journal
-
-        bmqctl journal validate --json --strict store/ | jq -r '.faults[].code'
-
-    Exit codes: 0 if there are no faults; 1 if there are; 2 if there is no store.
-    """
-    try:
-        with LateProgress("checking records") as on_progress:
-            report = check_path(path, limit, on_progress)
-    except NotAStoreFile as error:
-        refuse("journal validate", str(error))
-    with until_reader_leaves():
-        if as_json:
-            print(json.dumps(_as_json(report)))
-        else:
-            _print_report(report)
-    if report.errors or (strict and report.warnings):
-        raise typer.Exit(EXIT_FAULTS)
-
-
-def _as_json(report: Report) -> dict[str, object]:
-    return {
-        "files": report.files,
-        "records": report.records,
-        "errors": report.errors,
-        "warnings": report.warnings,
-        "faults": [asdict(found) for found in report.faults],
-    }
-
-
-_FAULT_COLUMNS = [
-    Column("severity", "severity", 8),
-    Column("offset", "offset", 12, right=True),
-    Column("code", "code", 21),
-    Column("reason", "reason"),
-]
-
-
-def _print_report(report: Report) -> None:
-    console = ResultConsole()
-    for file in dict.fromkeys(found.file for found in report.faults):
-        print_table((asdict(found) for found in report.faults if found.file == file), _FAULT_COLUMNS, console, file)
-        console.print()
-    for code in dict.fromkeys(found.code for found in report.faults):
-        console.print(f"{code}: {CATALOGUE[code].advice}")
-    hidden = report.errors + report.warnings - len(report.faults)
-    if hidden:
-        console.print(f"{hidden} more faults are not shown (--limit)")
-    console.print(
-        f"{report.errors} errors and {report.warnings} warnings in {len(report.files)} files "
-        f"with {report.records} journal records"
-    )
 
 
 def _refuse_file(file: Path, error: NotAStoreFile) -> NoReturn:

@@ -1,0 +1,22 @@
+"""`bmqctl journal`: what a store's files hold, and whether they hold it well."""
+
+from __future__ import annotations
+
+import typer
+
+from bmqctl.lazy import Entry, lazy_group
+
+__all__ = ["COMMANDS", "app"]
+
+# One module beside this one for each command.
+COMMANDS: dict[str, Entry] = {
+    "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print every record of a file."),
+    "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
+}
+
+app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def journal() -> None:
+    """Read and check the files of a store: JOURNAL, DATA, QLIST and the cluster-state ledger."""

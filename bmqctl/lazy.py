@@ -1,0 +1,53 @@
+"""Groups of commands that know each command's summary, and import its module only when it is to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+__all__ = ["Entry", "lazy_group"]
+
+
+class Entry(NamedTuple):
+    """Where a command is: `attribute` of `module` is a `typer.Typer` or a function with Typer's annotations.
+
+    `summary` is its line in the help of the group, which imports no command.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+
+
+def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
+    """A class for `typer.Typer(cls=...)`: the entries, as stand-ins until one of them is to run."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            for name, entry in entries.items():
+                self.commands[name] = TyperCommand(name, help=entry.summary)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            name, found, rest = super().resolve_command(ctx, args)
+            if name is not None and name in entries:
+                found = _load(name, entries[name])
+            return name, found, rest
+
+    return LazyGroup
+
+
+def _load(name: str, entry: Entry) -> Any:
+    found = getattr(import_module(entry.module), entry.attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        single.command(name)(found)
+        found = single
+    command = get_command(found)
+    command.name = name
+    return command
