@@ -11,7 +11,7 @@ ClusterStateFileHeader, 8 bytes:
 ClusterStateRecordHeader, 32 bytes, before every record:
 
     | HeaderWords 4 | RecordType 4 | Reserved 24 |
-    | LeaderAdvisoryWords                        |
+    | Reserved 4 | LeaderAdvisoryWords 28        |
     | ElectorTerm 64                             |
     | SequenceNumber 64                          |
     | Timestamp 64 (seconds since the epoch)     |
@@ -35,7 +35,7 @@ from formats.disk.files import format_timestamp
 from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import WORD, padding, unpadded_size
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, bits, raw, u32, u64, zeros
+from formats.schema import Annotated, Buffer, Layout, bits, raw, u64, zeros
 
 __all__ = [
     "LEDGER_EXTENSION",
@@ -84,7 +84,8 @@ class LedgerRecordHeader(NamedTuple):
     header_words: Annotated[int, bits(4)]
     record_type: Annotated[int, bits(4)]
     reserved: Annotated[bytes, zeros(3)]
-    leader_advisory_words: Annotated[int, u32]
+    reserved_bits: Annotated[int, bits(4)]
+    leader_advisory_words: Annotated[int, bits(28)]
     elector_term: Annotated[int, u64]
     sequence_number: Annotated[int, u64]
     timestamp: Annotated[int, u64]
@@ -156,7 +157,7 @@ def build_ledger_record(
     pad = padding(len(body), WORD)
     words = (len(body) + len(pad) + _CRC.size) // WORD
     header = LedgerRecordHeader(
-        LEDGER_RECORD_HEADER.size // WORD, record_type, bytes(3), words, elector_term, sequence_number, timestamp
+        LEDGER_RECORD_HEADER.size // WORD, record_type, bytes(3), 0, words, elector_term, sequence_number, timestamp
     )
     record = LEDGER_RECORD_HEADER.pack(header) + body + pad
     return record + _CRC.pack(crc32c(record))
