@@ -1,10 +1,9 @@
 """Message GUIDs: 16 bytes that no two messages share (source: bmqt::MessageGUID, bmqp::MessageGUIDGenerator).
 
-    | Version 2 | Counter 22 | TimerTick 56 | ClientId 48 |
-
-Of version 1, the only one that is made. TimerTick counts nanoseconds since the generator was made; the client id is
-the head of an MD5 of what tells generators apart. A producer tells the broker its client id and the time of tick 0 in
-its identity. Readers other than for a person's eye take a GUID as a whole. Printed: 32 upper-case hexadecimal digits.
+Its fields are `GuidFields`, of version 1, the only one that is made. The timer tick counts nanoseconds since the
+generator was made; the client id is the head of an MD5 of what tells generators apart. A producer tells the broker its
+client id and the time of tick 0 in its identity. Readers other than for a person's eye take a GUID as a whole.
+Printed: 32 upper-case hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -38,7 +37,13 @@ _TICK_MASK = (1 << 56) - 1
 
 
 class GuidFields(NamedTuple):
-    """The parts of a GUID; the tick's 56 bits do not fit one word with the rest, so that they lie in two fields."""
+    """The parts of a GUID; the tick's 56 bits do not fit one word with the rest, so that they lie in two fields.
+
+    bmqt::MessageGUID, 16 bytes:
+
+        0 | version 2 | counter 22 | timer_tick_upper 40 |
+        8 | timer_tick_lower 16 | client_id 48           |
+    """
 
     version: Annotated[int, bits(2)]
     counter: Annotated[int, bits(22)]

@@ -200,6 +200,15 @@ def pack_into(buffer, offset, v):
         self.unpack, self.pack, self.pack_into = scope["unpack"], scope["pack"], scope["pack_into"]
 
     @cached_property
+    def field_bits(self) -> dict[str, int]:
+        """The width of every field, in bits and in order."""
+        return {
+            name: width
+            for word in self._words
+            for name, width in word.parts or ((word.name, struct.calcsize(f">{word.kind.struct_code}") * 8),)
+        }
+
+    @cached_property
     def construct(self) -> Any:
         """The declaration as a `construct.Struct`; bit fields lie in a nested `BitStruct` of their word."""
         return cs.Struct(

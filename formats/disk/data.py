@@ -2,11 +2,7 @@
 
 Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.
 
-    | HW 3 |       MessageWords 29         |
-    |   OptionsWords 24       |  Flags 8   |
-    |   SchemaId 16    |   Reserved 16     |
-
-MessageWords counts everything, header and padding included. The application's data is what the client posted:
+Every record begins with a `DataHeader`. The application's data is what the client posted:
 message properties if the flag says so, then the payload, compressed or not as the journal's record says. The journal's
 CRC32-C covers the application's data, without the padding.
 """
@@ -40,7 +36,16 @@ class DataHeaderFlags(IntFlag):
 
 
 class DataHeader(NamedTuple):
-    """First in every record; `schema_id` is the wire value, 0 for properties without a schema."""
+    """First in every record; `message_words` counts all of it, padding included.
+
+    `schema_id` is the wire value, 0 for properties without a schema.
+
+    mqbs::DataHeader, 12 bytes:
+
+        0 | header_words 3 | message_words 29 |
+        4 | options_words 24 | flags 8        |
+        8 | schema_id 16 | reserved 16        |
+    """
 
     header_words: Annotated[int, bits(3)]
     message_words: Annotated[int, bits(29)]

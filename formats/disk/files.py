@@ -4,24 +4,8 @@ Source: mqbs::FileHeader, mqbs::DataFileHeader, mqbs::JournalFileHeader, mqbs::Q
 
     bmq_<partition id>.<YYYYMMDD_HHMMSS>.bmq_{data,journal,qlist}
 
-FileHeader, 32 bytes, first in every file:
-
-    | Magic1 "!bmq"                                    |
-    | Magic2 "BMQ!"                                    |
-    | PV 2 | HeaderWords 6 | B 1 | FileType 7 | Reserved 16 |
-    | Reserved                                         |
-    | Reserved                                         |
-    | PartitionId                                      |
-    | Reserved                                         |
-    | Reserved                                         |
-
-after it, by file type:
-
-    DATA     | HeaderWords 8 | Reserved 8  | FileKey 40 | Reserved 8 |
-    JOURNAL  | HeaderWords 8 | RecordWords 8 | Reserved 16 | FirstSyncPointAfterRolloverOffsetWords 64 |
-    QLIST    | HeaderWords 8 | Reserved 24 |
-
-The file key is unused: the reference writes the null key, in the header and in every message record.
+Every file begins with a `FileHeader`, and after it, by file type, a `DataFileHeader`, `JournalFileHeader` or
+`QlistFileHeader`. The file key is unused: the reference writes the null key, in the header and in every message record.
 """
 
 from __future__ import annotations
@@ -90,7 +74,16 @@ class FileType(IntEnum):
 
 
 class FileHeader(NamedTuple):
-    """First in every file of a partition; `bitness` is 1 for a 64-bit writer."""
+    """First in every file of a partition: the magics are "!bmq" and "BMQ!", `bitness` is 1 for a 64-bit writer.
+
+    mqbs::FileHeader, 32 bytes:
+
+         0 | magic1 32                                                                    |
+         4 | magic2 32                                                                    |
+         8 | protocol_version 2 | header_words 6 | bitness 1 | file_type 7 | reserved1 80 |
+        20 | partition_id 32                                                              |
+        24 | reserved2 64                                                                 |
+    """
 
     magic1: Annotated[int, u32]
     magic2: Annotated[int, u32]
@@ -104,7 +97,12 @@ class FileHeader(NamedTuple):
 
 
 class DataFileHeader(NamedTuple):
-    """Follows the FileHeader of a DATA file."""
+    """Follows the FileHeader of a DATA file.
+
+    mqbs::DataFileHeader, 8 bytes:
+
+        0 | header_words 8 | reserved1 8 | file_key 40 | reserved2 8 |
+    """
 
     header_words: Annotated[int, u8]
     reserved1: Annotated[bytes, zeros(1)]
@@ -117,6 +115,11 @@ class JournalFileHeader(NamedTuple):
 
     `first_sync_point_after_rollover_offset_words` is 0 until a rollover into this file has been completed: written
     last, it says that the file holds everything that was alive in its predecessor.
+
+    mqbs::JournalFileHeader, 12 bytes:
+
+        0 | header_words 8 | record_words 8 | reserved 16   |
+        4 | first_sync_point_after_rollover_offset_words 64 |
     """
 
     header_words: Annotated[int, u8]
@@ -126,7 +129,12 @@ class JournalFileHeader(NamedTuple):
 
 
 class QlistFileHeader(NamedTuple):
-    """Follows the FileHeader of a QLIST file."""
+    """Follows the FileHeader of a QLIST file.
+
+    mqbs::QlistFileHeader, 4 bytes:
+
+        0 | header_words 8 | reserved 24 |
+    """
 
     header_words: Annotated[int, u8]
     reserved: Annotated[bytes, zeros(3)]

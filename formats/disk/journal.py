@@ -1,15 +1,7 @@
 """Journal records: 60 bytes each, five kinds behind one header (source: mqbs::RecordHeader and mqbs::*Record).
 
-RecordHeader, the first 20 bytes of every record:
-
-    | Type 4 | Flags 12 | SequenceNumber, upper 16 |
-    |              SequenceNumber, lower 32         |
-    |              PrimaryLeaseId                   |
-    |              Timestamp 64                     |
-    |              (seconds since the epoch)        |
-
-and the last four bytes of every record are the magic "*rEc". The flags are the kind's own: the low bits of a
-message's reference count, a confirm's reason, a deletion's flag.
+The header, 20 bytes, and the magic "*rEc", the last four bytes, are those of `AnyRecord`. The flags are the kind's own:
+the low bits of a message's reference count, a confirm's reason, a deletion's flag.
 
 Three ways to read: `decode_record` for one, `scan` for a whole file as a numpy array (one item per record, no copy),
 `select` to see the scanned records of one kind by their own fields. Writers call `pack_message` and its siblings.
@@ -121,7 +113,16 @@ class SyncPointType(IntEnum):
 
 
 class AnyRecord(NamedTuple):
-    """What all records share; `body` is the kind's own 36 bytes."""
+    """What all records share; `body` is the kind's own 36 bytes, `timestamp` is in seconds since the epoch.
+
+    mqbs::RecordHeader, 60 bytes:
+
+         0 | type 4 | flags 12 | sequence_number 48 |
+         8 | primary_lease_id 32                    |
+        12 | timestamp 64                           |
+        20 | body 288                               |
+        56 | magic 32                               |
+    """
 
     type: Annotated[int, bits(4, word=64)]
     flags: Annotated[int, bits(12)]
@@ -136,6 +137,17 @@ class MessageRecord(NamedTuple):
     """A message was posted. Its payload lies in the DATA file at `message_offset_dwords`; `crc32c` covers the payload.
 
     The reference count, how many apps must confirm, is split: see `ref_count`.
+
+    mqbs::MessageRecord, 60 bytes:
+
+         0 | type 4 | ref_count_low 12 | sequence_number 48                             |
+         8 | primary_lease_id 32                                                        |
+        12 | timestamp 64                                                               |
+        20 | ref_count_high 8 | reserved 5 | compression 3 | queue_key 40 | file_key 40 |
+        32 | message_offset_dwords 32                                                   |
+        36 | guid 128                                                                   |
+        52 | crc32c 32                                                                  |
+        56 | magic 32                                                                   |
     """
 
     type: Annotated[int, bits(4, word=64)]
@@ -159,7 +171,18 @@ class MessageRecord(NamedTuple):
 
 
 class ConfirmRecord(NamedTuple):
-    """One app is done with a message; `reason` is a ConfirmReason."""
+    """One app is done with a message; `reason` is a ConfirmReason.
+
+    mqbs::ConfirmRecord, 60 bytes:
+
+         0 | type 4 | reason 12 | sequence_number 48  |
+         8 | primary_lease_id 32                      |
+        12 | timestamp 64                             |
+        20 | reserved1 16 | queue_key 40 | app_key 40 |
+        32 | guid 128                                 |
+        48 | reserved2 64                             |
+        56 | magic 32                                 |
+    """
 
     type: Annotated[int, bits(4, word=64)]
     reason: Annotated[int, bits(12)]
@@ -175,7 +198,18 @@ class ConfirmRecord(NamedTuple):
 
 
 class DeletionRecord(NamedTuple):
-    """A message is gone for all apps; `deletion_flag` is a DeletionRecordFlag."""
+    """A message is gone for all apps; `deletion_flag` is a DeletionRecordFlag.
+
+    mqbs::DeletionRecord, 60 bytes:
+
+         0 | type 4 | deletion_flag 12 | sequence_number 48 |
+         8 | primary_lease_id 32                            |
+        12 | timestamp 64                                   |
+        20 | reserved1 24 | queue_key 40                    |
+        28 | guid 128                                       |
+        44 | reserved2 96                                   |
+        56 | magic 32                                       |
+    """
 
     type: Annotated[int, bits(4, word=64)]
     deletion_flag: Annotated[int, bits(12)]
@@ -194,6 +228,19 @@ class QueueOpRecord(NamedTuple):
 
     CREATION and ADDITION point into QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
     names in `start_*` the oldest message that it touches. A null `app_key` means the whole queue.
+
+    mqbs::QueueOpRecord, 60 bytes:
+
+         0 | type 4 | flags 12 | sequence_number 48   |
+         8 | primary_lease_id 32                      |
+        12 | timestamp 64                             |
+        20 | reserved1 16 | queue_key 40 | app_key 40 |
+        32 | queue_op_type 32                         |
+        36 | queue_uri_record_offset_words 32         |
+        40 | start_sequence_number 64                 |
+        48 | start_primary_lease_id 32                |
+        52 | reserved2 32                             |
+        56 | magic 32                                 |
     """
 
     type: Annotated[int, bits(4, word=64)]
@@ -216,6 +263,21 @@ class JournalOpRecord(NamedTuple):
     """A sync point: up to here the three files agree. A `journal_op_type` other than SYNCPOINT is kept as it is.
 
     `data_file_offset_dwords` and `qlist_file_offset_words` are the sizes of those files when it was written.
+
+    mqbs::JournalOpRecord, 60 bytes:
+
+         0 | type 4 | flags 12 | sequence_number 48 |
+         8 | primary_lease_id 32                    |
+        12 | timestamp 64                           |
+        20 | reserved1 24 | sync_point_type 8       |
+        24 | journal_op_type 32                     |
+        28 | sync_point_sequence_number 64          |
+        36 | primary_node_id 32                     |
+        40 | sync_point_primary_lease_id 32         |
+        44 | data_file_offset_dwords 32             |
+        48 | qlist_file_offset_words 32             |
+        52 | reserved2 32                           |
+        56 | magic 32                               |
     """
 
     type: Annotated[int, bits(4, word=64)]

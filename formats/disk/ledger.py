@@ -4,21 +4,9 @@ Source: mqbc::ClusterStateFileHeader, mqbc::ClusterStateRecordHeader, mqbc::Clus
 
     bmq_csl_<YYYYMMDD_HHMMSS>_<log id in hex>.bmq_csl
 
-ClusterStateFileHeader, 8 bytes:
-
-    | PV 2 | HeaderWords 6 | FileKey 40 | Reserved 16 |
-
-ClusterStateRecordHeader, 32 bytes, before every record:
-
-    | HeaderWords 4 | RecordType 4 | Reserved 24 |
-    | Reserved 4 | LeaderAdvisoryWords 28        |
-    | ElectorTerm 64                             |
-    | SequenceNumber 64                          |
-    | Timestamp 64 (seconds since the epoch)     |
-
-A record's body is a BER-encoded bmqp_ctrlmsg::ClusterMessage, padded to words; its last word is the CRC32-C of all
-that comes before it, header included. LeaderAdvisoryWords counts body, padding and checksum. The file may be longer
-than what is written: zeros follow.
+A `LedgerFileHeader`, then records: a `LedgerRecordHeader` and a body, a BER-encoded bmqp_ctrlmsg::ClusterMessage,
+padded to words; the last word is the CRC32-C of all of the record that comes before it. The file may be longer than
+what is written: zeros follow.
 """
 
 from __future__ import annotations
@@ -70,7 +58,12 @@ class LedgerRecordType(IntEnum):
 
 
 class LedgerFileHeader(NamedTuple):
-    """First in the file; `file_key` is the log id, which its name holds too."""
+    """First in the file; `file_key` is the log id, which its name holds too.
+
+    mqbc::ClusterStateFileHeader, 8 bytes:
+
+        0 | protocol_version 2 | header_words 6 | file_key 40 | reserved 16 |
+    """
 
     protocol_version: Annotated[int, bits(2)]
     header_words: Annotated[int, bits(6)]
@@ -79,7 +72,16 @@ class LedgerFileHeader(NamedTuple):
 
 
 class LedgerRecordHeader(NamedTuple):
-    """First in every record."""
+    """First in every record; `leader_advisory_words` counts body, padding and checksum, `timestamp` is in seconds.
+
+    mqbc::ClusterStateRecordHeader, 32 bytes:
+
+         0 | header_words 4 | record_type 4 | reserved 24 |
+         4 | reserved_bits 4 | leader_advisory_words 28   |
+         8 | elector_term 64                              |
+        16 | sequence_number 64                           |
+        24 | timestamp 64                                 |
+    """
 
     header_words: Annotated[int, bits(4)]
     record_type: Annotated[int, bits(4)]

@@ -3,13 +3,10 @@
 Source: mqbs::QueueRecordHeader, mqbs::AppIdHeader and mqbs::FileStore::writeQueueCreationRecord.
 
     QueueRecordHeader, 20 bytes
-        | QueueUriLengthWords 16 | NumAppIds 16        |
-        | HeaderWords 8 | QueueRecordWords 24          |
-        | Reserved 96                                  |
     URI, padded to words
     hash of the queue, 16 bytes: the queue key and zeros
     for each app
-        | Reserved 16 | AppIdLengthWords 16 |
+        AppIdHeader, 4 bytes
         app id, padded to words
         hash of the app, 16 bytes: the app key and zeros
     magic "qUrI"
@@ -41,7 +38,14 @@ _MAGIC = struct.pack(">I", QUEUE_RECORD_MAGIC)
 
 
 class QueueRecordHeader(NamedTuple):
-    """First in every record; `queue_record_words` counts all of it, the magic included."""
+    """First in every record; `queue_record_words` counts all of it, the magic included.
+
+    mqbs::QueueRecordHeader, 20 bytes:
+
+        0 | queue_uri_length_words 16 | num_app_ids 16 |
+        4 | header_words 8 | queue_record_words 24     |
+        8 | reserved 96                                |
+    """
 
     queue_uri_length_words: Annotated[int, u16]
     num_app_ids: Annotated[int, u16]
@@ -51,7 +55,12 @@ class QueueRecordHeader(NamedTuple):
 
 
 class AppIdHeader(NamedTuple):
-    """Before every app id."""
+    """Before every app id.
+
+    mqbs::AppIdHeader, 4 bytes:
+
+        0 | reserved 16 | app_id_length_words 16 |
+    """
 
     reserved: Annotated[int, u16]
     app_id_length_words: Annotated[int, u16]

@@ -1,14 +1,6 @@
 """ACK: what became of posted messages (source: bmqp::AckHeader, bmqp::AckMessage).
 
-AckHeader, 4 bytes, once:
-
-    | HeaderWords 4 | PerMessageWords 4 | Flags 8 | Reserved 16 |
-
-AckMessage, 24 bytes, for every message:
-
-    | Reserved 4 | Status 4 | CorrelationId 24 |
-    | MessageGUID, 16 bytes                    |
-    | QueueId 32                               |
+An `AckHeader` once, then an `Ack` for every message.
 """
 
 from __future__ import annotations
@@ -36,7 +28,12 @@ __all__ = [
 
 
 class AckHeader(NamedTuple):
-    """First in the event; words of this header and of each message."""
+    """First in the event; words of this header and of each message.
+
+    bmqp::AckHeader, 4 bytes:
+
+        0 | header_words 4 | per_message_words 4 | flags 8 | reserved 16 |
+    """
 
     header_words: Annotated[int, bits(4)]
     per_message_words: Annotated[int, bits(4)]
@@ -45,7 +42,14 @@ class AckHeader(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """One message's fate; `correlation_id` is 0 for a client that makes its own GUIDs."""
+    """One message's fate; `correlation_id` is 0 for a client that makes its own GUIDs.
+
+    bmqp::AckMessage, 24 bytes:
+
+         0 | reserved 4 | status 4 | correlation_id 24 |
+         4 | guid 128                                  |
+        20 | queue_id 32                               |
+    """
 
     reserved: Annotated[int, bits(4, word=32)]
     status: Annotated[int, bits(4)]

@@ -1,6 +1,6 @@
 """Events that are a short header and then messages of one size: ACK, CONFIRM and REJECT.
 
-    | HeaderWords 4 | PerMessageWords 4 | ...        once, then the messages
+    | header_words 4 | per_message_words 4 | ...        once, then the messages
 
 Both sizes come from the sender, so that a newer one may send more than is known here: it is skipped.
 """

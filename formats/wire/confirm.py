@@ -1,14 +1,6 @@
 """CONFIRM: a consumer is done with messages (source: bmqp::ConfirmHeader, bmqp::ConfirmMessage).
 
-ConfirmHeader, 4 bytes, once:
-
-    | HeaderWords 4 | PerMessageWords 4 | Reserved 24 |
-
-ConfirmMessage, 24 bytes, for every message:
-
-    | QueueId 32            |
-    | MessageGUID, 16 bytes |
-    | SubQueueId 32         |
+A `ConfirmHeader` once, then a `Confirm` for every message.
 """
 
 from __future__ import annotations
@@ -34,7 +26,12 @@ __all__ = [
 
 
 class ConfirmHeader(NamedTuple):
-    """First in the event; words of this header and of each message."""
+    """First in the event; words of this header and of each message.
+
+    bmqp::ConfirmHeader, 4 bytes:
+
+        0 | header_words 4 | per_message_words 4 | reserved 24 |
+    """
 
     header_words: Annotated[int, bits(4)]
     per_message_words: Annotated[int, bits(4)]
@@ -42,7 +39,14 @@ class ConfirmHeader(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """One message; `sub_queue_id` is what the consumer announced when it opened the app, 0 without fanout."""
+    """One message; `sub_queue_id` is what the consumer announced when it opened the app, 0 without fanout.
+
+    bmqp::ConfirmMessage, 24 bytes:
+
+         0 | queue_id 32     |
+         4 | guid 128        |
+        20 | sub_queue_id 32 |
+    """
 
     queue_id: Annotated[int, i32]
     guid: Annotated[bytes, raw(16)]

@@ -1,12 +1,6 @@
 """The frame that everything on a connection comes in (source: bmqp::EventHeader).
 
-EventHeader, 8 bytes:
-
-    | Fragment 1 | Length 31                                                          |
-    | ProtocolVersion 2 | Type 6 | HeaderWords 8 | TypeSpecific 8 | Reserved 8        |
-
-Length counts bytes, header included. TypeSpecific of events that carry schema messages: the top three bits say the
-encoding, 0 for BER and 1 for JSON; a schema message is padded to words. Heartbeats are a header and nothing else.
+An `EventHeader`, then what its type says. A schema message is padded to words. Heartbeats are a header and no more.
 """
 
 from __future__ import annotations
@@ -39,7 +33,15 @@ __all__ = [
 
 
 class EventHeader(NamedTuple):
-    """First in every event."""
+    """First in every event; `length` counts bytes, header included.
+
+    `type_specific` of events that carry schema messages: the top three bits say the encoding, 0 for BER and 1 for JSON.
+
+    bmqp::EventHeader, 8 bytes:
+
+        0 | fragment 1 | length 31                                                      |
+        4 | protocol_version 2 | type 6 | header_words 8 | type_specific 8 | reserved 8 |
+    """
 
     fragment: Annotated[int, bits(1)]
     length: Annotated[int, bits(31)]

@@ -1,17 +1,10 @@
 """Options: what a PUT or PUSH message says beside its header (source: bmqp::OptionHeader, bmqp::OptionsView).
 
-OptionHeader, 4 bytes, before every option:
-
-    | Type 6 | Packed 1 | TypeSpecific 4 | Words 21 |
-
-Words counts the header too. A packed option is its header alone, and Words is its value. The types:
+Every option begins with an `OptionHeader`. The types:
 
 - SUB_QUEUE_IDS_OLD: 32-bit subscription ids. What a client is told.
-- SUB_QUEUE_INFOS: one item per subscription, TypeSpecific words each. If there is only the default subscription, the
-  option is packed and Words holds its delivery attempts.
-
-      | SubQueueId 32 | RdaInfo 8 | Reserved 24 |        bmqp::SubQueueInfo, 8 bytes
-
+- SUB_QUEUE_INFOS: a `SubQueueInfo` per subscription, `type_specific` words each. If there is only the default
+  subscription, the option is packed and `words` holds its delivery attempts.
 - MSG_GROUP_ID: a name of up to 31 bytes, padded to words. Today's reference refuses to send one.
 
 Types that are not known here are passed on as they are.
@@ -47,7 +40,12 @@ __all__ = [
 
 
 class OptionHeader(NamedTuple):
-    """First in every option."""
+    """First in every option; `words` counts it too. A packed option is its header alone, and `words` is its value.
+
+    bmqp::OptionHeader, 4 bytes:
+
+        0 | type 6 | packed 1 | type_specific 4 | words 21 |
+    """
 
     type: Annotated[int, bits(6)]
     packed: Annotated[int, bits(1)]
@@ -56,7 +54,13 @@ class OptionHeader(NamedTuple):
 
 
 class SubQueueInfo(NamedTuple):
-    """A subscription that a message goes to; `rda_info` is the byte of formats.wire.rda."""
+    """A subscription that a message goes to; `rda_info` is the byte of formats.wire.rda.
+
+    bmqp::SubQueueInfo, 8 bytes:
+
+        0 | sub_queue_id 32          |
+        4 | rda_info 8 | reserved 24 |
+    """
 
     sub_queue_id: Annotated[int, u32]
     rda_info: Annotated[int, u8]

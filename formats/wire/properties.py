@@ -1,16 +1,7 @@
 """Message properties: named, typed values before the payload (source: bmqp::MessageProperties).
 
-MessagePropertiesHeader, 6 bytes, once:
-
-    | Reserved 2 | PropertyHeaderSize/2 3 | HeaderSize/2 3 | AreaWords 24 |
-    | Reserved 8 | NumProperties 8        |
-
-MessagePropertyHeader, 6 bytes, for every property:
-
-    | Reserved 1 | Type 5 | ValueLength or Offset 26 |
-    | Reserved 4 | NameLength 12                     |
-
-then for every property its name and its value, then padding to words. AreaWords counts all of it.
+A `MessagePropertiesHeader` once, a `MessagePropertyHeader` for every property, then for every property its name and its
+value, then padding to words.
 
 The older encoding (the message's schema id is 0) has each value's length in its header. The newer one (a schema id
 above 0) has the offset of each name from the first one, so that a reader that knows the schema, which names at which
@@ -51,7 +42,13 @@ PropertyValue = bool | int | str | bytes
 
 
 class MessagePropertiesHeader(NamedTuple):
-    """First in the area."""
+    """First in the area: `area_words` counts all of it, the sizes are of this header and of each property's, halved.
+
+    bmqp::MessagePropertiesHeader, 6 bytes:
+
+        0 | reserved_bits 2 | property_header_size_2x 3 | header_size_2x 3 | area_words 24 |
+        4 | reserved 8 | num_properties 8                                                  |
+    """
 
     reserved_bits: Annotated[int, bits(2, word=32)]
     property_header_size_2x: Annotated[int, bits(3)]
@@ -62,7 +59,13 @@ class MessagePropertiesHeader(NamedTuple):
 
 
 class MessagePropertyHeader(NamedTuple):
-    """One for every property; `value_length` is an offset in the newer encoding."""
+    """One for every property; `value_length` is an offset in the newer encoding.
+
+    bmqp::MessagePropertyHeader, 6 bytes:
+
+        0 | reserved_bit 1 | type 5 | value_length 26 |
+        4 | reserved_bits 4 | name_length 12          |
+    """
 
     reserved_bit: Annotated[int, bits(1)]
     type: Annotated[int, bits(5)]

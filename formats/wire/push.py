@@ -1,15 +1,7 @@
 """PUSH: messages on their way to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
 
-PushHeader, 32 bytes, before every message:
-
-    | Flags 4 | MessageWords 28                     |
-    | OptionsWords 24 | Compression 3 | HeaderWords 5 |
-    | QueueId 32                                    |
-    | MessageGUID, 16 bytes                         |
-    | SchemaId 16 | Reserved 16                     |
-
-then the options (formats.wire.options: to whom it goes), then the application's data padded to words. MessageWords
-counts all of it. With IMPLICIT_PAYLOAD there is no data, but still a word of padding: a replica has the message.
+Every message is a `PushHeader`, then the options (formats.wire.options: to whom it goes), then the application's data
+padded to words. With IMPLICIT_PAYLOAD there is no data, but still a word of padding: a replica has the message.
 
 A broker tells a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies among themselves
 use SUB_QUEUE_INFOS, which has the remaining delivery attempts as well.
@@ -39,7 +31,16 @@ __all__ = [
 
 
 class PushHeader(NamedTuple):
-    """First in every message of the event."""
+    """First in every message of the event; `message_words` counts all of the message.
+
+    bmqp::PushHeader, 32 bytes:
+
+         0 | flags 4 | message_words 28                        |
+         4 | options_words 24 | compression 3 | header_words 5 |
+         8 | queue_id 32                                       |
+        12 | guid 128                                          |
+        28 | schema_id 16 | reserved 16                        |
+    """
 
     flags: Annotated[int, bits(4)]
     message_words: Annotated[int, bits(28)]
@@ -53,7 +54,18 @@ class PushHeader(NamedTuple):
 
 
 class PushToOne(NamedTuple):
-    """A header and the option that names one subscription: what nearly every push to a client starts with."""
+    """A header and the option that names one subscription: what nearly every push to a client starts with.
+
+    bmqp::PushHeader, bmqp::OptionHeader, 40 bytes:
+
+         0 | flags 4 | message_words 28                                          |
+         4 | options_words 24 | compression 3 | header_words 5                   |
+         8 | queue_id 32                                                         |
+        12 | guid 128                                                            |
+        28 | schema_id 16 | reserved 16                                          |
+        32 | option_type 6 | packed 1 | option_type_specific 4 | option_words 21 |
+        36 | subscription_id 32                                                  |
+    """
 
     flags: Annotated[int, bits(4)]
     message_words: Annotated[int, bits(28)]

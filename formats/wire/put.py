@@ -1,17 +1,8 @@
 """PUT: messages that a producer posts (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
 
-PutHeader, 36 bytes, before every message:
-
-    | Flags 4 | MessageWords 28                     |
-    | OptionsWords 24 | Compression 3 | HeaderWords 5 |
-    | QueueId 32                                    |
-    | MessageGUID, 16 bytes                         |
-    | CRC32-C 32                                    |
-    | SchemaId 16 | Reserved 16                     |
-
-then the options (formats.wire.options), then the application's data: message properties if the flag says so, then the
-payload, padded to words. MessageWords counts all of it. The checksum covers the application's data as it is sent,
-compressed or not. Older senders leave the last word of the header away: their HeaderWords say so.
+Every message is a `PutHeader`, then the options (formats.wire.options), then the application's data: message properties
+if the flag says so, then the payload, padded to words. The checksum covers the application's data as it is sent,
+compressed or not. Older senders leave the last word of the header away: their `header_words` say so.
 
 Today's clients make the GUID. One that makes none writes a correlation id there: a zero byte, 24 bits, 12 zero bytes.
 """
@@ -30,7 +21,17 @@ __all__ = ["PUT_HEADER", "Put", "PutFlag", "PutHeader", "append_put", "correlati
 
 
 class PutHeader(NamedTuple):
-    """First in every message of the event."""
+    """First in every message of the event; `message_words` counts all of the message.
+
+    bmqp::PutHeader, 36 bytes:
+
+         0 | flags 4 | message_words 28                        |
+         4 | options_words 24 | compression 3 | header_words 5 |
+         8 | queue_id 32                                       |
+        12 | guid 128                                          |
+        28 | crc32c 32                                         |
+        32 | schema_id 16 | reserved 16                        |
+    """
 
     flags: Annotated[int, bits(4)]
     message_words: Annotated[int, bits(28)]

@@ -1,9 +1,7 @@
 """How often a message may still be delivered, in one byte (source: bmqp::RdaInfo).
 
-    | Unlimited 1 | Poisonous 1 | Counter 6 |
-
-RDA is for remaining delivery attempts. With Unlimited the other two mean nothing and are zero. Poisonous: some consumer
-went away with the message unconfirmed, so that it is better delivered alone.
+RDA is for remaining delivery attempts. With `unlimited` the other two mean nothing and are zero. `poisonous`: some
+consumer went away with the message unconfirmed, so that it is better delivered alone.
 """
 
 from __future__ import annotations
@@ -17,7 +15,12 @@ __all__ = ["RDA_INFO", "UNLIMITED", "RdaInfo", "limited"]
 
 
 class RdaInfo(NamedTuple):
-    """The byte's fields; `counter` is 0..63."""
+    """The byte's fields; `counter` is 0..63.
+
+    bmqp::RdaInfo, 1 byte:
+
+        0 | unlimited 1 | poisonous 1 | counter 6 |
+    """
 
     unlimited: Annotated[int, bits(1)]
     poisonous: Annotated[int, bits(1)]

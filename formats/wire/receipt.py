@@ -1,10 +1,6 @@
 """REPLICATION_RECEIPT: a replica has written all records up to one (source: bmqp::ReplicationReceipt).
 
-ReplicationReceipt, 16 bytes, alone in its event:
-
-    | PartitionId 32    |
-    | SequenceNumber 64 |
-    | PrimaryLeaseId 32 |
+A `Receipt` is alone in its event.
 """
 
 from __future__ import annotations
@@ -20,7 +16,14 @@ __all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt"]
 
 
 class Receipt(NamedTuple):
-    """The last record that the sender has of a partition."""
+    """The last record that the sender has of a partition.
+
+    bmqp::ReplicationReceipt, 16 bytes:
+
+         0 | partition_id 32     |
+         4 | sequence_number 64  |
+        12 | primary_lease_id 32 |
+    """
 
     partition_id: Annotated[int, u32]
     sequence_number: Annotated[int, u64]

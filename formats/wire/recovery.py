@@ -1,14 +1,7 @@
 """RECOVERY: pieces of a partition's files for a node that catches up (source: bmqp::RecoveryHeader).
 
-RecoveryHeader, 28 bytes, before every chunk:
-
-    | Final 1 | Reserved 3 | MessageWords 28                          |
-    | Reserved 8 | HeaderWords 4 | FileChunkType 4 | PartitionId 16   |
-    | ChunkSequenceNumber 32                                          |
-    | MD5 of the chunk, 16 bytes; zeros if the sender made none       |
-
-then the chunk, a whole number of words; the last one, with Final, may be empty. Brokers that recover by PARTITION_SYNC
-do not send it.
+Every message is a `RecoveryHeader`, then the chunk, a whole number of words; the last one, which is `final`, may be
+empty. Brokers that recover by PARTITION_SYNC do not send it.
 """
 
 from __future__ import annotations
@@ -36,7 +29,15 @@ NO_MD5 = bytes(16)
 
 
 class RecoveryHeader(NamedTuple):
-    """First in every message of the event."""
+    """First in every message of the event; `md5` is of the chunk, zeros if the sender made none.
+
+    bmqp::RecoveryHeader, 28 bytes:
+
+         0 | final 1 | reserved_bits 3 | message_words 28                      |
+         4 | reserved 8 | header_words 4 | file_chunk_type 4 | partition_id 16 |
+         8 | chunk_sequence_number 32                                          |
+        12 | md5 128                                                           |
+    """
 
     final: Annotated[int, bits(1)]
     reserved_bits: Annotated[int, bits(3)]

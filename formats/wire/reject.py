@@ -1,14 +1,6 @@
 """REJECT: messages that a consumer may not have survived (source: bmqp::RejectHeader, bmqp::RejectMessage).
 
-RejectHeader, 4 bytes, once:
-
-    | HeaderWords 4 | PerMessageWords 4 | Reserved 24 |
-
-RejectMessage, 24 bytes, for every message:
-
-    | QueueId 32            |
-    | MessageGUID, 16 bytes |
-    | SubQueueId 32         |
+A `RejectHeader` once, then a `Reject` for every message.
 
 A proxy or replica sends it upstream when a consumer goes away with messages unconfirmed: each loses one of its
 remaining delivery attempts, and the primary drops those that have none left.
@@ -37,7 +29,12 @@ __all__ = [
 
 
 class RejectHeader(NamedTuple):
-    """First in the event; words of this header and of each message."""
+    """First in the event; words of this header and of each message.
+
+    bmqp::RejectHeader, 4 bytes:
+
+        0 | header_words 4 | per_message_words 4 | reserved 24 |
+    """
 
     header_words: Annotated[int, bits(4)]
     per_message_words: Annotated[int, bits(4)]
@@ -45,7 +42,14 @@ class RejectHeader(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """One message of one app."""
+    """One message of one app.
+
+    bmqp::RejectMessage, 24 bytes:
+
+         0 | queue_id 32     |
+         4 | guid 128        |
+        20 | sub_queue_id 32 |
+    """
 
     queue_id: Annotated[int, i32]
     guid: Annotated[bytes, raw(16)]

@@ -1,15 +1,8 @@
 """STORAGE and PARTITION_SYNC: journal records on their way to replicas (source: bmqp::StorageHeader).
 
-StorageHeader, 12 bytes, before every record:
-
-    | Flags 5 | MessageWords 27                                                      |
-    | Reserved 2 | StorageProtocolVersion 2 | HeaderWords 4 | MessageType 8 | PartitionId 16 |
-    | JournalOffsetWords 32                                                          |
-
-then the journal's record, 60 bytes, as it is on disk; then, for DATA and QLIST, what the record points to in the DATA
-or QLIST file, header and padding included. JournalOffsetWords is where the sender's journal has the record, in words:
-replicas check that they write the same at the same place. A live record is asked to be receipted with
-RECEIPT_REQUESTED; while a node catches up, the same messages come in a PARTITION_SYNC event.
+Every message is a `StorageHeader`, then the journal's record, 60 bytes, as it is on disk; then, for DATA and QLIST,
+what the record points to in the DATA or QLIST file, header and padding included. A live record is asked to be
+receipted with RECEIPT_REQUESTED; while a node catches up, the same messages come in a PARTITION_SYNC event.
 """
 
 from __future__ import annotations
@@ -35,7 +28,17 @@ __all__ = [
 
 
 class StorageHeader(NamedTuple):
-    """First in every message of the event."""
+    """First in every message of the event.
+
+    `journal_offset_words` is where the sender's journal has the record, in words: replicas check that they write the
+    same at the same place.
+
+    bmqp::StorageHeader, 12 bytes:
+
+        0 | flags 5 | message_words 27                                                                  |
+        4 | reserved 2 | storage_protocol_version 2 | header_words 4 | message_type 8 | partition_id 16 |
+        8 | journal_offset_words 32                                                                     |
+    """
 
     flags: Annotated[int, bits(5)]
     message_words: Annotated[int, bits(27)]

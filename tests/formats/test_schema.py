@@ -7,6 +7,7 @@ head of a store's files, read at every even offset: the true places of the struc
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -87,6 +88,26 @@ def test_declaration_names_its_source_and_size(layout: Layout[Any]) -> None:
     assert re.fullmatch(r"(bmqp|bmqt|mqbs|mqbc)::\w+(, bmqp::\w+)*", layout.upstream)
     assert layout.size == layout.words.size == layout.dtype.itemsize == layout.construct.sizeof()
     assert set(layout.bit) == set(layout.cls._fields)
+
+
+@every_layout
+def test_docstring_draws_every_field_at_its_place(layout: Layout[Any]) -> None:
+    """Read back from the docstring: fields in order, their bits, the offset of every row, the size, the source."""
+    text = inspect.cleandoc(layout.cls.__doc__ or "")
+    assert re.search(rf"^{layout.upstream}, {layout.size} bytes?:$", text, re.MULTILINE)
+    drawn: list[str] = []
+    bits_before = 0
+    for offset, row in re.findall(r"^ +(\d+) \| (.*?) +\|$", text, re.MULTILINE):
+        assert int(offset) * 8 == bits_before
+        for cell in row.split(" | "):
+            name, width = cell.split()
+            drawn.append(name)
+            mask = layout.bit[name].mask
+            if mask is not None:
+                assert int(width) == mask.bit_length()
+            bits_before += int(width)
+    assert tuple(drawn) == layout.cls._fields
+    assert bits_before == layout.size * 8
 
 
 @every_layout
