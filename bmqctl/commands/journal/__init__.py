@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "app"]
 # One module beside this one for each command.
 COMMANDS: dict[str, Entry] = {
     "build": Entry("bmqctl.commands.journal.build", "build", "Write the files of a store from JSON lines."),
+    "diff": Entry("bmqctl.commands.journal.diff", "diff", "Say where two replicas of a store part."),
     "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print every record of a file."),
     "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
 }

@@ -1,0 +1,284 @@
+"""Where two replicas of a shard part: their journals, merged by (primary lease id, sequence number).
+
+Replicas hold the same records under the same numbers; where a record's payload and its queue's name lie in the other
+files is each node's own, and not compared. A journal that was rolled over has lost what was no longer alive then: up
+to its first sync point a missing record says nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify, read_blocks, read_written
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
+from formats.disk.journal import (
+    ANY_RECORD,
+    JOURNAL_OP_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    RECORD_MAGIC,
+    MessageRecord,
+    Record,
+    RecordType,
+    decode_record,
+    scan,
+)
+from formats.disk.padding import WORD
+from formats.disk.recover import iter_qlist
+from formats.errors import FormatError
+
+__all__ = ["Beyond", "Number", "PartitionDiff", "Replica", "Status", "compare", "journals_of", "open_replica"]
+
+BLOCK_SIZE = (1 << 20) // JOURNAL_RECORD_SIZE * JOURNAL_RECORD_SIZE
+PROGRESS_RECORDS = 1 << 14
+
+Progress = Callable[[int, int], None]
+
+
+class Number(NamedTuple):
+    """What orders the records of a shard."""
+
+    primary_lease_id: int
+    sequence_number: int
+
+    def __str__(self) -> str:
+        return f"{self.primary_lease_id}-{self.sequence_number}"
+
+
+class Status(StrEnum):
+    """How two replicas of a shard stand to each other."""
+
+    EQUAL = "equal"
+    A_AHEAD = "a-ahead"  # B could catch up by receiving records
+    B_AHEAD = "b-ahead"
+    DIVERGED = "diverged"  # one of them must drop records before it can catch up
+    ONLY_A = "only-a"  # the other store has no such shard
+    ONLY_B = "only-b"
+
+
+class _Item(NamedTuple):
+    number: Number
+    side: int
+    offset: int
+    raw: bytes
+
+
+@dataclass(slots=True)
+class Beyond:
+    """What one replica has after the last common record, and the other one has not; `first` and `last` in its order.
+
+    `different` counts those among them whose number the other replica gave to another record; `same` counts records
+    behind the parting that are equal nevertheless. `queues` counts messages; `samples` are the first records.
+    """
+
+    samples_max: int
+    records: int = 0
+    different: int = 0
+    same: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    queues: Counter[bytes] = field(default_factory=Counter)
+    first: Number | None = None
+    last: Number | None = None
+    samples: list[tuple[int, Record]] = field(default_factory=list)
+
+    def add(self, item: _Item, record: Record) -> None:
+        self.records += 1
+        self.types[RecordType(record.type).name] += 1
+        if isinstance(record, MessageRecord):
+            self.queues[record.queue_key] += 1
+        self.first = self.first or item.number
+        self.last = item.number
+        if len(self.samples) < self.samples_max:
+            self.samples.append((item.offset, record))
+
+
+@dataclass(slots=True)
+class Replica:
+    """One node's journal of a shard, and what it takes to read it. A rollover left out records before `complete_from`.
+
+    `unreadable` counts, once it was read, the places that hold no record.
+    """
+
+    path: Path
+    partition_id: int
+    first_record_offset: int
+    complete_from: Number
+    size: int
+    unreadable: int = 0
+    queue_names: dict[bytes, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PartitionDiff:
+    """Two replicas of one shard compared; a side that lacks the shard has no replica."""
+
+    partition_id: int
+    replicas: tuple[Replica | None, Replica | None]
+    beyond: tuple[Beyond, Beyond]
+    common: int = 0
+    last_common: Number | None = None
+    last_common_offsets: tuple[int, int] | None = None
+    last_common_timestamp: int | None = None
+
+    @property
+    def status(self) -> Status:
+        if self.replicas[1] is None:
+            return Status.ONLY_A
+        if self.replicas[0] is None:
+            return Status.ONLY_B
+        a, b = (beyond.records for beyond in self.beyond)
+        if not a and not b:
+            return Status.EQUAL
+        if a and b:
+            return Status.DIVERGED
+        # Going on while the other has records of its own is parting, too: those that are missing lie in between.
+        if self.beyond[0].same:
+            return Status.DIVERGED
+        return Status.A_AHEAD if a else Status.B_AHEAD
+
+
+def journals_of(path: Path) -> dict[int, Path]:
+    """The newest journal of each shard in a store, or the one that `path` is; NotAStoreFile if there is none."""
+    if path.is_dir():
+        sets = [files for files in find_files(path).sets if files.journal is not None]
+        if not sets:
+            raise NotAStoreFile(f"{path} holds no JOURNAL file")
+        return {files.partition_id: path / files.journal for files in sets if files.journal is not None}
+    kind = identify(path)
+    if kind is not FileKind.JOURNAL:
+        raise NotAStoreFile(f"{path} is a {kind}: name a JOURNAL file, or the directory of a store")
+    return {open_replica(path).partition_id: path}
+
+
+def open_replica(path: Path) -> Replica:
+    """The journal at `path`, its headers read; NotAStoreFile if they are damaged."""
+    try:
+        with path.open("rb") as file:
+            opened = open_file(file.read(1 << 12), FileType.JOURNAL)
+    except FormatError as error:
+        raise NotAStoreFile(f"{path}: {error}; see bmqctl journal validate {path}") from None
+    assert isinstance(opened.header, JournalFileHeader)
+    replica = Replica(path, opened.file.partition_id, opened.first_record_offset, Number(0, 0), path.stat().st_size)
+    stated = opened.header.first_sync_point_after_rollover_offset_words * WORD
+    if stated > opened.first_record_offset:
+        with path.open("rb") as file:
+            file.seek(stated)
+            raw = file.read(JOURNAL_RECORD_SIZE)
+        try:
+            record = decode_record(raw)
+        except FormatError as error:
+            raise NotAStoreFile(f"{path}: no sync point at {stated}, where the header says: {error}") from None
+        replica.complete_from = Number(record.primary_lease_id, record.sequence_number)
+    named = parse_file_name(path.name)
+    qlist = None if named is None else path.with_name(str(named._replace(file_type=FileType.QLIST)))
+    if qlist is not None and qlist.is_file():
+        with suppress(FormatError):  # queues are shown by their keys then
+            replica.queue_names = {entry.queue_key: entry.uri for entry in iter_qlist(read_written(qlist))}
+    return replica
+
+
+def compare(a: Replica, b: Replica, samples_max: int, on_progress: Progress) -> PartitionDiff:
+    """Read both journals, once; memory does not grow with them."""
+    found = PartitionDiff(a.partition_id, (a, b), (Beyond(samples_max), Beyond(samples_max)))
+    start = _skip_common(found, on_progress)
+    complete_from = max(a.complete_from, b.complete_from)
+    total = a.size + b.size
+    parted = False
+    merged = heapq.merge(_items(a, 0, start), _items(b, 1, start), key=attrgetter("number"))
+    for count, (number, group) in enumerate(groupby(merged, key=attrgetter("number"))):
+        items = list(group)
+        if count % PROGRESS_RECORDS == 0:
+            on_progress(items[0].offset * 2, total)
+        if len(items) == 2 and _same(items[0].raw, items[1].raw):
+            if parted:
+                for beyond in found.beyond:
+                    beyond.same += 1
+            else:
+                _note_common(found, items[0].raw, (items[0].offset, items[1].offset))
+            continue
+        sides = {item.side for item in items}
+        if len(sides) == 1 and number < complete_from:
+            continue
+        parted = True
+        for item in items:
+            found.beyond[item.side].add(item, decode_record(item.raw))
+            found.beyond[item.side].different += len(sides) == 2
+    return found
+
+
+def _note_common(found: PartitionDiff, raw: bytes, offsets: tuple[int, int], count: int = 1) -> None:
+    record = decode_record(raw)
+    found.common += count
+    found.last_common = Number(record.primary_lease_id, record.sequence_number)
+    found.last_common_offsets = offsets
+    found.last_common_timestamp = record.timestamp
+
+
+def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
+    """Where the journals stop being the same bytes, to a block: what is before needs no merging."""
+    a, b = found.replicas
+    assert a is not None
+    assert b is not None
+    offset = a.first_record_offset
+    if b.first_record_offset != offset:
+        return 0
+    with a.path.open("rb") as file_a, b.path.open("rb") as file_b:
+        file_a.seek(offset)
+        file_b.seek(offset)
+        while True:
+            block = file_a.read(BLOCK_SIZE)
+            if len(block) != BLOCK_SIZE or block != file_b.read(BLOCK_SIZE):
+                return offset
+            if not _readable(block):
+                return offset
+            end = offset + BLOCK_SIZE - JOURNAL_RECORD_SIZE
+            _note_common(found, block[-JOURNAL_RECORD_SIZE:], (end, end), BLOCK_SIZE // JOURNAL_RECORD_SIZE)
+            offset += BLOCK_SIZE
+            on_progress(offset * 2, a.size + b.size)
+
+
+def _readable(block: bytes) -> bool:
+    """Whether all of the block is records."""
+    records = scan(block, 0, len(block) // JOURNAL_RECORD_SIZE)
+    kinds = ANY_RECORD.column(records, "type")
+    known = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.JOURNAL_OP)
+    numbered = (records["primary_lease_id"] != 0) & (ANY_RECORD.column(records, "sequence_number") != 0)
+    return bool((known & numbered & (records["magic"] == RECORD_MAGIC)).all())
+
+
+def _items(replica: Replica, side: int, start: int) -> Iterator[_Item]:
+    """The records from `start` on (0: from the first); what is none is counted in `unreadable`."""
+    for offset, block in read_blocks(replica.path, start or replica.first_record_offset, BLOCK_SIZE):
+        for at in range(0, len(block) // JOURNAL_RECORD_SIZE * JOURNAL_RECORD_SIZE, JOURNAL_RECORD_SIZE):
+            raw = block[at : at + JOURNAL_RECORD_SIZE]
+            try:
+                record = decode_record(raw)
+            except FormatError:
+                replica.unreadable += any(raw)
+                continue
+            yield _Item(Number(record.primary_lease_id, record.sequence_number), side, offset + at, raw)
+
+
+_PLACELESS: dict[int, Callable[[bytes], Record]] = {
+    RecordType.MESSAGE: lambda raw: MESSAGE_RECORD.unpack(raw)._replace(message_offset_dwords=0),
+    RecordType.QUEUE_OP: lambda raw: QUEUE_OP_RECORD.unpack(raw)._replace(queue_uri_record_offset_words=0),
+    RecordType.JOURNAL_OP: lambda raw: JOURNAL_OP_RECORD.unpack(raw)._replace(
+        data_file_offset_dwords=0, qlist_file_offset_words=0
+    ),
+}
+
+
+def _same(a: bytes, b: bytes) -> bool:
+    if a == b:
+        return True
+    placeless = _PLACELESS.get(a[0] >> 4)
+    return placeless is not None and a[0] >> 4 == b[0] >> 4 and placeless(a) == placeless(b)
