@@ -1,0 +1,248 @@
+"""The runner behind scripts/conformance: the reference's suites, from a checkout of theirs, against our programs.
+
+The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
+scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants
+a broker that runs: it gets our node on the checkout's own broker configuration.
+
+Each suite has an environment of its own outside the tree, for the broker's Python package and the official client are
+both named `blazingmq`. What each case came to is kept there too, so that a run can say what has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import venv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bmqctl.node_process import NodeProcess
+
+__all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
+
+BMQCTL = Path(sys.executable).with_name("bmqctl")
+SINGLE_NODE = "single and (legacy_mode or fsm_mode)"
+
+# The names under which the broker's suite installs them; it looks for no others.
+PROGRAMS = {
+    "BLAZINGMQ_BROKER": ("bmqbrkr.tsk", "start node"),
+    "BLAZINGMQ_TOOL": ("bmqtool.tsk", "tool"),
+    "BLAZINGMQ_STORAGETOOL": ("bmqstoragetool.tsk", "journal search"),
+}
+
+# The suite reads standard output only, where the reference logs; Python's paths are the suite's, not ours.
+WRAPPER = """#!/bin/sh
+unset PYTHONPATH PYTHONPYCACHEPREFIX
+exec {program} {words} "$@" 2>&1
+"""
+
+CASE_TIMEOUT_S = 300
+
+
+class Suite(NamedTuple):
+    """One suite, ready to run."""
+
+    name: str
+    folder: Path  # that pytest runs in
+    cases: list[str]  # what to give to pytest when all are meant
+    python: Path
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+Results = dict[str, str]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a suite; 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
+    options = _parser().parse_args(words)
+    checkout: Path = options.checkout.resolve()
+    wanted = checkout / ("tests/integration" if options.sdk else "src/integration-tests")
+    if not wanted.is_dir():
+        print(f"conformance: {checkout} has no {wanted.relative_to(checkout)}", file=sys.stderr)
+        return 2
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as scratch, contextlib.ExitStack() as stack:
+        if options.sdk:
+            suite = stack.enter_context(_client_suite(checkout, home, Path(scratch)))
+        else:
+            suite = _broker_suite(checkout, home, options)
+        report = Path(scratch) / "report.jsonl"
+        cases = (
+            [case for case, was in _last_results(suite.name, home).items() if was == "failed"]
+            if options.failed
+            else suite.cases
+        )
+        if cases:
+            _run(suite, cases, report, options)
+        found, reasons = read_report(report)
+    if not found:
+        print("conformance: no case ran", file=sys.stderr)
+        return 2
+    tell(suite.name, found, reasons, home)
+    return 1 if "failed" in found.values() else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/conformance",
+        description="Run the reference's own suites against our node, tool and storage tool.",
+        epilog="Exit codes: 0 all that ran passed, 1 some failed, 2 it could not be run. "
+        "Logs of failed cases: ${XDG_CACHE_HOME:-~/.cache}/bmqctl/conformance/logs.",
+    )
+    parser.add_argument("checkout", type=Path, help="a checkout of bloomberg/blazingmq (with --sdk: of its SDK)")
+    parser.add_argument("--sdk", action="store_true", help="CHECKOUT is the Python SDK's: run its integration tests")
+    parser.add_argument("-k", dest="expression", metavar="EXPR", help="only cases whose names match, as in pytest")
+    parser.add_argument("-m", dest="marks", metavar="MARKS", default=SINGLE_NODE, help=f"default: {SINGLE_NODE}")
+    parser.add_argument("-n", dest="workers", type=int, default=2, help="cases at a time (default: 2)")
+    parser.add_argument("-v", dest="verbose", action="store_true", help="pytest's own output instead of one dot a case")
+    parser.add_argument("--failed", action="store_true", help="only cases that failed when they last ran")
+    return parser
+
+
+# -- the two suites
+
+
+def _broker_suite(checkout: Path, home: Path, options: argparse.Namespace) -> Suite:
+    source = checkout / "src" / "python"
+    python = _environment(home / "broker", (source / "requirements-test.txt", source / "requirements.txt"))
+    programs = home / "programs"
+    # The suite links a folder of plugins into each node's; it may be empty.
+    (programs / "plugins").mkdir(parents=True, exist_ok=True)
+    logs = home / "logs"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    environment = clean_environment(home)
+    environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(programs / "plugins")}
+    for variable, (name, command) in PROGRAMS.items():
+        file = programs / name
+        file.write_text(WRAPPER.format(program=shlex.quote(str(BMQCTL)), words=command))
+        file.chmod(0o755)
+        environment[variable] = str(file)
+    arguments = [f"-m={options.marks}", f"--bmq-log-dir={logs}", f"-n={options.workers}", f"--timeout={CASE_TIMEOUT_S}"]
+    return Suite("broker", checkout / "src" / "integration-tests", ["."], python, arguments, environment)
+
+
+@contextlib.contextmanager
+def _client_suite(checkout: Path, home: Path, scratch: Path) -> Iterator[Suite]:
+    python = _environment(home / "sdk", (checkout / "requirements-test.txt",), "blazingmq")
+    with NodeProcess(scratch / "store", config_dir=checkout / "tests" / "broker-config") as node:
+        environment = clean_environment(home) | {"BMQ_BROKER_URI": node.uri}
+        yield Suite("sdk", checkout, ["tests/integration"], python, ["-pno:cacheprovider"], environment)
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """What a suite inherits: nothing of our Python, and it leaves nothing in its checkout."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BMQ"))}
+    return environment | {"PYTHONPYCACHEPREFIX": str(home / "pycache"), "PYTHONUNBUFFERED": "1"}
+
+
+def _environment(folder: Path, requirements: Sequence[Path], *packages: str) -> Path:
+    """The Python of a virtual environment with what a suite needs, made once for each state of its requirements."""
+    needed = [*packages, "pytest-reportlog"]
+    stamp = hashlib.sha256(b"\0".join([*(file.read_bytes() for file in requirements), *map(str.encode, needed)]))
+    python = folder / "bin" / "python"
+    mark = folder / "requirements.sha256"
+    if not mark.exists() or mark.read_text() != stamp.hexdigest():
+        print(f"conformance: installing the suite's requirements into {folder}", file=sys.stderr)
+        venv.create(folder, clear=True, with_pip=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        subprocess.run([*pip, "-r", str(requirements[0]), *needed], check=True, stdin=subprocess.DEVNULL)
+        mark.write_text(stamp.hexdigest())
+    return python
+
+
+# -- running
+
+
+def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Namespace) -> None:
+    """Run pytest to its end; at Ctrl-C it ends early, and what ran counts."""
+    words = [str(suite.python), "-m", "pytest", *suite.arguments, *cases, f"--report-log={report}"]
+    words += ["-v"] if options.verbose else ["-q", "--no-header", "--no-summary"]
+    if options.expression:
+        words.append(f"-k={options.expression}")
+    process = subprocess.Popen(words, cwd=suite.folder, env=suite.environment, stdin=subprocess.DEVNULL)
+    while True:
+        try:
+            process.wait()
+            return
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+
+
+def read_report(report: Path) -> tuple[Results, dict[str, str]]:
+    """What each case came to, and why those that failed did; a case that failed in any phase has failed."""
+    found: Results = {}
+    reasons: dict[str, str] = {}
+    if not report.exists():
+        return found, reasons
+    with report.open() as lines:
+        for line in lines:
+            entry = json.loads(line)
+            if entry.get("$report_type") != "TestReport":
+                continue
+            case, outcome = entry["nodeid"], entry["outcome"]
+            if outcome != "passed":
+                found[case] = "failed" if found.get(case) == "failed" else outcome
+            elif entry["when"] == "call":
+                found.setdefault(case, outcome)
+            if outcome == "failed":
+                reasons.setdefault(case, f"{entry['when']}: {_reason(entry['longrepr'])}")
+    return found, reasons
+
+
+def _reason(told: Any) -> str:
+    """One line of why a case failed."""
+    if isinstance(told, dict) and (crash := told.get("reprcrash")):
+        where = f"{Path(crash['path']).name}:{crash['lineno']}: "
+        return where + str(crash["message"]).partition("\n")[0]
+    return str(told).strip().rpartition("\n")[2]
+
+
+def _last_results(name: str, home: Path) -> Results:
+    """What each case of a suite came to when it last ran."""
+    kept = home / f"{name}.json"
+    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    return results
+
+
+def failed_before(name: str, home: Path) -> list[str]:
+    return [case for case, was in _last_results(name, home).items() if was == "failed"]
+
+
+def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None:
+    """Print the failures, the sums and what is different from the last run of each case; keep the results."""
+    before = _last_results(name, home)
+    for case in sorted(reasons):
+        print(f"FAILED {case}\n       {reasons[case]}")
+    changed = {case: outcome for case, outcome in sorted(found.items()) if before.get(case, outcome) != outcome}
+    for outcome in ("passed", "failed", "skipped"):
+        for case in (case for case, now in changed.items() if now == outcome):
+            print(f"now {outcome} (was {before[case]}): {case}")
+    counts = Counter(found.values())
+    print(f"{name}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", end="")
+    gained = sum(outcome == "passed" for outcome in changed.values())
+    lost = sum(before[case] == "passed" for case in changed)
+    known = sum(case in before for case in found)
+    print(f"; of {known} that ran before, {gained} more pass and {lost} do not any more")
+    after = before | found
+    if len(after) > len(found):
+        total = Counter(after.values())
+        print(f"{name}, each case's last run: {total['passed']} of {len(after)} passed, {total['failed']} failed")
+    (home / f"{name}.json").write_text(json.dumps(after, indent=0, sort_keys=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
