@@ -16,8 +16,8 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bmqctl.pipeline.queues import Queue
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag, RecordType
+from formats.disk.queues import Queue
 
 __all__ = ["Outcome", "messages_of", "queues_frame", "with_names"]
 
@@ -43,7 +43,8 @@ class Outcome(StrEnum):
 
 def queues_frame(session: SparkSession, queues: Iterable[Queue]) -> DataFrame:
     """One row per queue, with its apps and purges; small enough to be sent to every executor."""
-    return session.createDataFrame([tuple(queue) for queue in queues], QUEUE_SCHEMA)
+    rows = [(each.partition_id, each.queue_key, each.uri, each.apps, each.purges) for each in queues]
+    return session.createDataFrame(rows, QUEUE_SCHEMA)
 
 
 def with_names(records: DataFrame, queues: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bmqctl.pipeline.queues import ALWAYS, App, Purge, Queue, load_queues
+from bmqctl.pipeline.queues import load_queues
 from bmqctl.pipeline.stores import find_ledgers, find_partitions
 from formats.control import ber
 from formats.control.messages_cluster import (
@@ -18,6 +18,7 @@ from formats.control.messages_cluster import (
 )
 from formats.disk.journal import QueueOpType
 from formats.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, ledger_file_name
+from formats.disk.queues import ALWAYS, App, Event, Purge, Queue
 from tests.bmqctl.pipeline.written import TIME, WrittenStore
 
 KEY, OTHER = b"\xabqueu", b"other"
@@ -77,6 +78,7 @@ def test_purges_of_apps_and_queues(tmp_path: Path) -> None:
         Purge(224, TIME + 4, None, 0, 0),
     )
     assert [app.app_id for app in queue.apps] == ["__default"]
+    assert (queue.created, queue.deleted) == (Event(44, TIME + 1), Event(224, TIME + 4))
 
 
 def test_without_qlist_the_ledger_names_queues_and_apps(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_without_qlist_the_ledger_names_queues_and_apps(tmp_path: Path) -> None:
     queue, other = load(tmp_path)
     assert queue.uri == URI
     assert [(app.app_id, app.since) for app in queue.apps] == [("foo", ALWAYS), ("bar", ALWAYS)]
-    assert other.uri == "bmq://domain/unused"
+    assert (other.uri, other.created) == ("bmq://domain/unused", None)
 
 
 def test_what_cannot_be_read_names_nothing(tmp_path: Path) -> None:
