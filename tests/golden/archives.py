@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STORES", "ledger_records", "map_file", "only", "storage_records", "truth", "unpack_store"]
+__all__ = ["STORES", "ledger_records", "map_file", "only", "storage_records", "tallies", "truth", "unpack_store"]
 
 HERE = Path(__file__).parent
 STORES = ("single-crash", "single-clean", "cluster-node0", "cluster-node2")
@@ -60,6 +60,13 @@ def truth(name: str) -> list[dict[str, Any]]:
     """What the client posted and confirmed: `name` is `single` or `cluster`."""
     posted: list[dict[str, Any]] = json.loads(_text(f"{name}.truth.json.xz"))
     return posted
+
+
+@cache
+def tallies() -> dict[str, dict[str, int]]:
+    """How many there are of everything in a capture or store: what `tests.golden.rewriting` counts."""
+    counted: dict[str, dict[str, int]] = json.loads((HERE / "tallies.json").read_text())
+    return counted
 
 
 def _text(name: str) -> str:
