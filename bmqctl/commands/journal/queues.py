@@ -1,0 +1,128 @@
+"""`bmqctl journal queues`: which queues a store has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.queues import find_queues
+from bmqctl.render import (
+    Column,
+    LateProgress,
+    OutputFormat,
+    choose_format,
+    print_json_lines,
+    print_table,
+    refuse,
+    until_reader_leaves,
+)
+from formats.disk.queues import Event, Queue
+
+__all__ = ["queues"]
+
+_COLUMNS = [
+    Column("partition_id", "partition", 9, right=True),
+    Column("queue_key", "key", 10),
+    Column("state", "state", 8),
+    Column("created", "created", 20),
+    Column("queue_uri", "queue", 56),
+    Column("apps", "apps"),
+]
+
+
+def queues(
+    path: Annotated[
+        Path, typer.Argument(help="A store's directory, or a JOURNAL, QLIST or ledger file.", show_default=False)
+    ],
+    output: Annotated[
+        OutputFormat | None,
+        typer.Option(help="How to print; a table on a terminal, else one JSON object per line.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
+    ] = None,
+) -> None:
+    """List the queues of a store with their keys and apps, when they came, were purged and went.
+
+    Names come from the QLIST files, and where these have none from the cluster-state ledger. A queue without a time
+    of creation is one that no journal here creates: it is in QLIST or the ledger only.
+
+    Examples:
+
+        bmqctl journal queues store/
+
+        bmqctl journal queues --name orders --output json-line store/ | jq '.apps[].app_id'
+
+    Exit codes: 0; 2 if there is no store.
+    """
+    try:
+        with LateProgress("reading records") as on_progress:
+            found = find_queues(path, on_progress)
+    except NotAStoreFile as error:
+        refuse("journal queues", str(error))
+    except OSError as error:
+        refuse("journal queues", f"{error.filename or path}: {error.strerror or error}")
+    if name is not None:
+        found = [queue for queue in found if name in (queue.uri or "") or name.upper() == queue.queue_key]
+    with until_reader_leaves():
+        if choose_format(output) is OutputFormat.JSON_LINE:
+            print_json_lines(_as_json(queue) for queue in found)
+        else:
+            print_table(_rows(found), _COLUMNS)
+
+
+def _as_json(queue: Queue) -> dict[str, Any]:
+    return {
+        "partition_id": queue.partition_id,
+        "queue_key": queue.queue_key,
+        "queue_uri": queue.uri,
+        "state": _state(queue),
+        "created": _event(queue.created),
+        "deleted": _event(queue.deleted),
+        "apps": [{"app_key": app.app_key, "app_id": app.app_id, "removed_offset": app.until} for app in queue.apps],
+        "purges": [
+            {
+                "offset": purge.offset,
+                "timestamp": purge.timestamp,
+                "time": _time(purge.timestamp),
+                "app_key": purge.app_key,
+            }
+            for purge in queue.purges
+            # The end of a queue purges it, too.
+            if queue.deleted is None or purge.offset != queue.deleted.offset
+        ],
+    }
+
+
+def _event(event: Event | None) -> dict[str, Any] | None:
+    return None if event is None else {**event._asdict(), "time": _time(event.timestamp)}
+
+
+def _rows(found: Iterable[Queue]) -> Iterable[dict[str, Any]]:
+    for queue in found:
+        yield {
+            "partition_id": queue.partition_id,
+            "queue_key": queue.queue_key,
+            "queue_uri": queue.uri or "?",
+            "state": _state(queue),
+            "created": "" if queue.created is None else _time(queue.created.timestamp),
+            "apps": ", ".join(app.app_id if app.until is None else f"{app.app_id} (removed)" for app in queue.apps),
+        }
+
+
+def _state(queue: Queue) -> str:
+    if queue.deleted is not None:
+        return "deleted"
+    return "named" if queue.created is None else "open"
+
+
+def _time(seconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s"
