@@ -23,8 +23,8 @@ Progress = Callable[[int, int], None]
 def find_queues(path: Path, on_progress: Progress) -> list[Queue]:
     """The queues of the store in directory `path` (of each partition's newest files), or of the file `path`.
 
-    A JOURNAL or QLIST file is read with those beside it, ledgers included. NotAStoreFile for a DATA file, which names no
-    queues.
+    A JOURNAL or QLIST file is read with those beside it, ledgers included.
+    NotAStoreFile for a DATA file, which names no queues.
     """
     if path.is_dir():
         found = find_files(path)
