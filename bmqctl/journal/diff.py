@@ -18,7 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify, read_blocks, read_written
+from bmqctl.journal.files import FileKind, NotAStoreFile, identify, read_blocks, read_written, recovery_sets
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
 from formats.disk.journal import (
     ANY_RECORD,
@@ -147,11 +147,9 @@ class PartitionDiff:
 
 
 def journals_of(path: Path) -> dict[int, Path]:
-    """The newest journal of each shard in a store, or the one that `path` is; NotAStoreFile if there is none."""
+    """The journal of each shard in a store, or the one that `path` is; NotAStoreFile if there is none."""
     if path.is_dir():
-        sets = [files for files in find_files(path).sets if files.journal is not None]
-        if not sets:
-            raise NotAStoreFile(f"{path} holds no JOURNAL file")
+        sets = recovery_sets(path).values()
         return {files.partition_id: path / files.journal for files in sets if files.journal is not None}
     kind = identify(path)
     if kind is not FileKind.JOURNAL:

@@ -15,7 +15,17 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.disk.files import FILE_HEADER, MAGIC1, MAGIC2, FileSet, FileType, group_file_sets, parse_file_name
+from formats.disk.files import (
+    FILE_HEADER,
+    MAGIC1,
+    MAGIC2,
+    FileSet,
+    FileType,
+    group_file_sets,
+    parse_file_name,
+    recovery_set,
+    rollover_finished,
+)
 from formats.disk.ledger import (
     LEDGER_EXTENSION,
     LEDGER_RECORD_HEADER,
@@ -36,6 +46,7 @@ __all__ = [
     "map_data",
     "read_blocks",
     "read_written",
+    "recovery_sets",
 ]
 
 BLOCK_SIZE = 1 << 20
@@ -112,6 +123,32 @@ def find_files(directory: Path) -> StoreFiles:
     if not found.sets and not found.ledgers:
         raise NotAStoreFile(f"{directory} holds no files of a BlazingMQ store (bmq_*.bmq_journal, bmq_csl_*.bmq_csl)")
     return found
+
+
+def recovery_sets(directory: Path) -> dict[int, FileSet]:
+    """Of each partition in `directory` the file set that a broker would recover from, among those with a journal.
+
+    NotAStoreFile if there is no journal.
+    """
+    by_partition: dict[int, list[FileSet]] = {}
+    for files in find_files(directory).sets:
+        if files.journal is not None:
+            by_partition.setdefault(files.partition_id, []).append(files)
+    if not by_partition:
+        raise NotAStoreFile(f"{directory} holds no JOURNAL file")
+    return {
+        partition_id: recovery_set(sets, lambda files: _is_finished(directory, files))
+        for partition_id, sets in by_partition.items()
+    }
+
+
+def _is_finished(directory: Path, files: FileSet) -> bool:
+    assert files.journal is not None
+    try:
+        with (directory / files.journal).open("rb") as file:
+            return rollover_finished(file.read(1 << 12))
+    except (FormatError, OSError):
+        return False
 
 
 def companions(path: Path) -> FileSet | None:

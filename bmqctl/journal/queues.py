@@ -6,7 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bmqctl.journal.files import FileKind, NotAStoreFile, companions, find_files, identify, read_blocks, read_written
+from bmqctl.journal.files import (
+    FileKind,
+    NotAStoreFile,
+    companions,
+    find_files,
+    identify,
+    read_blocks,
+    read_written,
+    recovery_sets,
+)
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileSet, FileType, open_file
 from formats.disk.journal import scan
 from formats.disk.ledger import parse_ledger_file_name
@@ -29,10 +38,10 @@ def find_queues(path: Path, on_progress: Progress) -> list[Queue]:
     if path.is_dir():
         found = find_files(path)
         in_ledgers = read_ledgers(read_written(path / name) for name in found.ledgers)
-        newest = {files.partition_id: files for files in found.sets if files.journal is not None}
-        queues = [queue for files in newest.values() for queue in _read(path, files, in_ledgers, on_progress)]
-        # Without any journal, the ledger still knows.
-        return queues or _of_ledgers(in_ledgers)
+        if not any(files.journal for files in found.sets):
+            return _of_ledgers(in_ledgers)
+        sets = recovery_sets(path).values()
+        return [queue for files in sets for queue in _read(path, files, in_ledgers, on_progress)]
     kind = identify(path)
     if kind is FileKind.LEDGER:
         return _of_ledgers(read_ledgers([read_written(path)]))

@@ -6,7 +6,7 @@ import mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.disk.files import FileSet, FileType, JournalFileHeader, group_file_sets, open_file
+from formats.disk.files import FileSet, FileType, group_file_sets, open_file, recovery_set, rollover_finished
 from formats.disk.recover import JournalExtent, journal_extent
 from formats.errors import FormatError
 
@@ -62,12 +62,8 @@ def _nothing_in(store: Path) -> str:
 
 
 def _open(store: Path, sets: list[FileSet]) -> Partition:
-    """The newest of `sets` (oldest first) that is no torso of a rollover, or the oldest.
-
-    As recovery chooses (mqbs::FileStoreUtil::openRecoveryFileSet): a rollover that was completed has left the offset
-    of a sync point in the header of its journal.
-    """
-    chosen = next((files for files in reversed(sets[1:]) if _is_complete(store, files)), sets[0])
+    """The one of `sets` (oldest first) that a broker would recover from, opened."""
+    chosen = recovery_set(sets, lambda files: _is_finished(store, files))
     assert chosen.journal is not None
     assert chosen.data is not None
     journal, data = store / chosen.journal, store / chosen.data
@@ -83,11 +79,9 @@ def _open(store: Path, sets: list[FileSet]) -> Partition:
     return Partition(chosen.partition_id, journal, data, store / chosen.qlist if chosen.qlist else None, extent)
 
 
-def _is_complete(store: Path, files: FileSet) -> bool:
+def _is_finished(store: Path, files: FileSet) -> bool:
     assert files.journal is not None
     try:
-        header = open_file(map_file(store / files.journal), FileType.JOURNAL).header
+        return rollover_finished(map_file(store / files.journal))
     except (FormatError, OSError):
         return False
-    assert isinstance(header, JournalFileHeader)
-    return header.first_sync_point_after_rollover_offset_words != 0

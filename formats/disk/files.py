@@ -11,7 +11,7 @@ Every file begins with a `FileHeader`, and after it, by file type, a `DataFileHe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple
@@ -46,6 +46,8 @@ __all__ = [
     "initial_bytes",
     "open_file",
     "parse_file_name",
+    "recovery_set",
+    "rollover_finished",
 ]
 
 MAGIC1 = 0x21626D71  # !bmq
@@ -292,3 +294,19 @@ def group_file_sets(names: Iterable[str]) -> list[FileSet]:
         FileSet(partition_id, timestamp, *(found.get(t) for t in (FileType.DATA, FileType.JOURNAL, FileType.QLIST)))
         for (partition_id, timestamp), found in sorted(sets.items(), key=lambda item: item[0])
     ]
+
+
+def rollover_finished(start: Buffer) -> bool:
+    """Whether the journal that begins with `start` was completed by a rollover; FormatError if it is no journal."""
+    header = open_file(start, FileType.JOURNAL).header
+    assert isinstance(header, JournalFileHeader)
+    return header.first_sync_point_after_rollover_offset_words != 0
+
+
+def recovery_set(sets: Sequence[FileSet], finished: Callable[[FileSet], bool]) -> FileSet:
+    """Of one partition's file sets, oldest first, the one that a broker recovers from.
+
+    The newest that is no torso of a rollover (`finished` is asked for those that have a predecessor), or the oldest
+    (source: mqbs::FileStoreUtil::openRecoveryFileSet).
+    """
+    return next((files for files in reversed(sets[1:]) if finished(files)), sets[0])

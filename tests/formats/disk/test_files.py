@@ -15,6 +15,8 @@ from formats.disk.files import (
     initial_bytes,
     open_file,
     parse_file_name,
+    recovery_set,
+    rollover_finished,
 )
 from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY, derive_key
 from formats.disk.ledger import LedgerFileName, ledger_file_name, parse_ledger_file_name
@@ -164,3 +166,18 @@ def test_keys_differ_by_salt_and_avoid_those_taken() -> None:
 
 def test_the_default_app_key_is_that_of_the_reference() -> None:
     assert bytes.fromhex("3000000000") == DEFAULT_APP_KEY
+
+
+def test_recovery_takes_the_newest_set_that_was_finished_or_the_oldest() -> None:
+    sets = [FileSet(0, f"2026010{day}_000000", "d", "j", "q") for day in (1, 2, 3)]
+    assert recovery_set(sets, lambda files: files is not sets[2]) is sets[1]
+    assert recovery_set(sets, lambda files: True) is sets[2]
+    assert recovery_set(sets, lambda files: False) is sets[0]
+    assert recovery_set(sets[:1], lambda files: False) is sets[0]
+
+
+def test_a_rollover_is_finished_once_the_header_names_its_sync_point() -> None:
+    start = bytearray(initial_bytes(FileType.JOURNAL, 0))
+    assert not rollover_finished(start)
+    start[-1] = 11
+    assert rollover_finished(start)
