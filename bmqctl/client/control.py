@@ -3,6 +3,9 @@
 Source of the behaviour: `bmqimp::BrokerSession`. A queue that receives is opened by openQueue and configureStream,
 and closed by configureStream without subscriptions (so that no message is on its way any more) and closeQueue; one
 that only posts has no stream.
+
+A session may outlive its connection (`cut`, `reconnected`): what is open is opened again, what was asked for and not
+granted is asked for again, and what was to be closed is closed.
 """
 
 from __future__ import annotations
@@ -12,7 +15,17 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from bmqctl.client.events import Closed, Configured, Event, Opened, QueueHandle, Refused, StreamOptions
+from bmqctl.client.events import (
+    Closed,
+    Configured,
+    Event,
+    Opened,
+    QueueHandle,
+    Refused,
+    Reopened,
+    StreamOptions,
+    StreamSubscription,
+)
 from bmqctl.client.lifecycle import QUEUE_TABLE, Queue, QueueInput, step
 from formats.control.messages import (
     CloseQueue,
@@ -24,6 +37,7 @@ from formats.control.messages import (
     Disconnect,
     DisconnectResponse,
     Expression,
+    ExpressionVersion,
     OpenQueue,
     OpenQueueResponse,
     QueueHandleParameters,
@@ -40,6 +54,7 @@ __all__ = ["ProtocolFault", "Requests", "Unusable"]
 DEFAULT_APP_ID: Final = "__default"
 FLAG_READ: Final = 1 << 1
 FLAG_WRITE: Final = 1 << 2
+FLAG_ACK: Final = 1 << 3
 
 
 class ProtocolFault(Exception):
@@ -58,6 +73,8 @@ class _Purpose(Enum):
     CONFIGURE = auto()
     STOP_STREAM = auto()
     CLOSE = auto()
+    REOPEN = auto()
+    RESTART_STREAM = auto()
     ABANDON = auto()  # close what nobody waits for any more
     DISCONNECT = auto()
 
@@ -68,6 +85,8 @@ _ANSWERS: Final[dict[_Purpose, type[Any]]] = {
     _Purpose.CONFIGURE: ConfigureStreamResponse,
     _Purpose.STOP_STREAM: ConfigureStreamResponse,
     _Purpose.CLOSE: CloseQueueResponse,
+    _Purpose.REOPEN: OpenQueueResponse,
+    _Purpose.RESTART_STREAM: ConfigureStreamResponse,
     _Purpose.ABANDON: CloseQueueResponse,
     _Purpose.DISCONNECT: DisconnectResponse,
 }
@@ -79,6 +98,8 @@ class _Pending:
     queue: QueueHandle | None
     options: StreamOptions | None
     deadline_ns: int
+    # Of a stream's configuration: the first of its subscriptions' ids.
+    first_subscription_id: int = 0
 
 
 class Requests:
@@ -90,8 +111,17 @@ class Requests:
         self._request_id = 0
         self._queue_id = 0
         self._subscription_id = 0
-        # By request id. Deadlines rise with the ids, since all requests have the same time.
+        # By request id. Deadlines rise with the ids: all requests have the same time, and those that a lost
+        # connection took along are the first on the next one.
         self._pending: dict[int, _Pending] = {}
+        self._connected = True
+        # Openings and configurations that wait for a connection, and configurations that reopening brings about.
+        self._unsent: list[_Pending] = []
+        self._configuring: list[_Pending] = []
+        # How many queues are still to be reopened.
+        self.reopening = 0
+        # Why the connection is of no use any more: after some timeouts nobody knows what the broker has done.
+        self.broken = ""
         # Openings that timed out: the broker may still grant them, and must then hear that nobody wants them.
         self._late: dict[int, QueueHandle] = {}
         self._queues: list[QueueHandle] = []
@@ -102,14 +132,16 @@ class Requests:
 
     # What the application asks for
 
-    def open(self, text: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int) -> QueueHandle:
+    def open(
+        self, text: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
+    ) -> QueueHandle:
         """Ask for a queue; `FormatError` if `text` is no URI."""
         uri = parse_uri(text)
         if not read and not write:
             raise Unusable(f"{uri}: neither for reading nor for writing")
         if any(queue.uri == uri for queue in self._queues):
             raise Unusable(f"{uri}: already open")
-        queue = QueueHandle(uri, self._queue_id_of(uri), self._sub_id_of(uri, read), read, write, options)
+        queue = QueueHandle(uri, self._queue_id_of(uri), self._sub_id_of(uri, read), read, write, options, ack)
         queue.state = step(QUEUE_TABLE, queue.state, QueueInput.OPEN)
         self._queues.append(queue)
         self._ask(OpenQueue(handle_parameters=self._parameters(queue)), _Purpose.OPEN, queue, now_ns)
@@ -117,13 +149,19 @@ class Requests:
 
     def configure(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
         """Change how an open queue is consumed."""
-        if not queue.is_open or not queue.read:
+        if queue.state not in (Queue.OPENED, Queue.PENDING) or not queue.read:
             raise Unusable(f"{queue}: not open for reading")
         queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CONFIGURE)
-        self._ask_stream(queue, options, _Purpose.CONFIGURE, now_ns)
+        if self._connected:
+            self._ask_stream(queue, options, _Purpose.CONFIGURE, now_ns)
+        else:
+            self._unsent.append(_Pending(_Purpose.CONFIGURE, queue, options, now_ns + self._timeout_ns))
 
-    def close(self, queue: QueueHandle, now_ns: int) -> None:
-        """Give up an open queue."""
+    def close(self, queue: QueueHandle, now_ns: int) -> list[Event]:
+        """Give up an open queue; what is known of it at once."""
+        if queue.state is Queue.PENDING:
+            self._forget(queue, QueueInput.CLOSE)
+            return [Closed(queue)]
         if not queue.is_open:
             raise Unusable(f"{queue}: not open")
         if queue.read:
@@ -132,17 +170,23 @@ class Requests:
         else:
             queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CLOSE_WRITER)
             self._ask_close(queue, _Purpose.CLOSE, now_ns)
+        return []
 
     def disconnect(self, now_ns: int) -> None:
         """The last request of a session."""
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
+
+    def writer(self, queue_id: int) -> QueueHandle | None:
+        """Where this session posts with `queue_id`."""
+        return next((queue for queue in self._queues if queue.queue_id == queue_id and queue.write), None)
 
     # What the broker and the clock say
 
     @property
     def deadline_ns(self) -> int | None:
         """When the oldest request runs out of time."""
-        return next((pending.deadline_ns for pending in self._pending.values()), None)
+        oldest = [next(iter(self._pending.values()), None), *self._unsent[:1]]
+        return min((pending.deadline_ns for pending in oldest if pending), default=None)
 
     def answered(self, message: ControlMessage, now_ns: int) -> Iterator[Event]:
         """Take the broker's control message; `ProtocolFault` if it answers nothing that was asked."""
@@ -154,6 +198,8 @@ class Requests:
             return
         answer = message.choice
         if isinstance(answer, _ANSWERS[pending.purpose]):
+            if isinstance(answer, OpenQueueResponse) and pending.queue is not None:
+                pending.queue.deduplication_time_ms = answer.deduplication_time_ms
             yield from self._granted(pending, now_ns)
         elif isinstance(answer, Status):
             yield from self._failed(pending, answer, QueueInput.FAILED, now_ns)
@@ -168,13 +214,72 @@ class Requests:
             del self._pending[request_id]
             if pending.purpose is _Purpose.OPEN and pending.queue is not None:
                 self._late[request_id] = pending.queue
-            silence = Status(category=StatusCategory.TIMEOUT, code=-2, message="the broker did not answer")
-            yield from self._failed(pending, silence, QueueInput.TIMED_OUT, now_ns)
+            if pending.purpose is not _Purpose.CONFIGURE:
+                self.broken = f"no answer to a request to {pending.purpose.name.lower()} {pending.queue}"
+            if pending.purpose not in (_Purpose.REOPEN, _Purpose.RESTART_STREAM):
+                yield from self._failed(pending, _SILENCE, QueueInput.TIMED_OUT, now_ns)
+        while self._unsent and self._unsent[0].deadline_ns <= now_ns:
+            yield from self._failed(self._unsent.pop(0), _SILENCE, QueueInput.TIMED_OUT, now_ns)
+
+    def cut(self) -> Iterator[Event]:
+        """The connection is lost, and the session outlives it."""
+        self._connected = False
+        again = self._configuring
+        for pending in self._pending.values():
+            queue = pending.queue
+            match pending.purpose:
+                case _Purpose.OPEN | _Purpose.START_STREAM if queue is not None:
+                    queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CUT)
+                    again.append(_Pending(_Purpose.OPEN, queue, None, pending.deadline_ns))
+                case _Purpose.CONFIGURE if queue is not None and queue.is_open:
+                    again.append(pending)
+                case _Purpose.STOP_STREAM | _Purpose.CLOSE if queue is not None:
+                    self._forget(queue, QueueInput.CUT)
+                    yield Refused(queue, _CANCELED)
+                case _Purpose.ABANDON if queue is not None and queue.state is Queue.CLOSING:
+                    self._forget(queue, QueueInput.CUT)
+        for queue in self._queues:
+            if queue.state in (Queue.OPENED, Queue.REOPENING, Queue.REOPENING_STREAM):
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CUT)
+            queue.subscriptions.clear()
+        self._unsent = sorted(again, key=lambda pending: pending.deadline_ns)
+        self._configuring = []
+        self._pending.clear()
+        self._late.clear()
+        self.subscriptions.clear()
+        self.reopening = 0
+        self.broken = ""
+
+    def reconnected(self, now_ns: int) -> None:
+        """There is a broker again: ask it for all that this session had or wanted."""
+        self._connected = True
+        unsent, self._unsent = self._unsent, []
+        for pending in unsent:
+            queue = pending.queue
+            assert queue is not None
+            if pending.purpose is _Purpose.OPEN:
+                self._ask(
+                    OpenQueue(handle_parameters=self._parameters(queue)),
+                    _Purpose.OPEN,
+                    queue,
+                    pending.deadline_ns - self._timeout_ns,
+                )
+            elif pending.options is not None:
+                queue.options = pending.options
+                self._configuring.append(pending)
+        for queue in self._queues:
+            if queue.state is Queue.PENDING:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.REOPEN)
+                self.reopening += 1
+                self._ask(OpenQueue(handle_parameters=self._parameters(queue)), _Purpose.REOPEN, queue, now_ns)
 
     def end(self) -> Iterator[Event]:
         """The session is over: all queues are closed."""
         self._pending.clear()
+        self._unsent.clear()
+        self._configuring.clear()
         self._late.clear()
+        self.reopening = 0
         for queue in list(self._queues):
             self._forget(queue, QueueInput.SESSION_ENDED)
             yield Closed(queue)
@@ -191,9 +296,18 @@ class Requests:
             case _Purpose.OPEN | _Purpose.START_STREAM:
                 queue.state = step(QUEUE_TABLE, queue.state, QueueInput.OPENED)
                 yield Opened(queue)
+            case _Purpose.REOPEN if queue.read:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.DONE)
+                self._ask_stream(queue, queue.options, _Purpose.RESTART_STREAM, now_ns)
+            case _Purpose.REOPEN | _Purpose.RESTART_STREAM:
+                queue.state = step(QUEUE_TABLE, queue.state, QueueInput.OPENED)
+                self.reopening -= 1
+                yield Reopened(queue)
+                yield from (Configured(queue) for _ in self._take_configuring(queue))
             case _Purpose.CONFIGURE:
                 assert pending.options is not None
                 queue.options = pending.options
+                self._drop_subscriptions(queue, pending.first_subscription_id)
                 yield Configured(queue)
             case _Purpose.STOP_STREAM:
                 queue.state = step(QUEUE_TABLE, queue.state, QueueInput.DONE)
@@ -215,6 +329,16 @@ class Requests:
                 self._forget(queue, how)
                 yield Refused(queue, status)
             case _Purpose.START_STREAM:
+                queue.state = step(QUEUE_TABLE, queue.state, how)
+                self._ask_close(queue, _Purpose.ABANDON, now_ns)
+                yield Refused(queue, status)
+            case _Purpose.REOPEN:
+                self.reopening -= 1
+                self._forget(queue, how)
+                yield Refused(queue, status)
+            case _Purpose.RESTART_STREAM:
+                self.reopening -= 1
+                self._take_configuring(queue)
                 queue.state = step(QUEUE_TABLE, queue.state, how)
                 self._ask_close(queue, _Purpose.ABANDON, now_ns)
                 yield Refused(queue, status)
@@ -249,30 +373,42 @@ class Requests:
         queue: QueueHandle | None,
         now_ns: int,
         options: StreamOptions | None = None,
+        first_subscription_id: int = 0,
     ) -> None:
+        pending = _Pending(purpose, queue, options, now_ns + self._timeout_ns, first_subscription_id)
+        if not self._connected:
+            self._unsent.append(pending)
+            return
         self._request_id += 1
-        self._pending[self._request_id] = _Pending(purpose, queue, options, now_ns + self._timeout_ns)
+        self._pending[self._request_id] = pending
         self._send(ControlMessage(r_id=self._request_id, choice=choice))
 
     def _ask_stream(self, queue: QueueHandle, options: StreamOptions | None, purpose: _Purpose, now_ns: int) -> None:
         """Configure the queue's stream; no options stop it."""
-        subscriptions: tuple[Subscription, ...] = ()
-        if options is not None:
-            self._subscription_id += 1
-            queue.subscription_id = self._subscription_id
-            self.subscriptions[self._subscription_id] = queue
-            consumer = ConsumerInfo(
-                max_unconfirmed_messages=options.max_unconfirmed_messages,
-                max_unconfirmed_bytes=options.max_unconfirmed_bytes,
-                consumer_priority=options.priority,
-                consumer_priority_count=1,
-            )
-            subscriptions = (
-                Subscription(s_id=self._subscription_id, expression=Expression(text=""), consumers=(consumer,)),
-            )
+        first = self._subscription_id + 1
+        subscriptions = tuple(self._subscription(queue, options, each) for each in _subscriptions(options))
         app_id = queue.uri.app_id if queue.sub_id else DEFAULT_APP_ID
         parameters = StreamParameters(app_id=app_id, subscriptions=subscriptions)
-        self._ask(ConfigureStream(q_id=queue.queue_id, stream_parameters=parameters), purpose, queue, now_ns, options)
+        request = ConfigureStream(q_id=queue.queue_id, stream_parameters=parameters)
+        self._ask(request, purpose, queue, now_ns, options, first)
+
+    def _subscription(
+        self, queue: QueueHandle, options: StreamOptions | None, wanted: StreamSubscription
+    ) -> Subscription:
+        """Give what is wanted a number, and say it as the protocol does."""
+        assert options is not None
+        self._subscription_id += 1
+        queue.subscriptions[self._subscription_id] = wanted
+        self.subscriptions[self._subscription_id] = queue
+        consumer = ConsumerInfo(
+            max_unconfirmed_messages=_first(wanted.max_unconfirmed_messages, options.max_unconfirmed_messages),
+            max_unconfirmed_bytes=_first(wanted.max_unconfirmed_bytes, options.max_unconfirmed_bytes),
+            consumer_priority=_first(wanted.priority, options.priority),
+            consumer_priority_count=1,
+        )
+        version = ExpressionVersion.UNDEFINED if wanted.expression is None else ExpressionVersion.VERSION_1
+        expression = Expression(version=version, text=wanted.expression or "")
+        return Subscription(s_id=self._subscription_id, expression=expression, consumers=(consumer,))
 
     def _ask_close(self, queue: QueueHandle, purpose: _Purpose, now_ns: int) -> None:
         others = any(other is not queue and other.queue_id == queue.queue_id for other in self._queues)
@@ -285,7 +421,7 @@ class Requests:
             uri=str(queue.uri),
             q_id=queue.queue_id,
             sub_id_info=info,
-            flags=(FLAG_READ if queue.read else 0) | (FLAG_WRITE if queue.write else 0),
+            flags=FLAG_READ * queue.read | FLAG_WRITE * queue.write | FLAG_ACK * queue.ack,
             read_count=int(queue.read),
             write_count=int(queue.write),
         )
@@ -310,5 +446,30 @@ class Requests:
     def _forget(self, queue: QueueHandle, how: QueueInput) -> None:
         queue.state = step(QUEUE_TABLE, queue.state, how)
         self._queues.remove(queue)
-        for subscription_id in [i for i, owner in self.subscriptions.items() if owner is queue]:
-            del self.subscriptions[subscription_id]
+        self._unsent = [pending for pending in self._unsent if pending.queue is not queue]
+        self._take_configuring(queue)
+        self._drop_subscriptions(queue, self._subscription_id + 1)
+
+    def _take_configuring(self, queue: QueueHandle) -> list[_Pending]:
+        """The configurations that `queue`'s reopening brings about, of which it is told that they are done."""
+        taken = [pending for pending in self._configuring if pending.queue is queue]
+        self._configuring = [pending for pending in self._configuring if pending.queue is not queue]
+        return taken
+
+    def _drop_subscriptions(self, queue: QueueHandle, end: int) -> None:
+        """No message comes any more for what has a number below `end`."""
+        for subscription_id in [number for number in queue.subscriptions if number < end]:
+            del queue.subscriptions[subscription_id]
+            self.subscriptions.pop(subscription_id, None)
+
+
+def _subscriptions(options: StreamOptions | None) -> tuple[StreamSubscription, ...]:
+    return () if options is None else options.subscriptions or (StreamSubscription(),)
+
+
+def _first(wanted: int | None, default: int) -> int:
+    return default if wanted is None else wanted
+
+
+_SILENCE: Final = Status(category=StatusCategory.TIMEOUT, code=-2, message="the broker did not answer")
+_CANCELED: Final = Status(category=StatusCategory.CANCELED, code=-4, message="the connection was lost")

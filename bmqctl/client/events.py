@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bmqctl.client.lifecycle import Queue
@@ -16,29 +16,55 @@ __all__ = [
     "Acks",
     "Closed",
     "Configured",
+    "ConnectionLost",
     "Event",
     "Opened",
     "Pushes",
     "QueueHandle",
+    "Reconnected",
     "Refused",
+    "Reopened",
+    "Restored",
     "Started",
     "Stopped",
     "StreamOptions",
+    "StreamSubscription",
 ]
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSubscription:
+    """Which messages a consumer wants (`expression` None: all); what is None is as in the stream's options.
+
+    `correlation` is the application's own; a message leads back to it through `QueueHandle.subscriptions`.
+    """
+
+    expression: str | None = None
+    max_unconfirmed_messages: int | None = None
+    max_unconfirmed_bytes: int | None = None
+    priority: int | None = None
+    correlation: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a consumer takes part; defaults are the reference's (`bmqt::QueueOptions`)."""
+    """How a consumer takes part; defaults are the reference's (`bmqt::QueueOptions`).
+
+    Without subscriptions there is one to all messages.
+    """
 
     max_unconfirmed_messages: int = 1000
     max_unconfirmed_bytes: int = 33554432
     priority: int = 0
+    subscriptions: tuple[StreamSubscription, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class QueueHandle:
-    """A queue as this session has it open; `sub_id` is 0 unless it reads for an app of a fan-out."""
+    """A queue as this session has it open; `sub_id` is 0 unless it reads for an app of a fan-out.
+
+    `deduplication_time_ms` is how long the broker recognizes a message that is sent again.
+    """
 
     uri: QueueUri
     queue_id: int
@@ -46,23 +72,35 @@ class QueueHandle:
     read: bool
     write: bool
     options: StreamOptions
+    ack: bool = False
     state: Queue = Queue.CLOSED
-    subscription_id: int = 0
+    # What messages may come for, by the id that they carry.
+    subscriptions: dict[int, StreamSubscription] = field(default_factory=dict)
+    deduplication_time_ms: int = 0
 
     @property
     def is_open(self) -> bool:
         return self.state is Queue.OPENED
+
+    @property
+    def is_closed(self) -> bool:
+        """It is of no use any more, and will not be."""
+        return self.state in (Queue.CLOSED, Queue.CLOSING)
 
     def __str__(self) -> str:
         return str(self.uri)
 
 
 class Ack(NamedTuple):
-    """The answer to one message; `correlation` is what `post` was given with it."""
+    """The answer to one message; `correlation` is what `post` was given with it, and `queue` where it was posted.
+
+    Both are None for a message that this session has not posted.
+    """
 
     status: AckStatus
     guid: bytes
     correlation: Any
+    queue: QueueHandle | None = None
 
 
 class Acks(NamedTuple):
@@ -90,6 +128,26 @@ class Stopped(NamedTuple):
     fault: str | None
 
 
+class ConnectionLost(NamedTuple):
+    """There is no connection, and the session waits for a new one; `fault` says why."""
+
+    fault: str
+
+
+class Reconnected(NamedTuple):
+    """A broker took our identity again; queues are still to be reopened."""
+
+    broker: BrokerResponse
+
+
+class Reopened(NamedTuple):
+    queue: QueueHandle
+
+
+class Restored(NamedTuple):
+    """All is as before the connection was lost, but for queues that were refused."""
+
+
 class Opened(NamedTuple):
     queue: QueueHandle
 
@@ -109,4 +167,17 @@ class Refused(NamedTuple):
     status: Status
 
 
-Event = Started | Stopped | Opened | Configured | Closed | Refused | Acks | Pushes
+Event = (
+    Started
+    | Stopped
+    | ConnectionLost
+    | Reconnected
+    | Reopened
+    | Restored
+    | Opened
+    | Configured
+    | Closed
+    | Refused
+    | Acks
+    | Pushes
+)

@@ -20,11 +20,12 @@ class Impossible(Exception):
 
 
 class Session(Enum):
-    """Source: `bmqimp::BrokerSession::State`, less its reconnecting."""
+    """Source: `bmqimp::BrokerSession::State`."""
 
     NEW = auto()
     NEGOTIATING = auto()  # our identity is sent
     STARTED = auto()
+    RECONNECTING = auto()  # there is no connection, and the session waits for one
     DISCONNECTING = auto()  # our last request is sent
     STOPPED = auto()
 
@@ -34,6 +35,7 @@ class SessionInput(Enum):
     ACCEPTED = auto()
     DISCONNECT = auto()
     DISCONNECTED = auto()
+    CUT = auto()  # the connection is lost, and the session is to outlive it
     LOST = auto()  # connection, heartbeats or patience; a refusal; bytes that are no protocol
 
 
@@ -41,9 +43,13 @@ SESSION_TABLE: Final[dict[tuple[Session, SessionInput], Session]] = {
     (Session.NEW, SessionInput.START): Session.NEGOTIATING,
     (Session.NEW, SessionInput.LOST): Session.STOPPED,
     (Session.NEGOTIATING, SessionInput.ACCEPTED): Session.STARTED,
+    (Session.NEGOTIATING, SessionInput.CUT): Session.RECONNECTING,
     (Session.NEGOTIATING, SessionInput.LOST): Session.STOPPED,
     (Session.STARTED, SessionInput.DISCONNECT): Session.DISCONNECTING,
+    (Session.STARTED, SessionInput.CUT): Session.RECONNECTING,
     (Session.STARTED, SessionInput.LOST): Session.STOPPED,
+    (Session.RECONNECTING, SessionInput.START): Session.NEGOTIATING,
+    (Session.RECONNECTING, SessionInput.LOST): Session.STOPPED,
     (Session.DISCONNECTING, SessionInput.DISCONNECTED): Session.STOPPED,
     (Session.DISCONNECTING, SessionInput.LOST): Session.STOPPED,
     (Session.STOPPED, SessionInput.LOST): Session.STOPPED,
@@ -51,12 +57,15 @@ SESSION_TABLE: Final[dict[tuple[Session, SessionInput], Session]] = {
 
 
 class Queue(Enum):
-    """Source: `bmqimp::QueueState`, less its reopening."""
+    """Source: `bmqimp::QueueState`."""
 
     CLOSED = auto()
-    OPENING = auto()  # openQueue is sent
+    OPENING = auto()  # openQueue is sent, or will be when there is a connection
     OPENING_STREAM = auto()  # and answered; configureStream is sent, so that messages come
     OPENED = auto()
+    PENDING = auto()  # it was open when the connection was lost
+    REOPENING = auto()  # openQueue is sent to the broker of the new connection
+    REOPENING_STREAM = auto()
     CLOSING_STREAM = auto()  # configureStream without subscriptions is sent, so that messages stop coming
     CLOSING = auto()  # closeQueue is sent
 
@@ -70,6 +79,8 @@ class QueueInput(Enum):
     CONFIGURE = auto()
     CLOSE = auto()  # of a queue that receives
     CLOSE_WRITER = auto()  # of a queue that only posts: no stream to stop
+    CUT = auto()  # the connection is lost, and the session outlives it
+    REOPEN = auto()
     SESSION_ENDED = auto()
 
 
@@ -80,11 +91,14 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
     (Queue.OPENING, QueueInput.OPENED): Queue.OPENED,
     (Queue.OPENING, QueueInput.FAILED): Queue.CLOSED,
     (Queue.OPENING, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.OPENING, QueueInput.CUT): Queue.OPENING,
     (Queue.OPENING, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.OPENING_STREAM, QueueInput.OPENED): Queue.OPENED,
     # The broker holds a handle that is of no use to us: it is closed, and the caller hears of the refusal.
     (Queue.OPENING_STREAM, QueueInput.FAILED): Queue.CLOSING,
     (Queue.OPENING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSING,
+    # The next broker has not heard of this queue: it is opened from the start.
+    (Queue.OPENING_STREAM, QueueInput.CUT): Queue.OPENING,
     (Queue.OPENING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.OPENED, QueueInput.CONFIGURE): Queue.OPENED,
     (Queue.OPENED, QueueInput.DONE): Queue.OPENED,
@@ -92,15 +106,32 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
     (Queue.OPENED, QueueInput.TIMED_OUT): Queue.OPENED,
     (Queue.OPENED, QueueInput.CLOSE): Queue.CLOSING_STREAM,
     (Queue.OPENED, QueueInput.CLOSE_WRITER): Queue.CLOSING,
+    (Queue.OPENED, QueueInput.CUT): Queue.PENDING,
     (Queue.OPENED, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.PENDING, QueueInput.REOPEN): Queue.REOPENING,
+    (Queue.PENDING, QueueInput.CONFIGURE): Queue.PENDING,
+    (Queue.PENDING, QueueInput.TIMED_OUT): Queue.PENDING,
+    (Queue.PENDING, QueueInput.CLOSE): Queue.CLOSED,  # there is nobody to tell
+    (Queue.PENDING, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.REOPENING, QueueInput.DONE): Queue.REOPENING_STREAM,
+    (Queue.REOPENING, QueueInput.OPENED): Queue.OPENED,
+    (Queue.REOPENING, QueueInput.FAILED): Queue.CLOSED,
+    (Queue.REOPENING, QueueInput.CUT): Queue.PENDING,
+    (Queue.REOPENING, QueueInput.SESSION_ENDED): Queue.CLOSED,
+    (Queue.REOPENING_STREAM, QueueInput.OPENED): Queue.OPENED,
+    (Queue.REOPENING_STREAM, QueueInput.FAILED): Queue.CLOSING,
+    (Queue.REOPENING_STREAM, QueueInput.CUT): Queue.PENDING,
+    (Queue.REOPENING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
     # Whatever became of the stream, the queue is closed.
     (Queue.CLOSING_STREAM, QueueInput.DONE): Queue.CLOSING,
     (Queue.CLOSING_STREAM, QueueInput.FAILED): Queue.CLOSING,
     (Queue.CLOSING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.CLOSING_STREAM, QueueInput.CUT): Queue.CLOSED,
     (Queue.CLOSING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.CLOSING, QueueInput.DONE): Queue.CLOSED,
     (Queue.CLOSING, QueueInput.FAILED): Queue.CLOSED,
     (Queue.CLOSING, QueueInput.TIMED_OUT): Queue.CLOSED,
+    (Queue.CLOSING, QueueInput.CUT): Queue.CLOSED,
     (Queue.CLOSING, QueueInput.SESSION_ENDED): Queue.CLOSED,
 }
 

@@ -4,6 +4,9 @@ The driver gives it what it reads (`receive`), the time (`tick`, at `deadline_ns
 connection's end (`lost`), and writes what `data_to_send` returns. Every call that takes `now_ns` wants the same
 monotonic clock.
 
+A session that is to `resume` outlives its connections: whenever `state` is RECONNECTING, the driver makes a new one and
+calls `start` again. Queues are then reopened, and what is not acked is sent again.
+
 Source of the behaviour: `bmqimp::BrokerSession`, `bmqimp::NegotiatedChannelFactory`, `bmqp::HeartbeatMonitor`.
 """
 
@@ -17,11 +20,26 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from bmqctl.client.control import ProtocolFault, Requests, Unusable
-from bmqctl.client.events import Ack, Acks, Event, Pushes, QueueHandle, Started, Stopped, StreamOptions
+from bmqctl.client.events import (
+    Ack,
+    Acks,
+    Closed,
+    ConnectionLost,
+    Event,
+    Pushes,
+    QueueHandle,
+    Reconnected,
+    Refused,
+    Restored,
+    Started,
+    Stopped,
+    StreamOptions,
+)
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.identity import client_identity, has_feature
-from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Session, SessionInput, step
+from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Queue, Session, SessionInput, step
 from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
+from bmqctl.client.unacked import Posted, nack
 from formats.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
 from formats.control import ber, jsonc
 from formats.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
@@ -42,7 +60,7 @@ from formats.wire.event import (
     schema_encoding,
 )
 from formats.wire.push import iter_pushes
-from formats.wire.put import append_put
+from formats.wire.put import PutFlag, append_put
 
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
@@ -51,17 +69,22 @@ EVENT_SIZE_FULL: Final = 1 << 20
 _CONFIRM_BATCH: Final = 65536
 _HEADER_WORDS: Final = EVENT_HEADER_SIZE // 4
 _SESSION_NUMBERS: Final = count(1)
+_EXPIRY_INTERVAL_NS: Final = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """`timeout_ns` holds for negotiation and for each request; `put_batch` bounds the messages of a PUT event."""
+    """`timeout_ns` holds for negotiation and for each request; `put_batch` bounds the messages of a PUT event.
+
+    With `resume` a lost connection is not the end of the session, and no post is left without an answer.
+    """
 
     process_name: str
     pid: int
     timeout_ns: int
     put_batch: int = 1024
     user_agent: str = "bmqctl"
+    resume: bool = False
 
 
 class Machine:
@@ -73,7 +96,12 @@ class Machine:
         self.state = Session.NEW
         self._requests = Requests(self._send_control, options.timeout_ns)
         self._encoding = EncodingType.BER
-        self._correlations: dict[bytes, Any] = {}
+        self._session_number = next(_SESSION_NUMBERS)
+        self._was_started = False
+        # What is not acked, by GUID, in the order of posting; it is held back while queues are not reopened.
+        self._posted: dict[bytes, Posted] = {}
+        self._holding = False
+        self._next_expiry_ns = 0
         # Input: what has come of an event that is not whole yet, and how many bytes it will have.
         self._chunks: list[bytes] = []
         self._held = 0
@@ -94,32 +122,37 @@ class Machine:
     # Calls
 
     def start(self, now_ns: int) -> None:
-        """Introduce ourselves."""
+        """Introduce ourselves, on a new connection."""
         self.state = step(SESSION_TABLE, self.state, SessionInput.START)
         self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
         identity = client_identity(
             self._options.process_name,
             self._options.pid,
-            next(_SESSION_NUMBERS),
+            self._session_number,
             self._guids.info(),
             self._options.user_agent,
         )
         self._out += build_schema_event(ber.encode(NegotiationMessage(choice=identity)))
 
-    def open_queue(self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int) -> QueueHandle:
-        """Ask for a queue; `Opened` or `Refused` will follow. `FormatError` if `uri` is none."""
-        self._must_be_started()
-        return self._requests.open(uri, read=read, write=write, options=options, now_ns=now_ns)
+    def open_queue(
+        self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
+    ) -> QueueHandle:
+        """Ask for a queue; `Opened` or `Refused` will follow. `FormatError` if `uri` is none.
+
+        With `ack` the broker is told that acks are wanted; what is posted says so itself.
+        """
+        self._must_be_usable()
+        return self._requests.open(uri, read=read, write=write, ack=ack, options=options, now_ns=now_ns)
 
     def configure_queue(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
         """Change how a queue is consumed; `Configured` or `Refused` will follow."""
-        self._must_be_started()
+        self._must_be_usable()
         self._requests.configure(queue, options, now_ns)
 
-    def close_queue(self, queue: QueueHandle, now_ns: int) -> None:
-        """Give a queue up; `Closed` or `Refused` will follow, and the queue is closed either way."""
-        self._must_be_started()
-        self._requests.close(queue, now_ns)
+    def close_queue(self, queue: QueueHandle, now_ns: int) -> list[Event]:
+        """Give a queue up; `Closed` or `Refused` will follow, at once or later. The queue is closed either way."""
+        self._must_be_usable()
+        return self._with_nacks(self._requests.close(queue, now_ns))
 
     def post(
         self,
@@ -130,20 +163,26 @@ class Machine:
         compress: bool,
         correlation: Any,
         now_ns: int,
+        ack: bool = True,
     ) -> bytes:
-        """Post a message and return its GUID; an `Ack` with `correlation` will follow.
+        """Post a message and return its GUID; an `Ack` with `correlation` will follow if `ack` asks for it.
 
         `ValueError` if it is too large, or a property cannot be written.
         """
-        if not queue.write or not queue.is_open:
+        if not queue.write or not (queue.is_open or queue.state in _RETURNING):
             raise Unusable(f"{queue}: not open for writing")
         data, flags, compression, schema_id = encode_data(payload, properties, compress=compress)
         if len(data) > PUT_SIZE_MAX:
             raise ValueError(f"a message of {len(data)} bytes: the limit is {PUT_SIZE_MAX}")
+        if not ack:
+            flags &= ~PutFlag.ACK_REQUESTED
         guid = self._guids.make(now_ns)
-        self._begin(EventType.PUT, self._options.put_batch)
-        append_put(self._out, queue.queue_id, guid, data, crc32c(data), flags, compression, schema_id)
-        self._correlations[guid] = correlation
+        checksum = crc32c(data)
+        if ack or self._holding:
+            self._posted[guid] = Posted(queue, correlation, now_ns, data, checksum, flags, compression, schema_id)
+        if not self._holding:
+            self._begin(EventType.PUT, self._options.put_batch)
+            append_put(self._out, queue.queue_id, guid, data, checksum, flags, compression, schema_id)
         return guid
 
     def confirm(self, queue: QueueHandle, guid: bytes) -> None:
@@ -153,10 +192,18 @@ class Machine:
         self._begin(EventType.CONFIRM, _CONFIRM_BATCH)
         self._out += pack_confirm(queue.queue_id, guid, queue.sub_id)
 
-    def disconnect(self, now_ns: int) -> None:
-        """End the session in good order; `Stopped` will follow."""
+    def disconnect(self, now_ns: int) -> list[Event]:
+        """End the session in good order; `Stopped` will follow, at once if there is no connection."""
+        if self.state in (Session.NEW, Session.NEGOTIATING, Session.RECONNECTING):
+            return self.give_up(None)
         self.state = step(SESSION_TABLE, self.state, SessionInput.DISCONNECT)
+        nacks: list[Event] = self._nack(lambda _: True) if self._options.resume else []
         self._requests.disconnect(now_ns)
+        return nacks
+
+    def give_up(self, fault: str | None) -> list[Event]:
+        """End the session as it is, whatever it waits for."""
+        return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
 
     # Output
 
@@ -176,7 +223,7 @@ class Machine:
         """When `tick` is due, as far as is known now."""
         if self.state is Session.NEGOTIATING:
             return self._negotiation_deadline_ns
-        if self.state not in (Session.STARTED, Session.DISCONNECTING):
+        if self.state not in _LIVING:
             return None
         deadlines = [self._next_check_ns] if self._interval_ns else []
         if self._requests.deadline_ns is not None:
@@ -200,11 +247,13 @@ class Machine:
         try:
             at = self._take_frames(data, now_ns, events)
         except (FormatError, ProtocolFault, Impossible) as fault:
-            return events + self.lost(f"not understood: {fault}")
+            return self._with_nacks(events) + self.lost(f"not understood: {fault}")
+        if self.state is Session.RECONNECTING:
+            return self._with_nacks(events)
         rest = data[at:]
         self._chunks = [rest] if rest else []
         self._held = len(rest)
-        return events
+        return self._with_nacks(events)
 
     def tick(self, now_ns: int) -> list[Event]:
         """What the time brings: late answers, heartbeats."""
@@ -212,9 +261,14 @@ class Machine:
             if now_ns >= self._negotiation_deadline_ns:
                 return self.lost("the broker did not answer our identity")
             return []
-        if self.state not in (Session.STARTED, Session.DISCONNECTING):
+        if self.state not in _LIVING:
             return []
-        events = list(self._requests.expire(now_ns))
+        events = self._with_nacks(list(self._requests.expire(now_ns)))
+        if self._holding and now_ns >= self._next_expiry_ns:
+            self._next_expiry_ns = now_ns + _EXPIRY_INTERVAL_NS
+            events += self._nack(lambda each: now_ns - each.posted_ns > each.queue.deduplication_time_ms * 1_000_000)
+        if self._requests.broken and self._options.resume:
+            return events + self.lost(self._requests.broken)
         if self._requests.disconnected:
             return events + self._end(SessionInput.DISCONNECTED, None)
         if self._interval_ns and now_ns >= self._next_check_ns:
@@ -224,7 +278,22 @@ class Machine:
 
     def lost(self, fault: str) -> list[Event]:
         """The connection is gone, or of no use any more."""
-        return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
+        if not self._options.resume or self.state in (Session.NEW, Session.DISCONNECTING, Session.STOPPED):
+            return self.give_up(fault)
+        if self.state is Session.RECONNECTING:
+            return []
+        self.state = step(SESSION_TABLE, self.state, SessionInput.CUT)
+        # What was sent without being acked goes out again when the queues are reopened.
+        self._holding = True
+        self._out.clear()
+        self._open = None
+        self._chunks.clear()
+        self._held = 0
+        self._needed = EVENT_HEADER_SIZE
+        self._interval_ns = 0
+        self._next_expiry_ns = 0
+        events = self._with_nacks(list(self._requests.cut()))
+        return [*events, ConnectionLost(fault)] if self._was_started else events
 
     # Frames
 
@@ -233,7 +302,7 @@ class Machine:
         view = memoryview(data)
         size = len(data)
         at = 0
-        while self.state is not Session.STOPPED:
+        while self.state not in (Session.STOPPED, Session.RECONNECTING):
             frame = next_frame(view, at, size, EVENT_SIZE_MAX)
             if frame is None:
                 break
@@ -261,6 +330,8 @@ class Machine:
                     events += self._requests.answered(codec.decode(ControlMessage, content), now_ns)
                     if self._requests.disconnected:
                         events += self._end(SessionInput.DISCONNECTED, None)
+                    elif self._holding and not self._requests.reopening:
+                        events += self._restore()
             case EventType.HEARTBEAT_REQ:
                 self._seal()
                 self._out += HEARTBEAT_RESPONSE
@@ -277,19 +348,20 @@ class Machine:
                 queue = subscriptions.get(subscription_id)
                 # A message may cross our request to close on its way.
                 if queue is not None:
-                    batches.setdefault(queue, []).append(Message(push))
+                    batches.setdefault(queue, []).append(Message(push, subscription_id))
         events += [Pushes(queue, messages) for queue, messages in batches.items()]
 
     def _take_acks(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
-        correlations = self._correlations
-        events.append(
-            Acks(
-                [
-                    Ack(_ACK_STATUS.get(ack.status, AckStatus.UNKNOWN), ack.guid, correlations.pop(ack.guid, None))
-                    for ack in iter_acks(view, body, end)
-                ]
-            )
-        )
+        posted = self._posted
+        acks = []
+        for ack in iter_acks(view, body, end):
+            status = _ACK_STATUS.get(ack.status, AckStatus.UNKNOWN)
+            mine = posted.pop(ack.guid, None)
+            if mine is not None:
+                acks.append(Ack(status, ack.guid, mine.correlation, mine.queue))
+            else:
+                acks.append(Ack(status, ack.guid, None, self._requests.writer(ack.queue_id)))
+        events.append(Acks(acks))
 
     # The session
 
@@ -310,7 +382,14 @@ class Machine:
         self._interval_ns = broker.heartbeat_interval_ms * 1_000_000
         self._missed_max = broker.max_missed_heartbeats
         self._next_check_ns = now_ns + self._interval_ns
-        events.append(Started(broker))
+        self._heard = True
+        self._missed = 0
+        events.append(Reconnected(broker) if self._was_started else Started(broker))
+        self._was_started = True
+        if self._holding:
+            self._requests.reconnected(now_ns)
+            if not self._requests.reopening:
+                events += self._restore()
 
     def _check_heartbeat(self) -> list[Event]:
         """Once per interval: ask a silent broker for a sign of life, give it up after too many."""
@@ -325,14 +404,46 @@ class Machine:
         self._out += HEARTBEAT_REQUEST
         return []
 
+    def _restore(self) -> list[Event]:
+        """All queues that can be are reopened: send what is not acked once more."""
+        self._holding = False
+        for guid, each in list(self._posted.items()):
+            self._begin(EventType.PUT, self._options.put_batch)
+            append_put(
+                self._out,
+                each.queue.queue_id,
+                guid,
+                each.data,
+                each.crc32c,
+                each.flags,
+                each.compression,
+                each.schema_id,
+            )
+            if not each.flags & PutFlag.ACK_REQUESTED:
+                del self._posted[guid]
+        return [Restored()]
+
     def _end(self, how: SessionInput, fault: str | None) -> list[Event]:
         self.state = step(SESSION_TABLE, self.state, how)
-        self._correlations.clear()
+        nacks = self._nack(lambda _: True) if self._options.resume else []
+        self._posted.clear()
         self._chunks.clear()
-        return [*self._requests.end(), Stopped(fault)]
+        return [*nacks, *self._requests.end(), Stopped(fault)]
 
-    def _must_be_started(self) -> None:
-        if self.state is not Session.STARTED:
+    def _nack(self, which: Callable[[Posted], bool]) -> list[Event]:
+        acks = nack(self._posted, which)
+        return [Acks(acks)] if acks else []
+
+    def _with_nacks(self, events: list[Event]) -> list[Event]:
+        """`events`, and an answer to what was posted to the queues that they close."""
+        if not self._options.resume or not self._posted:
+            return events
+        closed = {event.queue for event in events if isinstance(event, Closed | Refused) and not event.queue.is_open}
+        return self._nack(lambda each: each.queue in closed) + events if closed else events
+
+    def _must_be_usable(self) -> None:
+        usable = self.state is Session.STARTED or (self._was_started and self.state in _BETWEEN)
+        if not usable:
             raise Unusable(f"the session is {self.state.name.lower()}")
 
     # Events of ours
@@ -366,3 +477,6 @@ class Machine:
 
 
 _ACK_STATUS: Final = {status.value: status for status in AckStatus}
+_LIVING: Final = (Session.STARTED, Session.RECONNECTING, Session.DISCONNECTING)
+_BETWEEN: Final = (Session.RECONNECTING, Session.NEGOTIATING)
+_RETURNING: Final = (Queue.PENDING, Queue.REOPENING, Queue.REOPENING_STREAM)

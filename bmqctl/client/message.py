@@ -35,13 +35,20 @@ _TYPES: Final = {
 class Message:
     """One received message. Nothing is decoded or copied before it is asked for, and `FormatError` comes only then."""
 
-    def __init__(self, push: Push) -> None:
+    def __init__(self, push: Push, subscription_id: int = 0) -> None:
+        """`subscription_id` says for which of its queue's subscriptions it came."""
         self._push = push
+        self.subscription_id = subscription_id
 
     @property
     def guid(self) -> bytes:
         """16 bytes; the same for every app of a fan-out."""
         return self._push.guid
+
+    @property
+    def compression(self) -> int:
+        """How the payload was compressed on its way: a `CompressionAlgorithm`, if the broker says what is known."""
+        return self._push.compression
 
     @property
     def payload(self) -> bytes:

@@ -7,10 +7,10 @@
             print(message.payload)
             queue.confirm(message)
 
-The machine decides, this carries: one task reads, one writes, one watches the clock. What is posted and confirmed
-between two turns of the writer goes out in one piece, so a busy program sends large events without asking for it.
-Back-pressure: `post` waits while more than `high_watermark` bytes have not reached the socket; messages that nobody
-takes are bounded by what their queue may have unconfirmed.
+The machine decides, the link carries. What is posted and confirmed between two turns of the writer goes out in one
+piece, so a busy program sends large events without asking for it. Back-pressure: `post` waits while more than
+`high_watermark` bytes have not reached the socket; messages that nobody takes are bounded by what their queue may have
+unconfirmed.
 """
 
 from __future__ import annotations
@@ -43,16 +43,12 @@ from bmqctl.client.events import (
     StreamOptions,
 )
 from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.link import SECOND_NS, Link, now_ns
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
 from formats.control.messages import BrokerResponse, Status
 
 __all__ = ["Queue", "RequestFailed", "Session", "SessionLost", "SessionOptions"]
-
-READ_SIZE = 262_144
-# How late a timeout may be noticed that was set while the clock task slept.
-TICK_S = 0.25
-SECOND_NS = 1_000_000_000
 
 
 class SessionLost(Exception):
@@ -69,12 +65,16 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """`put_batch` bounds the messages of one PUT event; `high_watermark` is in bytes."""
+    """`put_batch` bounds the messages of one PUT event; `high_watermark` is in bytes.
+
+    With `resume` a lost connection is replaced: queues are reopened, and what is not acked is sent again.
+    """
 
     timeout_s: float = 10.0
     put_batch: int = 1024
     high_watermark: int = 4 << 20
     process_name: str = ""
+    resume: bool = False
 
 
 class _Waiter:
@@ -128,7 +128,7 @@ class Queue:
         session = self._session
         session.check()
         guid = session.machine.post(
-            self._handle, payload, properties, compress=compress, correlation=correlation, now_ns=session.now_ns()
+            self._handle, payload, properties, compress=compress, correlation=correlation, now_ns=now_ns()
         )
         session.wake()
         return guid
@@ -143,7 +143,7 @@ class Queue:
             ack: Ack = await waiter.wait()
         finally:
             self._session.waiting.discard(waiter)
-        return ack._replace(correlation=None)
+        return ack._replace(correlation=None, queue=None)
 
     def confirm(self, message: Message) -> None:
         """Tell the broker that `message` is done with."""
@@ -153,7 +153,7 @@ class Queue:
 
     async def receive(self) -> list[Message]:
         """All messages that have come, at least one; none once the queue is closed."""
-        while not self._messages and self.is_open:
+        while not self._messages and not self._handle.is_closed:
             await self._arrival.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         self._session.check()
@@ -166,7 +166,7 @@ class Queue:
 
     async def __anext__(self) -> Message:
         while not self._messages:
-            if not self.is_open:
+            if self._handle.is_closed:
                 self._session.check()
                 raise StopAsyncIteration
             await self._arrival.wait()
@@ -176,15 +176,16 @@ class Queue:
         """Change how the queue is consumed; `RequestFailed` if the broker refuses."""
         session = self._session
         session.check()
-        session.machine.configure_queue(self._handle, options, session.now_ns())
+        session.machine.configure_queue(self._handle, options, now_ns())
         await session.await_answer(self._handle, "configure")
 
     async def close(self) -> None:
         """Give the queue up; what was received and not confirmed goes to others."""
         session = self._session
         session.check()
-        session.machine.close_queue(self._handle, session.now_ns())
-        await session.await_answer(self._handle, "close")
+        waiting = session.expect_answer(self._handle)
+        session.link.feed(session.machine.close_queue(self._handle, now_ns()))
+        await session.await_answer(self._handle, "close", waiting)
 
     def deliver(self, messages: list[Message]) -> None:
         """Messages have come, or (none) the queue has closed; for the session."""
@@ -197,11 +198,11 @@ class Session:
     """Made by `connect`; see the module."""
 
     def __init__(
-        self, stream: trio.SocketStream, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
+        self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
     ) -> None:
-        self.machine = Machine(_machine_options(options), _guid_generator(), self.now_ns())
+        self.machine = Machine(_machine_options(options), _guid_generator(), now_ns())
+        self.link = Link(self.machine, host, port, self._handle)
         self.waiting: set[_Waiter] = set()
-        self._stream = stream
         self._options = options
         self._on_acks = on_acks
         self._queues: dict[QueueHandle, Queue] = {}
@@ -209,9 +210,6 @@ class Session:
         self._started = _Waiter()
         self._stopped = trio.Event()
         self._fault: str | None = None
-        self._sending = 0
-        self._wanted = trio.Event()
-        self._drained = trio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -227,11 +225,10 @@ class Session:
         `OSError` if nobody listens, `SessionLost` if the broker does not take us.
         """
         stream = await trio.open_tcp_stream(host, port)
-        session = cls(stream, options or SessionOptions(), on_acks)
+        session = cls(host, port, options or SessionOptions(), on_acks)
         fault: Exception | None = None
-        async with stream, trio.open_nursery() as nursery:
-            for task in (session._read, session._write, session._watch):
-                nursery.start_soon(task)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.link.run, stream)
             try:
                 await session._started.wait()
                 yield session
@@ -242,10 +239,6 @@ class Session:
             nursery.cancel_scope.cancel()
         if fault is not None:
             raise fault
-
-    @staticmethod
-    def now_ns() -> int:
-        return time.monotonic_ns()
 
     @property
     def broker(self) -> BrokerResponse:
@@ -259,7 +252,7 @@ class Session:
         """Open a queue; `RequestFailed` if the broker refuses, `FormatError` if `uri` is none."""
         self.check()
         handle = self.machine.open_queue(
-            uri, read=read, write=write, options=options or StreamOptions(), now_ns=self.now_ns()
+            uri, read=read, write=write, options=options or StreamOptions(), now_ns=now_ns()
         )
         queue = self._queues[handle] = Queue(self, handle)
         await self.await_answer(handle, "open")
@@ -269,8 +262,8 @@ class Session:
         """Wait until less than the high watermark is on its way to the socket; always a checkpoint."""
         self.check()
         await trio.lowlevel.checkpoint()
-        while self.machine.pending_size + self._sending > self._options.high_watermark:
-            await self._drained.wait()
+        while self.link.pending_size > self._options.high_watermark:
+            await self.link.drained()
             self.check()
 
     async def lost(self) -> str:
@@ -287,12 +280,17 @@ class Session:
 
     def wake(self) -> None:
         """There is something to write."""
-        self._wanted.set()
+        self.link.wake()
 
-    async def await_answer(self, handle: QueueHandle, what: str) -> None:
+    def expect_answer(self, handle: QueueHandle) -> _Waiter:
+        """Have the next answer about `handle` kept."""
+        waiter = self._requests[handle] = _Waiter()
+        return waiter
+
+    async def await_answer(self, handle: QueueHandle, what: str, waiter: _Waiter | None = None) -> None:
         """Wait for the answer to the request just made about `handle`."""
         self.wake()
-        waiter = self._requests[handle] = _Waiter()
+        waiter = waiter or self.expect_answer(handle)
         try:
             answer = await waiter.wait()
         finally:
@@ -300,43 +298,7 @@ class Session:
         if isinstance(answer, Refused):
             raise RequestFailed(f"cannot {what} {handle}", answer.status)
 
-    # The three tasks, and what they do with events
-
-    async def _read(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                data = await self._stream.receive_some(READ_SIZE)
-            except trio.BrokenResourceError as fault:
-                self._handle(self.machine.lost(f"connection broken: {fault.__cause__ or fault}"))
-                return
-            if not data:
-                self._handle(self.machine.lost("the broker closed the connection"))
-                return
-            self._handle(self.machine.receive(bytes(data), self.now_ns()))
-
-    async def _write(self) -> None:
-        self.machine.start(self.now_ns())
-        while not self._stopped.is_set():
-            data = self.machine.data_to_send()
-            if not data:
-                self._wanted = trio.Event()
-                await self._wanted.wait()
-                continue
-            self._sending = len(data)
-            try:
-                await self._stream.send_all(data)
-            except trio.BrokenResourceError:
-                return  # the reader finds out why
-            self._sending = 0
-            self._drained.set()
-            self._drained = trio.Event()
-
-    async def _watch(self) -> None:
-        while not self._stopped.is_set():
-            deadline_ns = self.machine.deadline_ns
-            wait_s = TICK_S if deadline_ns is None else (deadline_ns - self.now_ns()) / SECOND_NS
-            await trio.sleep(min(max(wait_s, 0.0), TICK_S))
-            self._handle(self.machine.tick(self.now_ns()))
+    # What the link brings
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -346,7 +308,7 @@ class Session:
                 case Acks(acks):
                     self._answer_posts(acks)
                 case Opened(handle) | Configured(handle) | Closed(handle) | Refused(handle, _):
-                    if not handle.is_open and (queue := self._queues.pop(handle, None)):
+                    if handle.is_closed and (queue := self._queues.pop(handle, None)):
                         queue.deliver([])
                     if waiter := self._requests.get(handle):
                         waiter.answer(event)
@@ -354,7 +316,6 @@ class Session:
                     self._started.answer(broker)
                 case Stopped(fault):
                     self._end(fault)
-        self.wake()
 
     def _answer_posts(self, acks: list[Ack]) -> None:
         others = []
@@ -376,12 +337,10 @@ class Session:
             waiter.answer(lost)
         for queue in self._queues.values():
             queue.deliver([])
-        self._drained.set()
 
     async def _disconnect(self) -> None:
         if not self._stopped.is_set():
-            self.machine.disconnect(self.now_ns())
-            self.wake()
+            self.link.feed(self.machine.disconnect(now_ns()))
             await self._stopped.wait()
 
 
@@ -395,4 +354,5 @@ def _machine_options(options: SessionOptions) -> MachineOptions:
         pid=os.getpid(),
         timeout_ns=int(options.timeout_s * SECOND_NS),
         put_batch=options.put_batch,
+        resume=options.resume,
     )

@@ -62,7 +62,7 @@ def test_a_message_is_acked_pushed_and_confirmed(link: Link) -> None:
     queue = link.open()
     guid = link.post(queue, b"hello", "mine")
     acks, pushes = link.run()
-    assert acks == Acks([Ack(AckStatus.SUCCESS, guid, "mine")])
+    assert acks == Acks([Ack(AckStatus.SUCCESS, guid, "mine", queue)])
     assert isinstance(pushes, Pushes)
     assert [(m.guid, m.payload) for m in pushes.messages] == [(guid, b"hello")]
     link.machine.confirm(queue, guid)
@@ -118,19 +118,19 @@ def test_a_nack_says_why(link: Link, code: int, status: AckStatus) -> None:
     queue = link.open()
     link.broker.ack_status = code
     guid = link.post(queue, correlation=7)
-    assert link.run() == [Acks([Ack(status, guid, 7)])]
+    assert link.run() == [Acks([Ack(status, guid, 7, queue)])]
 
 
 def test_an_ack_for_a_message_that_we_did_not_post_has_no_correlation(link: Link) -> None:
     queue = link.open()
     assert link.machine.receive(link.broker.ack(queue.queue_id, [b"g" * 16]), 0) == [
-        Acks([Ack(AckStatus.SUCCESS, b"g" * 16, None)])
+        Acks([Ack(AckStatus.SUCCESS, b"g" * 16, None, queue)])
     ]
 
 
 def test_a_push_that_crossed_a_close_is_dropped(link: Link) -> None:
     queue = link.open()
-    subscription = queue.subscription_id
+    subscription = next(iter(queue.subscriptions))
     link.machine.close_queue(queue, 0)
     assert link.run() == [Closed(queue)]
     assert link.machine.receive(link.broker.push(queue.queue_id, subscription, b"g" * 16, b"late"), 0) == []

@@ -1,0 +1,139 @@
+"""Carries a machine's bytes over TCP under trio: one task reads, one writes, one watches the clock.
+
+What is put into the machine between two turns of the writer goes out in one piece. If the machine is to outlive its
+connections, a lost one is replaced for as long as the machine wants that (source: `bmqio::ReconnectingChannelFactory`,
+with the interval of `bmqimp::Application`, which does not grow here).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import trio
+
+from bmqctl.client.events import Event
+from bmqctl.client.lifecycle import Session
+from bmqctl.client.machine import Machine
+
+__all__ = ["Link", "now_ns"]
+
+READ_SIZE = 262_144
+# How late a timeout may be noticed that was set while the clock task slept.
+TICK_S = 0.25
+SECOND_NS = 1_000_000_000
+
+
+def now_ns() -> int:
+    """The clock of a link's machine."""
+    return time.monotonic_ns()
+
+
+class Link:
+    """`handle` is given what comes of reading and of time; after calls of the machine, `wake` or `feed` is due."""
+
+    def __init__(
+        self, machine: Machine, host: str, port: int, handle: Callable[[list[Event]], None], interval_s: float = 0.5
+    ) -> None:
+        self.machine = machine
+        self._host = host
+        self._port = port
+        self._handle = handle
+        self._interval_s = interval_s
+        self._sending = 0
+        self._wanted = trio.Event()
+        self._drained = trio.Event()
+        self._whole: trio.CancelScope | None = None
+        self._carrying: trio.CancelScope | None = None
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that have not reached the socket."""
+        return self.machine.pending_size + self._sending
+
+    async def drained(self) -> None:
+        """Wait until some have, or the link ends."""
+        await self._drained.wait()
+
+    def wake(self) -> None:
+        """There may be something to write."""
+        self._wanted.set()
+
+    def feed(self, events: list[Event]) -> None:
+        """Hand on what came of a call of the machine, and do what the machine's new state asks for."""
+        self._handle(events)
+        self.wake()
+        state = self.machine.state
+        if state is Session.STOPPED and self._whole is not None:
+            self._whole.cancel()
+        elif state is Session.RECONNECTING and self._carrying is not None:
+            self._carrying.cancel()
+
+    async def run(self, stream: trio.SocketStream | None = None) -> None:
+        """Until the machine has stopped; on `stream` first, if there is one already."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._whole = nursery.cancel_scope
+                nursery.start_soon(self._watch)
+                while self.machine.state is not Session.STOPPED:
+                    await self._carry(stream or await self._connect())
+                    stream = None
+                nursery.cancel_scope.cancel()
+        finally:
+            self._drained.set()
+
+    async def _connect(self) -> trio.SocketStream:
+        while True:
+            try:
+                return await trio.open_tcp_stream(self._host, self._port)
+            except OSError:
+                await trio.sleep(self._interval_s)
+
+    async def _carry(self, stream: trio.SocketStream) -> None:
+        self.machine.start(now_ns())
+        async with stream, trio.open_nursery() as nursery:
+            self._carrying = nursery.cancel_scope
+            nursery.start_soon(self._write, stream)
+            await self._read(stream)
+            nursery.cancel_scope.cancel()
+        self._carrying = None
+        self._sending = 0
+        self._drained.set()
+        self._drained = trio.Event()
+        if self.machine.state is Session.RECONNECTING:
+            await trio.sleep(self._interval_s)
+
+    async def _read(self, stream: trio.SocketStream) -> None:
+        while self.machine.state not in (Session.STOPPED, Session.RECONNECTING):
+            try:
+                data = await stream.receive_some(READ_SIZE)
+            except trio.BrokenResourceError as fault:
+                self.feed(self.machine.lost(f"connection broken: {fault.__cause__ or fault}"))
+                return
+            if not data:
+                self.feed(self.machine.lost("the broker closed the connection"))
+                return
+            self.feed(self.machine.receive(bytes(data), now_ns()))
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        while True:
+            data = self.machine.data_to_send()
+            if not data:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+                continue
+            self._sending = len(data)
+            try:
+                await stream.send_all(data)
+            except trio.BrokenResourceError:
+                return  # the reader finds out why
+            self._sending = 0
+            self._drained.set()
+            self._drained = trio.Event()
+
+    async def _watch(self) -> None:
+        while True:
+            deadline_ns = self.machine.deadline_ns
+            wait_s = TICK_S if deadline_ns is None else (deadline_ns - now_ns()) / SECOND_NS
+            await trio.sleep(min(max(wait_s, 0.0), TICK_S))
+            self.feed(self.machine.tick(now_ns()))

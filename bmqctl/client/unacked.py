@@ -1,0 +1,41 @@
+"""What was posted and is not acked: to whom an ack belongs, and what a new connection must hear again.
+
+Source of the behaviour: `bmqimp::MessageCorrelationIdContainer`, `bmqimp::BrokerSession::retransmitPendingMessages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bmqctl.client.events import Ack, QueueHandle
+from formats.schema import Buffer
+from formats.wire.ack import AckStatus
+from formats.wire.put import PutFlag
+
+__all__ = ["Posted", "nack"]
+
+
+class Posted(NamedTuple):
+    """A message as it was, or is to be, put on the wire."""
+
+    queue: QueueHandle
+    correlation: Any
+    posted_ns: int
+    data: Buffer
+    crc32c: int
+    flags: int
+    compression: int
+    schema_id: int
+
+
+def nack(posted: dict[bytes, Posted], which: Callable[[Posted], bool]) -> list[Ack]:
+    """Take out what `which` chooses; of the broker's answer to it nobody will hear."""
+    taken = {guid: each for guid, each in posted.items() if which(each)}
+    for guid in taken:
+        del posted[guid]
+    return [
+        Ack(AckStatus.UNKNOWN, guid, each.correlation, each.queue)
+        for guid, each in taken.items()
+        if each.flags & PutFlag.ACK_REQUESTED
+    ]
