@@ -1,0 +1,275 @@
+"""What an operator can command: one class per command, each with its fields (source: mqbcmd.xsd, type `Command`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "BrokerConfigDump",
+    "ClearConfigCache",
+    "ClearResolverCache",
+    "ClusterQueueHelper",
+    "ClusterStatus",
+    "Clusters",
+    "Command",
+    "DomainInfos",
+    "DomainPurge",
+    "DomainReconfigure",
+    "DomainRemove",
+    "ElectorGet",
+    "ElectorList",
+    "ElectorSet",
+    "Encoding",
+    "ForceGcQueues",
+    "Help",
+    "PartitionAvailability",
+    "PartitionRollover",
+    "PartitionSummary",
+    "QueueInternals",
+    "QueueList",
+    "QueuePurge",
+    "ReplicationGet",
+    "ReplicationList",
+    "ReplicationSet",
+    "StatGet",
+    "StatList",
+    "StatSet",
+    "StatShow",
+    "StorageQueueStatus",
+    "StorageSummary",
+    "Value",
+]
+
+# A tunable's value: null, boolean, number or text.
+Value = None | bool | int | float | str
+
+
+class Encoding(Enum):
+    """How the answer is written."""
+
+    TEXT = "TEXT"
+    JSON_COMPACT = "JSON_COMPACT"
+    JSON_PRETTY = "JSON_PRETTY"
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """`plumbing`: one line per command."""
+
+    plumbing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigDump:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DomainPurge:
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class DomainInfos:
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePurge:
+    """`app_id` is `*` for the whole queue."""
+
+    domain: str
+    queue: str
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInternals:
+    domain: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList:
+    """A negative `offset` counts from the end, a negative `count` lists what is before `offset`; 0 is all."""
+
+    domain: str
+    queue: str
+    offset: int
+    count: int
+    app_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainReconfigure:
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRemove:
+    domain: str
+    finalize: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResolverCache:
+    """`domain` is None for all of them."""
+
+    domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearConfigCache:
+    """`domain` is None for all of them."""
+
+    domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatShow:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StatSet:
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class StatGet:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatList:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueHelper:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForceGcQueues:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSummary:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAvailability:
+    cluster: str
+    partition_id: int
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    cluster: str
+    partition_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRollover:
+    """`partition_id` is -1 for all."""
+
+    cluster: str
+    partition_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageQueueStatus:
+    cluster: str
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSet:
+    """`everywhere`: on all nodes of the cluster."""
+
+    cluster: str
+    name: str
+    value: Value
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationGet:
+    cluster: str
+    name: str
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationList:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorSet:
+    cluster: str
+    name: str
+    value: Value
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorGet:
+    cluster: str
+    name: str
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorList:
+    cluster: str
+
+
+Command = (
+    Help
+    | BrokerConfigDump
+    | DomainPurge
+    | DomainInfos
+    | QueuePurge
+    | QueueInternals
+    | QueueList
+    | DomainReconfigure
+    | DomainRemove
+    | ClearResolverCache
+    | ClearConfigCache
+    | StatShow
+    | StatSet
+    | StatGet
+    | StatList
+    | Clusters
+    | ClusterStatus
+    | ClusterQueueHelper
+    | ForceGcQueues
+    | StorageSummary
+    | PartitionAvailability
+    | PartitionSummary
+    | PartitionRollover
+    | StorageQueueStatus
+    | ReplicationSet
+    | ReplicationGet
+    | ReplicationList
+    | ElectorSet
+    | ElectorGet
+    | ElectorList
+)
