@@ -292,9 +292,11 @@ def test_any_text_is_a_command_or_refused(text: str) -> None:
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 _KEYS = st.sampled_from(
-    ["domains", "domain", "name", "command", "queue", "messages", "offset", "count", "purgeAppId", "clusters"]
-    + ["cluster", "storage", "partition", "partitionId", "stat", "setTunable", "value", "theInteger", "help"]
-    + ["encoding", "plumbing", "remove", "finalize"]
+    [
+        *("domains", "domain", "name", "command", "queue", "messages", "offset", "count", "purgeAppId", "clusters"),
+        *("cluster", "storage", "partition", "partitionId", "stat", "setTunable", "value", "theInteger", "help"),
+        *("encoding", "plumbing", "remove", "finalize"),
+    ]
 )
 _JSON = st.recursive(_LEAVES, lambda inner: st.dictionaries(_KEYS, inner) | st.lists(inner), max_leaves=20)
 
