@@ -137,6 +137,10 @@ class NodeProcess:
         self._running.send_signal(how)
         return self._end(signal.SIGKILL)
 
+    def wait(self) -> int:
+        """Wait for it to end by itself; the exit code. It is killed if it does not in time."""
+        return self._end(signal.SIGKILL)
+
     def close(self) -> None:
         """Stop it if it runs."""
         if self._process is not None:

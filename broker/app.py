@@ -8,7 +8,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,12 +17,14 @@ import trio
 
 from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
+from broker.control import ControlLines
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
 from broker.core.node import DomainResolver, Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
 from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
 from broker.shell.server import ListenError, Server, listen
@@ -41,13 +44,14 @@ EXIT_CONFIG = 2
 VERSION = 999_999
 USER_AGENT = "bmqctl"
 PID_FILE = "bmqbrkr.pid"
+CONTROL_PIPE = "bmqbrkr.ctl"
 
 
 def run_node(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
     try:
         return _run(config)
-    except (ConfigError, ListenError, DirectoryInUse) as fault:
+    except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_CONFIG
     except (StoreDamaged, Full) as fault:
@@ -75,29 +79,43 @@ def _run(config: NodeConfig) -> int:
     partition = cluster.partition_config
     folder = Path(partition.location)
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
-    start_logging(config.broker.task_config.log_controller, folder)
-    gc.disable()
-    now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
-    limits = PartitionLimits(
-        journal=partition.max_journal_file_size, data=partition.max_data_file_size, qlist=partition.max_qlist_file_size
-    )
-    timestamps = _Timestamps(directory)
-    opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
-    ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
-    shards = {shard.partition_id: shard for shard, _ in opened}
-    node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
-    node.start({shard.partition_id: recovered for shard, recovered in opened})
-    _freeze_collector()
-    pid_file = folder / PID_FILE
-    pid_file.write_text(f"{os.getpid()}\n")
-    try:
-        trio.run(Server(node, listeners).run, _ready(config, node))
-    finally:
-        pid_file.unlink(missing_ok=True)
+    with _run_files(config.run_directory) as pipe:
+        switches = start_logging(config.broker.task_config.log_controller, folder)
+        gc.disable()
+        now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+        limits = PartitionLimits(
+            journal=partition.max_journal_file_size,
+            data=partition.max_data_file_size,
+            qlist=partition.max_qlist_file_size,
+        )
+        timestamps = _Timestamps(directory)
+        opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
+        ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
+        shards = {shard.partition_id: shard for shard, _ in opened}
+        node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
+        node.start({shard.partition_id: recovered for shard, recovered in opened})
+        _freeze_collector()
+        server = Server(node, listeners)
+        pipe.on_line = ControlLines(None, switches.run, server.stop)
+        server.watch(pipe)
+        trio.run(server.run, _ready(config, node))
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
     log.info("BMQbrkr stopped")
     return EXIT_OK
+
+
+@contextmanager
+def _run_files(folder: Path) -> Iterator[ControlPipe]:
+    """The pid file and the control pipe, there while the node runs."""
+    pipe = ControlPipe(folder / CONTROL_PIPE)
+    pid_file = folder / PID_FILE
+    try:
+        pid_file.write_text(f"{os.getpid()}\n")
+        yield pipe
+    finally:
+        pid_file.unlink(missing_ok=True)
+        pipe.close()
 
 
 def _freeze_collector() -> None:

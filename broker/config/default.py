@@ -99,6 +99,7 @@ def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir:
         broker=_parsed(Configuration, broker),
         clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
         domains=_BuiltIn(),
+        run_directory=data_dir,
     )
 
 

@@ -7,6 +7,7 @@ A directory holds `bmqbrkrcfg.json`, `clusters.json`, `domains/<name>.json` and,
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +28,9 @@ M = TypeVar("M", bound=Model)
 BROKER_FILE = "bmqbrkrcfg.json"
 CLUSTERS_FILE = "clusters.json"
 PROXIES_DIRECTORY = "proxyclusters"
+
+# Where the reference has its pid file and control pipe; without it, the working directory.
+PREFIX_VARIABLE = "BMQ_PREFIX"
 
 
 def load_broker_config(directory: Path) -> NodeConfig:
@@ -52,7 +56,13 @@ def load_broker_config(directory: Path) -> NodeConfig:
     ]
     clusters = clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more)})
     _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
-    config = NodeConfig(directory=directory, broker=broker, clusters=clusters, domains=_Files(directory / "domains"))
+    config = NodeConfig(
+        directory=directory,
+        broker=broker,
+        clusters=clusters,
+        domains=_Files(directory / "domains"),
+        run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
+    )
     for index, cluster in enumerate(clusters.my_clusters):
         this_node(cluster, config, str(directory / CLUSTERS_FILE), f"$.myClusters[{index}].nodes")
     return config

@@ -46,12 +46,13 @@ class DomainSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """`directory` is None for the built-in configuration."""
+    """`directory` is None for the built-in configuration; `run_directory` is for the pid file and the control pipe."""
 
     directory: Path | None
     broker: Configuration
     clusters: ClustersDefinition
     domains: DomainSource
+    run_directory: Path
 
     @property
     def tcp(self) -> TcpInterfaceConfig:
@@ -151,7 +152,16 @@ class NodeConfig:
             cluster.model_copy(update={"partition_config": cluster.partition_config.model_copy(update=locations)})
             for cluster in self.clusters.my_clusters
         )
-        return replace(self, clusters=self.clusters.model_copy(update={"my_clusters": clusters}))
+        # The log moves with the store.
+        task = self.broker.task_config
+        log = task.log_controller.model_copy(update={"file_name": ""})
+        task = task.model_copy(update={"log_controller": log})
+        return replace(
+            self,
+            broker=self.broker.model_copy(update={"task_config": task}),
+            clusters=self.clusters.model_copy(update={"my_clusters": clusters}),
+            run_directory=data_dir,
+        )
 
     def _clusters_file(self) -> str:
         return "built-in configuration" if self.directory is None else str(self.directory / "clusters.json")

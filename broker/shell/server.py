@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import trio
 
@@ -66,12 +67,21 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+class Source(Protocol):
+    """Something beside sockets that becomes readable."""
+
+    def fileno(self) -> int: ...
+    def on_readable(self) -> None: ...
+
+
 class Server:
     """Carries bytes between sockets and the sessions of a node, and tells the node the time."""
 
     def __init__(self, node: Node, listeners: Iterable[socket.socket]) -> None:
         self._node = node
         self._epoll = select.epoll()
+        self._sources: dict[int, Source] = {}
+        self._stop = trio.CancelScope()
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
@@ -79,19 +89,27 @@ class Server:
         self._scratch = memoryview(bytearray(READ_BYTES))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until SIGTERM or SIGINT."""
+        """Serve until SIGTERM, SIGINT or `stop`."""
         for fd in self._listeners:
             self._epoll.register(fd, select.EPOLLIN)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._serve)
                 on_ready()
                 async for number in signals:
                     log.info("stopping on %s", signal.Signals(number).name)
-                    break
-                nursery.cancel_scope.cancel()
+                    self.stop()
         self._close()
+
+    def watch(self, source: Source) -> None:
+        """Read `source` in the same loop; what it changes at the node is sent as after any step."""
+        self._sources[source.fileno()] = source
+        self._epoll.register(source.fileno(), select.EPOLLIN)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stop.cancel()
 
     def _close(self) -> None:
         self._set_clock()
@@ -120,6 +138,8 @@ class Server:
             listener = self._listeners.get(fd)
             if listener is not None:
                 self._accept(listener)
+            elif fd in self._sources:
+                self._sources[fd].on_readable()
             return
         if mask & select.EPOLLOUT:
             link.on_writable()

@@ -1,0 +1,80 @@
+"""What the lines of the control pipe do (source: bmqbrkr.m.cpp and m_bmqbrkr_task.cpp).
+
+    HELP           the verbs
+    EXIT           a clean stop
+    LOG ...        severities of the log; see LOG HELP
+    CMD ...        an admin command, as over TCP
+
+What came of it stands in the log, in lines that programs wait for: their words are the reference's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+__all__ = ["AdminExecutor", "ControlLines"]
+
+log = logging.getLogger("broker.control")
+
+# An admin command's status, 0 if all went well, and its answer.
+AdminExecutor = Callable[[str], tuple[int, str]]
+
+_MULTILINE = {"multiline": True}
+
+HELP = """This process responds to the following messages:
+    HELP                 these lines
+    EXIT                 stop cleanly
+    LOG <command>        severities of the log; see LOG HELP
+    CMD <command>        administer the broker; see CMD HELP"""
+
+
+class ControlLines:
+    """Carries out one line at a time. Verbs may be in either case."""
+
+    def __init__(
+        self, execute: AdminExecutor | None, change_log: Callable[[str], tuple[int, str]], stop: Callable[[], None]
+    ) -> None:
+        self._execute = execute
+        self._change_log = change_log
+        self._stop = stop
+
+    def __call__(self, line: str) -> None:
+        verb, _, rest = line.strip().partition(" ")
+        match verb.upper():
+            case "EXIT":
+                log.info("stopping on EXIT from the control pipe")
+                self._stop()
+            case "HELP":
+                log.info(HELP, extra=_MULTILINE)
+            case "LOG":
+                self._run_log_command(verb, rest)
+            case "CMD" if self._execute:
+                self._run_command(self._execute, verb, rest)
+            case _:
+                log.error("Unknown command '%s'. Send 'HELP' to see a list of commands supported by bmqbrkr.", verb)
+
+    def _run_log_command(self, verb: str, command: str) -> None:
+        status, text = self._change_log(command)
+        if status:
+            log.error("Error processing command '%s %s' [rc: %d]:\n%s", verb, command, status, text, extra=_MULTILINE)
+        else:
+            log.info("Command '%s %s' successfully processed:\n%s", verb, command, text, extra=_MULTILINE)
+
+    def _run_command(self, execute: AdminExecutor, verb: str, command: str) -> None:
+        log.info("Received command '%s' [source: MTRAP]", command)
+        began = time.perf_counter()
+        status, text = execute(command)
+        if status:
+            log.error(
+                "Error processing command [rc: %d] %s\nSend 'HELP' to see a list of commands supported by bmqbrkr.",
+                status,
+                text,
+                extra=_MULTILINE,
+            )
+            return
+        took_ms = (time.perf_counter() - began) * 1000
+        log.info(
+            "Command '%s %s' processed successfully in %.2f ms:\n%s", verb, command, took_ms, text, extra=_MULTILINE
+        )
