@@ -1,0 +1,99 @@
+"""What every fuzz target must keep, whatever bytes come, and where its seeds and cases are.
+
+A target is a module of `tests.fuzz.targets` with three functions:
+
+- `decode(data)`: reads untrusted bytes. It may raise `FormatError`, with an offset inside `data`, and nothing else;
+  it takes at most `BASE + FACTOR * len(data)` bytes of memory at any time; it ends.
+- `verify(data, value)`: what holds for a value that was decoded. It may raise nothing.
+- `seeds()`: inputs to start from, as the reference wrote them where it writes them.
+
+`BASE` is for what an interpreter takes once (caches, an exception with its traceback), `FACTOR` for what Python objects
+take more than the bytes that they were read from: a message of 24 bytes becomes a tuple of five objects.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import pkgutil
+import tracemalloc
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from formats.errors import FormatError
+
+__all__ = ["BASE", "FACTOR", "Target", "cases", "load", "names", "run"]
+
+BASE = 64 << 10
+FACTOR = 64
+CASES = Path(__file__).parent / "cases"
+
+
+class Target(NamedTuple):
+    """One target; `invariant` is its module's docstring."""
+
+    name: str
+    invariant: str
+    decode: Callable[[bytes], Any]
+    verify: Callable[[bytes, Any], None]
+    seeds: Callable[[], Iterable[bytes]]
+
+
+def names() -> list[str]:
+    """Every target, by name."""
+    package = importlib.import_module("tests.fuzz.targets")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+@cache
+def load(name: str) -> Target:
+    """The target `name`, after one look at each of its seeds: what the decoder imports and caches is there now."""
+    module = importlib.import_module(f"tests.fuzz.targets.{name}")
+    target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds))
+    for seed in target.seeds():
+        _attempt(target, seed)
+    return target
+
+
+def cases(name: str) -> list[Path]:
+    """Inputs that once broke the target."""
+    return sorted((CASES / name).glob("*"))
+
+
+def run(target: Target, data: bytes) -> None:
+    """AssertionError, or whatever the decoder raised, unless the target keeps its promises for `data`."""
+    tracing = tracemalloc.is_tracing()
+    if not tracing:
+        tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        value, fault = _attempt(target, data)
+        _, peak = tracemalloc.get_traced_memory()
+        if peak - before > BASE + FACTOR * len(data):
+            # Garbage of runs before this one may have been collected late: measure again without it.
+            del value, fault
+            gc.collect()
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            value, fault = _attempt(target, data)
+            _, peak = tracemalloc.get_traced_memory()
+        assert peak - before <= BASE + FACTOR * len(data), f"{peak - before} bytes of memory for {len(data)} of input"
+    finally:
+        if not tracing:
+            tracemalloc.stop()
+    if fault is None:
+        target.verify(data, value)
+        return
+    assert 0 <= fault.offset <= len(data), f"{fault}: an input of {len(data)} bytes has no such offset"
+    assert fault.path
+    assert fault.reason
+
+
+def _attempt(target: Target, data: bytes) -> tuple[Any, FormatError | None]:
+    try:
+        return target.decode(data), None
+    except FormatError as error:
+        return None, error.with_traceback(None)

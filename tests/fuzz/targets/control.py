@@ -1,0 +1,28 @@
+"""Any bytes as a CONTROL event's message, in BER or JSON, are refused, or are a message that both encodings carry.
+
+The first byte says what to read: bit 0 JSON, bit 1 the message that opens a connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from formats.codes import EventType
+from formats.control.messages import ControlMessage, NegotiationMessage
+from tests.fuzz.schema_messages import decode_schema, schema_seeds, verify_schema
+from tests.fuzz.seeds import bodies
+
+__all__ = ["decode", "seeds", "verify"]
+
+
+def decode(data: bytes) -> Any:
+    return decode_schema(NegotiationMessage if data[:1] and data[0] & 2 else ControlMessage, data)
+
+
+def verify(data: bytes, message: Any) -> None:
+    verify_schema(message)
+
+
+def seeds() -> list[bytes]:
+    opening = schema_seeds(NegotiationMessage, bodies(EventType.CONTROL, opening=True), 2)
+    return opening + schema_seeds(ControlMessage, bodies(EventType.CONTROL, opening=False), 0)

@@ -1,0 +1,32 @@
+"""Any bytes as a QLIST file are refused, or have records up to the end, one after the other, of text and keys.
+
+What a record says can be written and read again.
+"""
+
+from __future__ import annotations
+
+from formats.disk.files import FileType, open_file
+from formats.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
+from formats.disk.recover import iter_qlist
+from tests.fuzz.seeds import queue_lists
+
+__all__ = ["decode", "seeds", "verify"]
+
+
+def decode(data: bytes) -> list[QueueRecord]:
+    return list(iter_qlist(data))
+
+
+def verify(data: bytes, records: list[QueueRecord]) -> None:
+    at = open_file(data, FileType.QLIST).first_record_offset
+    for record in records:
+        assert record.offset == at
+        built = build_queue_record(record.uri, record.queue_key, record.apps)
+        assert parse_queue_record(built, 0) == record._replace(offset=0, end=len(built))
+        at = record.end
+    assert at <= len(data)
+
+
+def seeds() -> list[bytes]:
+    lists = list(queue_lists())
+    return [*lists, lists[0] + bytes(40)]

@@ -1,0 +1,23 @@
+"""Any bytes as the body of a REJECT event are refused, or are whole messages that can be written and read again."""
+
+from __future__ import annotations
+
+from formats.codes import EventType
+from formats.wire.event import EVENT_HEADER_SIZE
+from formats.wire.reject import build_reject_event, iter_rejects
+from tests.fuzz.seeds import bodies
+
+__all__ = ["decode", "seeds", "verify"]
+
+
+def decode(data: bytes) -> list[tuple[int, bytes, int]]:
+    return list(iter_rejects(memoryview(data), 0, len(data)))
+
+
+def verify(data: bytes, messages: list[tuple[int, bytes, int]]) -> None:
+    event = memoryview(build_reject_event(messages))
+    assert list(iter_rejects(event, EVENT_HEADER_SIZE, len(event))) == messages
+
+
+def seeds() -> list[bytes]:
+    return bodies(EventType.REJECT)
