@@ -77,6 +77,7 @@ _INFOS = int(OptionType.SUB_QUEUE_INFOS)
 _header = OPTION_HEADER.words.unpack_from
 _info = SUB_QUEUE_INFO.words.iter_unpack
 _new = tuple.__new__
+_EMPTY = memoryview(b"")
 
 
 class Option(NamedTuple):
@@ -106,7 +107,8 @@ def iter_options(area: memoryview) -> Iterator[Option]:
         if seen >> kind & 1:
             raise FormatError("OptionHeader.type", at, f"{kind} is undefined or comes a second time")
         seen |= 1 << kind & _KNOWN
-        yield _new(Option, (kind, packed, word >> 21 & 0xF, words, area[at + WORD : at + size]))
+        content = _EMPTY if packed else area[at + WORD : at + size]
+        yield _new(Option, (kind, packed, word >> 21 & 0xF, words, content))
         at += size
 
 
