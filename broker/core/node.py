@@ -74,8 +74,11 @@ class Node:
         self.next_guid = next_guid
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
+        self.active: set[str] = set()  # the queues that were opened since the node started
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
+        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
+        self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self._resolve_domain = resolve_domain
         self._session_ids = 0
         self._logged: set[int] = set()
@@ -114,7 +117,7 @@ class Node:
         for key, messages in by_key.items():
             recovered = state.queues[key]
             uri = parse_uri(recovered.uri)
-            domain = self._domain(uri.qualified_domain)
+            domain = self.domain(uri.qualified_domain)
             if domain is None:
                 # Kept for the day when the domain is configured again.
                 log.warning("queue '%s' is of no configured domain; its %d messages rest", recovered.uri, len(messages))
@@ -179,7 +182,7 @@ class Node:
             raise Refusal(StatusCategory.REFUSED, error.reason, 0) from None
         check_open(parameters)
         try:
-            domain = self._domain(uri.qualified_domain)
+            domain = self.domain(uri.qualified_domain)
         except ValueError as error:
             raise Refusal(StatusCategory.UNKNOWN, str(error), -2) from None
         if domain is None:
@@ -190,13 +193,15 @@ class Node:
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
+        self.active.add(name)
         return queue
 
     def routing_flags(self, queue: Queue) -> int:
         """What the open response tells a client about how the queue routes."""
         return sum(1 << flag for flag in _MODE_FLAGS[queue.config.mode])
 
-    def _domain(self, name: str) -> Domain | None:
+    def domain(self, name: str) -> Domain | None:
+        """The domain that clients ask for by `name`, read if need be; None if there is none, ValueError if faulty."""
         domain = self.domains.get(name)
         if domain is None:
             config = self._resolve_domain(name)
@@ -260,3 +265,7 @@ class Node:
         queue = Queue(uri, key, domain.config, apps, FileLog(shard, key) if in_files else MemoryLog(), domain.usage)
         shard.register(key, queue.messages if in_files else {})
         return queue
+
+
+def _no_administration(command: str, source: str) -> tuple[int, str]:
+    return -1, "This node is not administered"

@@ -26,6 +26,8 @@ from broker.core.queue import Buffer, Content, Full, Message, Queue, Stream
 from broker.core.subscriptions import make_subscriptions, modern_parameters
 from formats.control import ber, jsonc
 from formats.control.messages import (
+    AdminCommand,
+    AdminCommandResponse,
     AuthenticationMessage,
     AuthenticationResponse,
     ClientIdentity,
@@ -141,6 +143,11 @@ class Host(Protocol):
 
     def routing_flags(self, queue: Queue) -> int: ...
 
+    @property
+    def run_command(self) -> Callable[[str, str], tuple[int, str]]:
+        """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
+        ...
+
 
 class Session:
     """The machine of one link; see `broker.shell.link.Machine`, and `broker.core.queue.Sink` for its consumer side."""
@@ -152,6 +159,7 @@ class Session:
         self.ready = True
         self.handles: dict[int, Handle] = {}
         self._out = Outbox()
+        self._is_admin = False
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
@@ -190,7 +198,12 @@ class Session:
             self.event_bytes_max = NEGOTIATION_BYTES_MAX
             return
         self.event_bytes_max = EVENT_BYTES_MAX
-        if state is SessionState.RUNNING:
+        if state is SessionState.RUNNING and self._is_admin:
+            self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.CONTROL] = self._on_admin_control
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+        elif state is SessionState.RUNNING:
             self._on_event = [self._on_foreign] * EVENT_TYPES
             self._on_event[EventType.PUT] = self._on_put
             self._on_event[EventType.CONFIRM] = self._on_confirm
@@ -269,12 +282,13 @@ class Session:
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         refusal = None
-        if identity.client_type is not ClientType.TCPCLIENT:
+        if identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
         self._send(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
         if refusal:
             self.end(refusal)
             return
+        self._is_admin = identity.client_type is ClientType.TCPADMIN
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
@@ -410,6 +424,22 @@ class Session:
         except Refusal as refusal:
             log.warning("%s: refused %s: %s", self.description, type(choice).__name__, refusal.status)
             self._reply(message, refusal.status)
+
+    def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
+        """An administrator sends commands, and is answered each in turn; its encoding may change with each."""
+        encoding = schema_encoding(frame.type_specific)
+        codec = jsonc if encoding is EncodingType.JSON else ber
+        message = codec.decode(ControlMessage, data[frame.body : frame.end])
+        match message.choice:
+            case AdminCommand(command=command):
+                status, text = self.host.run_command(command, self.description)
+                log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
+                self._reply(message, AdminCommandResponse(text=text))
+            case Disconnect():
+                self._reply(message, DisconnectResponse())
+                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+            case _:
+                self._log_improper(f"an unexpected {type(message.choice).__name__}")
 
     def _reply(self, request: ControlMessage, choice: object) -> None:
         response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import build_queue_record
 
 __all__ = ["FileLog", "MemoryLog", "Shard", "ShardState"]
+
+log = logging.getLogger("broker.shard")
 
 # Room that sync points and queue operations may take beyond what is due.
 SPARE_RECORDS = 64
@@ -81,6 +84,7 @@ class Shard:
         self._data_granted = 0
         self._synced_at = 0  # the sequence number of the last sync point
         self._full = ""  # why the last rollover was refused, until the next tick
+        self.available = True  # to new messages
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     # -- leases and sync points
@@ -255,6 +259,8 @@ class Shard:
 
     def _make_room(self, size: int, due: int) -> None:
         """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""
+        if not self.available:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
         files = self.files
         records = due + SPARE_RECORDS
         if (
@@ -271,6 +277,17 @@ class Shard:
         self._data_granted = files.data.granted
         self._journal_granted = files.journal.granted
 
+    def set_available(self, available: bool) -> None:
+        """Take new messages, or refuse them all; what is there can be confirmed and removed."""
+        self.available = available
+        # So that the next message asks for room.
+        self._journal_granted = self._data_granted = 0
+        log.info("Partition [%d]: status changed to %s", self.partition_id, "AVAILABLE" if available else "UNAVAILABLE")
+
+    def roll_over(self) -> None:
+        """Move to new files now, however little that frees. Raises `Full` if there is no disk for them."""
+        self._move(0, 0, 0, part_max=1.0)
+
     def _roll_over(self, data: int = 0, records: int = SPARE_RECORDS, qlist: int = 0) -> None:
         """Move to new files, with room for so many bytes of DATA and QLIST and records beyond those due.
 
@@ -285,24 +302,26 @@ class Shard:
             self._full = str(full)
             raise
 
-    def _move(self, data: int, records: int, qlist: int) -> None:
+    def _move(self, data: int, records: int, qlist: int, part_max: float = 1 - FREED_PART_MIN) -> None:
+        """`part_max` is the part of the limits that may be in use in the new files."""
         alive = {key + guid: message for key, store in self.stores.items() for guid, message in store.items()}
         plan = Rollover(self.files, alive, set(self.stores))
-        for name, kept, wanted, limit, part_max in (
+        for name, kept, wanted, limit, kept_part_max in (
             (
                 "journal",
                 plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE,
                 (records + 1) * JOURNAL_RECORD_SIZE,  # and the sync point that the new file begins with
                 self.limits.journal,
-                1 - FREED_PART_MIN,
+                part_max,
             ),
-            ("data", plan.data_bytes, data, self.limits.data, 1 - FREED_PART_MIN),
+            ("data", plan.data_bytes, data, self.limits.data, part_max),
             ("qlist", plan.qlist_bytes, qlist, self.limits.qlist, 1.0),
         ):
-            if kept > limit * part_max or FILE_HEADERS_SIZE_MAX + kept + wanted > limit:
+            if kept > limit * kept_part_max or FILE_HEADERS_SIZE_MAX + kept + wanted > limit:
                 reason = f"the {name} file of partition {self.partition_id} is full, {kept} of {limit} bytes in use"
                 raise Full("STORAGE_FAILURE", reason)
         old = self.files
+        log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, old.journal.name)
         timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
         fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + 1)
         if fresh is None:
@@ -315,6 +334,7 @@ class Shard:
         self._sync_point(SyncPointType.REGULAR)
         plan.finish(fresh, first_sync_point)
         old.retire()
+        log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
 
     def state(self) -> ShardState:

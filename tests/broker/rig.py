@@ -19,6 +19,7 @@ from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus, PutFlag
 from formats.control import ber, jsonc
 from formats.control.messages import (
+    AdminCommand,
     BrokerResponse,
     ClientIdentity,
     ClientType,
@@ -226,7 +227,7 @@ class Pushed:
 
 
 T = TypeVar("T")
-Request = OpenQueue | ConfigureStream | ConfigureQueueStream | CloseQueue | Disconnect
+Request = OpenQueue | ConfigureStream | ConfigureQueueStream | CloseQueue | Disconnect | AdminCommand
 Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
 
 

@@ -156,7 +156,7 @@ def test_garbage_after_the_negotiation(node: NodeProcess, witness: Witness, what
     witness.check()
 
 
-@pytest.mark.parametrize("kind", [ClientType.TCPBROKER, ClientType.TCPADMIN])
+@pytest.mark.parametrize("kind", [ClientType.TCPBROKER, ClientType.UNKNOWN])
 def test_peers_that_are_no_clients(node: NodeProcess, witness: Witness, kind: ClientType) -> None:
     with Raw(node, identified=False) as raw:
         raw.send(identity(kind))

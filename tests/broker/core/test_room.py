@@ -331,3 +331,34 @@ def test_lease_ids_grow_when_the_ledger_is_lost() -> None:
     directory = rig.directory.after_crash()
     del directory.files[directory.find("csl")]
     assert rig.restart(directory).node.shards[0].primary_lease_id == 4
+
+
+def test_a_disabled_partition_takes_no_message_and_lets_those_it_has_go() -> None:
+    rig = start()
+    producer = producing(rig)
+    assert producer.post(1, guid(0), b"kept") is AckStatus.SUCCESS
+    (shard,) = rig.node.shards.values()
+    shard.set_available(False)
+    assert producer.post(1, guid(1), b"refused") is FULL
+    confirming(rig).confirm(1, guid(0))
+    assert shard.state().messages == 0
+    shard.set_available(True)
+    assert producer.post(1, guid(2), b"kept") is AckStatus.SUCCESS
+    assert left(rig) == [guid(2)]
+    assert not rig.faults()
+
+
+def test_a_rollover_on_command_happens_however_little_it_frees(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    rig = start(limits=SHORT_DATA)
+    producer = producing(rig)
+    count = fill(producer)
+    (shard,) = rig.node.shards.values()
+    before = shard.files.timestamp
+    shard.roll_over()
+    assert shard.files.timestamp != before
+    assert "Initiating rollover" in caplog.text
+    assert "ROLLOVER COMPLETE" in caplog.text
+    again = rig.restart()
+    assert left(again) == [guid(number) for number in range(count)]
+    assert not again.faults()

@@ -261,7 +261,7 @@ def test_requests_are_answered_in_the_encoding_of_the_identity(rig: Rig) -> None
     assert jsonc.decode(ControlMessage, memoryview(output)[frame.body :]).choice == DisconnectResponse()
 
 
-@pytest.mark.parametrize("client_type", [ClientType.TCPBROKER, ClientType.TCPADMIN, ClientType.UNKNOWN])
+@pytest.mark.parametrize("client_type", [ClientType.TCPBROKER, ClientType.UNKNOWN])
 def test_only_clients_are_taken(rig: Rig, client_type: ClientType) -> None:
     client = Client(rig.node)
     answer = client.negotiate(identity(client_type))
