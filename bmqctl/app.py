@@ -23,6 +23,7 @@ COMMANDS: dict[str, Entry] = {
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
+    "tool": Entry("bmqctl.commands.tool", "tool", "Post, consume and look at messages, by hand or by script."),
 }
 
 

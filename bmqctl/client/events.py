@@ -129,9 +129,13 @@ class Stopped(NamedTuple):
 
 
 class ConnectionLost(NamedTuple):
-    """There is no connection, and the session waits for a new one; `fault` says why."""
+    """There is no connection, and the session waits for a new one; `fault` says why.
+
+    If the broker was `silent`, it was the session that ended the connection.
+    """
 
     fault: str
+    silent: bool = False
 
 
 class Reconnected(NamedTuple):

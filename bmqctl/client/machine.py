@@ -276,7 +276,7 @@ class Machine:
             events += self._check_heartbeat()
         return events
 
-    def lost(self, fault: str) -> list[Event]:
+    def lost(self, fault: str, silent: bool = False) -> list[Event]:
         """The connection is gone, or of no use any more."""
         if not self._options.resume or self.state in (Session.NEW, Session.DISCONNECTING, Session.STOPPED):
             return self.give_up(fault)
@@ -293,7 +293,7 @@ class Machine:
         self._interval_ns = 0
         self._next_expiry_ns = 0
         events = self._with_nacks(list(self._requests.cut()))
-        return [*events, ConnectionLost(fault)] if self._was_started else events
+        return [*events, ConnectionLost(fault, silent)] if self._was_started else events
 
     # Frames
 
@@ -398,7 +398,7 @@ class Machine:
             self._missed = 0
             return []
         if self._missed >= self._missed_max:
-            return self.lost(f"the broker missed {self._missed} heartbeats")
+            return self.lost(f"the broker missed {self._missed} heartbeats", silent=True)
         self._missed += 1
         self._seal()
         self._out += HEARTBEAT_REQUEST

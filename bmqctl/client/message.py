@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Final
 
 from formats.codes import CompressionAlgorithm
+from formats.padding import WORD
 from formats.schema import Buffer
 from formats.wire.application_data import ApplicationData, build_application_data, split_application_data
 from formats.wire.options import OptionType, sub_queue_infos
 from formats.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
-from formats.wire.push import Push, PushFlag
+from formats.wire.push import PUSH_HEADER, Push, PushFlag
 from formats.wire.put import PutFlag
 
 __all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
@@ -44,6 +45,12 @@ class Message:
     def guid(self) -> bytes:
         """16 bytes; the same for every app of a fan-out."""
         return self._push.guid
+
+    @property
+    def wire_size(self) -> int:
+        """Bytes that it took of its event."""
+        push = self._push
+        return PUSH_HEADER.size + len(push.options) + (len(push.data) // WORD + 1) * WORD
 
     @property
     def compression(self) -> int:

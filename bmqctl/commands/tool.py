@@ -1,0 +1,201 @@
+"""`bmqctl tool`: a client for people and scripts, with the options, commands and output of the reference's bmqtool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bmqctl.render import refuse
+from bmqctl.tool.grammar import CommandError, camel, decode
+from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
+from bmqctl.tool.session import parse_endpoint
+
+__all__ = ["tool"]
+
+_POSTING = "Posting"
+_CONSUMING = "Consuming"
+_OUTPUT = "Output"
+_SESSION = "Session"
+
+
+def tool(
+    context: typer.Context,
+    mode: Annotated[str, typer.Option(help="cli, auto, storage or syschk.")] = "cli",
+    broker: Annotated[
+        str, typer.Option("--broker", "-b", help="Address of the broker.", show_default="tcp://localhost:$BMQ_PORT")
+    ] = "",
+    queue_uri: Annotated[str, typer.Option("--queueuri", "-q", help="The queue, for auto and syschk.")] = "",
+    queue_flags: Annotated[
+        str, typer.Option("--queueflags", "-f", help="How to open it, for auto: of read, write, ack; by commas.")
+    ] = "",
+    latency: Annotated[
+        str, typer.Option("--latency", "-l", help="How to measure latency: none, hires or epoch.")
+    ] = "none",
+    latency_report: Annotated[str, typer.Option("--latency-report", help="File for a JSON report of latencies.")] = "",
+    dump_msg: Annotated[bool, typer.Option("--dumpmsg", "-d", help="Print the messages and acks that come.")] = False,
+    confirm_msg: Annotated[bool, typer.Option("--confirmmsg", "-c", help="Confirm the messages that come.")] = False,
+    event_size: Annotated[
+        int, typer.Option("--eventsize", "-e", help="Messages of an event.", rich_help_panel=_POSTING)
+    ] = 1,
+    msg_size: Annotated[
+        int, typer.Option("--msgsize", "-m", help="Bytes of a message's payload.", rich_help_panel=_POSTING)
+    ] = 1024,
+    post_rate: Annotated[
+        int, typer.Option("--postrate", "-r", help="Events at each interval.", rich_help_panel=_POSTING)
+    ] = 1,
+    events_count: Annotated[
+        str,
+        typer.Option(
+            "--eventscount", help="Events in all, or seconds as in 30s; 0: without end.", rich_help_panel=_POSTING
+        ),
+    ] = "0",
+    post_interval: Annotated[
+        int, typer.Option("--postinterval", "-i", help="Milliseconds between posts.", rich_help_panel=_POSTING)
+    ] = 1000,
+    message_pattern: Annotated[
+        str,
+        typer.Option("--messagepattern", help="Start of each payload; a number follows.", rich_help_panel=_POSTING),
+    ] = "",
+    message_properties: Annotated[
+        str,
+        typer.Option(
+            "--messageProperties",
+            help='JSON list: [{"name": "x", "value": "1", "type": "E_INT"}]',
+            rich_help_panel=_POSTING,
+        ),
+    ] = "",
+    max_unconfirmed: Annotated[
+        str,
+        typer.Option(
+            "--maxunconfirmed", "-u", help="Unconfirmed messages and bytes at most.", rich_help_panel=_CONSUMING
+        ),
+    ] = "1024:33554432",
+    subscriptions: Annotated[
+        str,
+        typer.Option(
+            "--subscriptions",
+            help='JSON list: [{"expression": "x > 1", "correlationId": 1}]',
+            rich_help_panel=_CONSUMING,
+        ),
+    ] = "",
+    auto_pub_sub_modulo: Annotated[
+        int,
+        typer.Option(
+            "--autoPubSubModulo",
+            help="Post with a number modulo this, or consume with a subscription for each.",
+            rich_help_panel=_CONSUMING,
+        ),
+    ] = 0,
+    verbosity: Annotated[
+        str,
+        typer.Option(
+            "--verbosity",
+            "-v",
+            help="silent, trace, debug, info, warning, error or fatal.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = "info",
+    log_format: Annotated[
+        str, typer.Option("--logFormat", help="How records are written.", rich_help_panel=_OUTPUT)
+    ] = r"%d (%t) %s %F:%l %m\n",
+    log: Annotated[str, typer.Option("--log", help="File for all events and messages.", rich_help_panel=_OUTPUT)] = "",
+    timeout_sec: Annotated[
+        int, typer.Option("--timeout", help="Seconds until a request is given up.", rich_help_panel=_SESSION)
+    ] = 300,
+    shutdown_grace: Annotated[
+        int,
+        typer.Option(
+            "--shutdownGrace", help="Seconds without a message after which auto ends.", rich_help_panel=_SESSION
+        ),
+    ] = 0,
+    authn_mechanism: Annotated[
+        str, typer.Option("--authnMechanism", help="As in BASIC; none without.", rich_help_panel=_SESSION)
+    ] = "",
+    authn_data: Annotated[
+        str, typer.Option("--authnData", help="Credentials, as in user:password.", rich_help_panel=_SESSION)
+    ] = "",
+    storage: Annotated[str, typer.Option("--storage", "-s", help="Files to open, for storage.")] = "",
+    profile: Annotated[Path | None, typer.Option(help="JSON file with options; those given here go before.")] = None,
+    dumpprofile: Annotated[bool, typer.Option("--dumpprofile", help="Print the options as a profile.")] = False,
+    threads: Annotated[
+        int, typer.Option("--threads", "-t", help="Taken for compatibility: there is one.", rich_help_panel=_SESSION)
+    ] = 1,
+    memory_debug: Annotated[
+        bool, typer.Option("--memorydebug", "-D", help="Taken for compatibility.", rich_help_panel=_SESSION)
+    ] = False,
+    no_session_event_handler: Annotated[
+        bool, typer.Option("--nosessioneventhandler", help="Taken for compatibility.", rich_help_panel=_SESSION)
+    ] = False,
+) -> None:
+    """Post, consume and look at messages, by hand or by script.
+
+    Without `--mode` it reads commands from standard input, and `help` lists them. In `auto` it posts or consumes until
+    it is done or interrupted; `syschk` only asks whether a session and a queue can be had; `storage` looks into files
+    of a store.
+
+    Exits with 0 if all is well, 1 if it could not start, 2 if the options cannot be; `syschk` with the low byte of the
+    result.
+
+    Examples:
+
+    - `bmqctl tool -b tcp://localhost:30114 -d`
+
+    - `echo 'help' | bmqctl tool`
+
+    - `bmqctl tool --mode auto -q bmq://bmq.test.mem.priority/q -f write,ack --eventscount 1000 -i 10`
+
+    - `bmqctl tool --mode auto -q bmq://bmq.test.mem.priority/q -f read -c`
+    """
+    given = {name: value for name, value in context.params.items() if not _is_default(context, name)}
+    try:
+        parameters = load_profile(profile.read_text()) if profile is not None else Parameters(broker=default_broker())
+        _override(parameters, given)
+        parameters.check()
+        endpoint = parse_endpoint(parameters.broker)
+    except OSError as fault:
+        refuse("tool", f"cannot read the profile: {fault}")
+    except (ParameterError, CommandError, ValueError) as fault:
+        refuse("tool", str(fault))
+    if dumpprofile:
+        typer.echo(dump_profile(parameters))
+        return
+    from bmqctl.tool.run import run_tool
+
+    try:
+        raise typer.Exit(run_tool(parameters, endpoint))
+    except OSError as fault:
+        refuse("tool", str(fault))
+
+
+def _is_default(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is None or source.name in ("DEFAULT", "DEFAULT_MAP")
+
+
+def _override(parameters: Parameters, given: dict[str, Any]) -> None:
+    """What is said on the command line goes before the profile."""
+    for name, value in given.items():
+        match name:
+            case "profile" | "dumpprofile":
+                pass
+            case "message_pattern":
+                parameters.sequential_message_pattern = value
+            case "message_properties":
+                parameters.message_properties = _listed(name, value).message_properties
+            case "subscriptions":
+                parameters.subscriptions = _listed(name, value).subscriptions
+            case _:
+                setattr(parameters, name, value)
+    if "message_pattern" in given and "msg_size" in given:
+        raise ParameterError("--msgsize and --messagepattern exclude each other")
+
+
+def _listed(name: str, text: str) -> Parameters:
+    """The list that `text` is, in the field of its name."""
+    try:
+        return decode(Parameters, {camel(name): json.loads(text)})
+    except json.JSONDecodeError as fault:
+        raise ParameterError(f"--{camel(name)} is no JSON: {fault}") from None
