@@ -30,7 +30,7 @@ def verify(data: bytes, read: Read) -> None:
     assert extent.end <= len(data)
     for offset, record in records:
         assert LAYOUTS[record.type].pack(record) == data[offset : offset + JOURNAL_RECORD_SIZE]
-    for first, scanned in scan_chunks(data, extent, 2):
+    for first, scanned in scan_chunks(data, extent, 16):
         for kind, layout in LAYOUTS.items():
             found, indexes = select(scanned, RecordType(kind))
             for field in layout.cls._fields:
