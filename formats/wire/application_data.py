@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from formats.codes import COMPRESSED_SIZE_MIN, DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
+from formats.errors import FormatError
 from formats.schema import Buffer
 from formats.wire.compression import compress, decompress
 from formats.wire.properties import properties_size, to_older_encoding
@@ -42,7 +43,12 @@ def split_application_data(
     if has_properties and (schema_id or compression == CompressionAlgorithm.NONE):
         size = properties_size(data)
         properties, rest = data[:size], data[size:]
-        return ApplicationData(properties, decompress(rest, compression, size_max) if compression else rest)
+        if compression == CompressionAlgorithm.NONE:
+            return ApplicationData(properties, rest)
+        try:
+            return ApplicationData(properties, decompress(rest, compression, size_max))
+        except FormatError as error:
+            raise error.shifted(size) from None
     if compression == CompressionAlgorithm.NONE:
         return ApplicationData(b"", data)
     whole = memoryview(decompress(data, compression, size_max))

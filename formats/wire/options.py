@@ -117,11 +117,24 @@ def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
     old: list[SubQueueInfo] = []
     for option in iter_options(area):
         if option.type == _INFOS:
-            return _infos(option)
+            try:
+                return _infos(option)
+            except FormatError as error:
+                raise error.shifted(_offset(area, _INFOS)) from None
         if option.type == _IDS_OLD:
             count = len(option.content) // WORD
             old = [SubQueueInfo(each, UNLIMITED) for each in struct.unpack(f">{count}I", option.content)]
     return old
+
+
+def _offset(area: memoryview, kind: int) -> int:
+    """Where the option of a type that is there begins."""
+    at = 0
+    for option in iter_options(area):
+        if option.type == kind:
+            break
+        at += WORD + len(option.content)
+    return at
 
 
 def _infos(option: Option) -> list[SubQueueInfo]:
@@ -142,7 +155,10 @@ def message_group_id(area: memoryview) -> bytes | None:
     """The message's group, if it says one."""
     for option in iter_options(area):
         if option.type == OptionType.MSG_GROUP_ID:
-            end = unpadded_end(option.content, 0, len(option.content), "MsgGroupId.padding")
+            try:
+                end = unpadded_end(option.content, 0, len(option.content), "MsgGroupId.padding")
+            except FormatError as error:
+                raise error.shifted(_offset(area, OptionType.MSG_GROUP_ID) + WORD) from None
             return bytes(option.content[:end])
     return None
 

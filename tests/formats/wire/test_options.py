@@ -105,9 +105,18 @@ def test_malformed_areas_are_refused(options: bytes) -> None:
         pack_option(OptionType.SUB_QUEUE_INFOS, bytes(12), type_specific=2),
     ],
 )
-def test_malformed_infos_are_refused(option: bytes) -> None:
-    with pytest.raises(FormatError):
-        sub_queue_infos(memoryview(option))
+def test_malformed_infos_are_refused_where_they_are(option: bytes) -> None:
+    for before in (b"", pack_option(40, b"content!"), OPTION_HEADER.pack(OptionHeader(41, 1, 0, 7))):
+        with pytest.raises(FormatError) as caught:
+            sub_queue_infos(memoryview(before + option))
+        assert caught.value.offset == len(before)
+
+
+def test_a_group_without_padding_is_refused_where_its_count_is() -> None:
+    area = pack_sub_queue_ids([1]) + pack_option(OptionType.MSG_GROUP_ID, b"group!!!")
+    with pytest.raises(FormatError) as caught:
+        message_group_id(memoryview(area))
+    assert (caught.value.path, caught.value.offset) == ("MsgGroupId.padding", len(area) - 1)
 
 
 def test_delivery_attempts_in_a_byte() -> None:

@@ -184,6 +184,13 @@ def test_nothing_is_compressed_that_would_grow() -> None:
     assert build_application_data(b"", payload, 0, CompressionAlgorithm.ZLIB) == (payload, CompressionAlgorithm.NONE)
 
 
+def test_a_payload_that_is_no_stream_is_refused_where_it_begins() -> None:
+    area = encode_properties(TWO, 1)
+    with pytest.raises(FormatError) as caught:
+        split_application_data(memoryview(area + b"payload"), True, 1, CompressionAlgorithm.ZLIB)
+    assert (caught.value.path, caught.value.offset) == ("zlib", len(area))
+
+
 @pytest.mark.parametrize("schema_id", [0, 1])
 def test_what_inflates_too_far_is_refused(schema_id: int) -> None:
     area = encode_properties(TWO, schema_id)
