@@ -7,6 +7,8 @@ A target is a module of `tests.fuzz.targets` with three functions:
 - `verify(data, value)`: what holds for a value that was decoded. It may raise nothing.
 - `seeds()`: inputs to start from, as the reference wrote them where it writes them.
 
+It may have `words()` too: what inputs are made of, for the fuzzer to put in.
+
 `BASE` is for what an interpreter takes once (caches, an exception with its traceback), `FACTOR` for what Python objects
 take more than the bytes that they were read from: a message of 24 bytes becomes a tuple of five objects.
 """
@@ -39,6 +41,7 @@ class Target(NamedTuple):
     decode: Callable[[bytes], Any]
     verify: Callable[[bytes, Any], None]
     seeds: Callable[[], Iterable[bytes]]
+    words: Callable[[], Iterable[bytes]] = tuple
 
 
 def names() -> list[str]:
@@ -51,7 +54,8 @@ def names() -> list[str]:
 def load(name: str) -> Target:
     """The target `name`, after one look at each of its seeds: what the decoder imports and caches is there now."""
     module = importlib.import_module(f"tests.fuzz.targets.{name}")
-    target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds))
+    words = getattr(module, "words", tuple)
+    target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds), words)
     for seed in target.seeds():
         _attempt(target, seed)
     return target

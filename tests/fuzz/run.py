@@ -39,6 +39,11 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
     atheris.Fuzz()
 
 
+def dictionary_line(word: bytes) -> str:
+    """A word as libFuzzer's dictionaries have it."""
+    return '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n'
+
+
 def spend(name: str, seconds: int, corpus: Path) -> tuple[str, list[Path]]:
     """Fuzz one target for `seconds`; one line on how it went, and the inputs that broke it."""
     target = load(name)
@@ -46,9 +51,11 @@ def spend(name: str, seconds: int, corpus: Path) -> tuple[str, list[Path]]:
     for number, data in enumerate([*target.seeds(), *(path.read_bytes() for path in cases(name))]):
         (corpus / f"seed-{number}").write_bytes(data)
     before = set(cases(name))
-    with tempfile.TemporaryDirectory() as found:
+    with tempfile.TemporaryDirectory() as found, tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
+        words.writelines(map(dictionary_line, target.words()))
+        words.flush()
         command = [
-            *(sys.executable, "-m", "tests.fuzz.run", "--child", name, "--", str(corpus)),
+            *(sys.executable, "-m", "tests.fuzz.run", "--child", name, "--", str(corpus), f"-dict={words.name}"),
             *(f"-max_total_time={seconds}", f"-max_len={INPUT_MAX}", f"-timeout={INPUT_SECONDS_MAX}"),
             *(f"-rss_limit_mb={MEGABYTES_MAX}", f"-artifact_prefix={found}/", "-print_final_stats=1"),
         ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from formats.control import ber, jsonc
+from formats.control.schema import Choice, Description, Enumeration, describe
 from formats.padding import unpadded_end
 
-__all__ = ["decode_schema", "schema_seeds", "verify_schema"]
+__all__ = ["decode_schema", "schema_seeds", "schema_words", "verify_schema"]
 
 
 def decode_schema(cls: type[Any], data: bytes) -> Any:
@@ -30,3 +31,28 @@ def schema_seeds(cls: type[Any], padded: list[bytes], mode: int) -> list[bytes]:
         out.append(bytes([mode]) + encoded)
         out.append(bytes([mode | 1]) + jsonc.encode(ber.decode(cls, encoded)))
     return out
+
+
+def schema_words(*classes: type[Any]) -> list[bytes]:
+    """What the messages' JSON and BER are made of: names, enumerators, marks, the heads of constructed elements."""
+    names: set[str] = set()
+    waiting: list[Description] = [describe(cls) for cls in classes]
+    seen: set[str] = set()
+    while waiting:
+        description = waiting.pop()
+        if description.name in seen:
+            continue
+        seen.add(description.name)
+        names.update(description.by_name)
+        for element in description.elements:
+            if isinstance(element.kind, Enumeration):
+                names.update(element.kind.names)
+            elif isinstance(element.kind, Description):
+                waiting.append(element.kind)
+            elif isinstance(element.kind, Choice):
+                names.update(element.kind.by_name)
+                waiting += [alternative.description for alternative in element.kind.alternatives]
+    json = [f'"{name}"'.encode() for name in sorted(names)]
+    json += [b"null", b"true", b"false", b"[]", b"{}", b'""', b"-1", b"1e9", b'"2147483648"', b'"\\ud800"', b'"AAEC"']
+    heads = [bytes((tag, 0x80)) for tag in (0x30, *range(0xA0, 0xBF))]
+    return [*json, *heads, b"\0\0", b"\x81\x80", b"\x82\1\0", b"\x9f\x81\x7f"]

@@ -16,9 +16,9 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.padding import padding
-from tests.fuzz.schema_messages import decode_schema, schema_seeds, verify_schema
+from tests.fuzz.schema_messages import decode_schema, schema_seeds, schema_words, verify_schema
 
-__all__ = ["decode", "seeds", "verify"]
+__all__ = ["decode", "seeds", "verify", "words"]
 
 
 def decode(data: bytes) -> Any:
@@ -42,3 +42,7 @@ def seeds() -> list[bytes]:
         )
     ]
     return schema_seeds(AuthenticationMessage, [each + padding(len(each)) for each in written], 0)
+
+
+def words() -> list[bytes]:
+    return schema_words(AuthenticationMessage)

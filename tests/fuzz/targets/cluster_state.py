@@ -11,11 +11,11 @@ from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import ClusterMessage
 from formats.disk.ledger import LedgerRecord, LedgerRecordType, build_ledger_record, parse_ledger_record
-from tests.fuzz.schema_messages import verify_schema
+from tests.fuzz.schema_messages import schema_words, verify_schema
 from tests.fuzz.seal import seal_ledger_record
 from tests.fuzz.seeds import bodies
 
-__all__ = ["decode", "seeds", "verify"]
+__all__ = ["decode", "seeds", "verify", "words"]
 
 
 class Read(NamedTuple):
@@ -41,3 +41,7 @@ def verify(data: bytes, read: Read) -> None:
 
 def seeds() -> list[bytes]:
     return [mode + body for body in bodies(EventType.CLUSTER_STATE) for mode in (b"\0", b"\1")]
+
+
+def words() -> list[bytes]:
+    return schema_words(ClusterMessage)

@@ -9,10 +9,10 @@ from typing import Any
 
 from formats.codes import EventType
 from formats.control.messages import ElectorMessage
-from tests.fuzz.schema_messages import decode_schema, schema_seeds, verify_schema
+from tests.fuzz.schema_messages import decode_schema, schema_seeds, schema_words, verify_schema
 from tests.fuzz.seeds import bodies
 
-__all__ = ["decode", "seeds", "verify"]
+__all__ = ["decode", "seeds", "verify", "words"]
 
 
 def decode(data: bytes) -> Any:
@@ -25,3 +25,7 @@ def verify(data: bytes, message: Any) -> None:
 
 def seeds() -> list[bytes]:
     return schema_seeds(ElectorMessage, bodies(EventType.ELECTOR), 0)
+
+
+def words() -> list[bytes]:
+    return schema_words(ElectorMessage)

@@ -18,11 +18,11 @@ from formats.disk.ledger import (
     parse_ledger_record,
 )
 from formats.disk.recover import iter_ledger
-from tests.fuzz.schema_messages import verify_schema
+from tests.fuzz.schema_messages import schema_words, verify_schema
 from tests.fuzz.seal import seal_ledger
 from tests.fuzz.seeds import ledger
 
-__all__ = ["decode", "seeds", "verify"]
+__all__ = ["decode", "seeds", "verify", "words"]
 
 
 class Read(NamedTuple):
@@ -53,3 +53,7 @@ def verify(data: bytes, read: Read) -> None:
 
 def seeds() -> list[bytes]:
     return [b"\0" + ledger(), b"\1" + ledger(2), b"\1" + ledger(8) + bytes(64)]
+
+
+def words() -> list[bytes]:
+    return schema_words(ClusterMessage)
