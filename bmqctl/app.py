@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "app", "main"]
 # To add a command: write bmqctl/commands/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
 # and arguments), and enter it here.
 COMMANDS: dict[str, Entry] = {
+    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a broker that runs."),
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),

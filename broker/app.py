@@ -15,14 +15,20 @@ from pathlib import Path
 
 import trio
 
+from broker.admin.environment import Context, Environment
+from broker.admin.results import ClusterInfo, ClusterNode
+from broker.admin.service import Admin
 from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
+from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
+from broker.config.dump import to_json
 from broker.control import ControlLines
 from broker.core.clock import Now
-from broker.core.config import DomainConfig, Mode, NodeIdentity
-from broker.core.node import DomainResolver, Node
+from broker.core.config import NodeIdentity
+from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
+from broker.domains import Domains
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
@@ -92,11 +98,13 @@ def _run(config: NodeConfig) -> int:
         opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
         ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
-        node = Node(_identity(config, me.id), now, _resolver(config), ledger, shards, _guids())
+        domains = Domains(config)
+        node = Node(_identity(config, me.id), now, domains.resolve, ledger, shards, _guids())
         node.start({shard.partition_id: recovered for shard, recovered in opened})
         _freeze_collector()
+        node.run_command = Admin(Context(node, _environment(config, domains))).run
         server = Server(node, listeners)
-        pipe.on_line = ControlLines(None, switches.run, server.stop)
+        pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
         server.watch(pipe)
         trio.run(server.run, _ready(config, node))
     _close(node, shards, flush=partition.flush_at_shutdown)
@@ -169,28 +177,24 @@ def _identity(config: NodeConfig, node_id: int) -> NodeIdentity:
     )
 
 
-def _resolver(config: NodeConfig) -> DomainResolver:
-    def resolve(name: str) -> DomainConfig | None:
-        found = config.resolve_domain(name)
-        if found is None:
-            return None
-        parameters = found.parameters
-        storage = parameters.storage
-        fanout = parameters.mode.fanout
-        mode = Mode.FANOUT if fanout else Mode.BROADCAST if parameters.mode.broadcast else Mode.PRIORITY
-        return DomainConfig(
-            name=found.name,
-            mode=mode,
-            app_ids=fanout.app_ids if fanout else (),
-            persistent=storage.config.file_backed is not None,
-            queue_messages_max=storage.queue_limits.messages,
-            queue_bytes_max=storage.queue_limits.bytes,
-            domain_messages_max=storage.domain_limits.messages,
-            domain_bytes_max=storage.domain_limits.bytes,
-            deduplication_time_ms=parameters.deduplication_time_ms,
-        )
+def _environment(config: NodeConfig, domains: Domains) -> Environment:
+    """What administration shows of the configuration."""
+    assert config.cluster is not None
+    assert config.self_node is not None
+    own = [_cluster_info(cluster, "local") for cluster in config.clusters.my_clusters]
+    return Environment(
+        broker_config=to_json(config.broker.app_config),
+        clusters=(*own, *(_cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters)),
+        node_name=config.self_node.name,
+        storage_location=config.cluster.partition_config.location,
+        domain_config=domains.parameters,
+        forget_domain=domains.forget,
+    )
 
-    return resolve
+
+def _cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: str) -> ClusterInfo:
+    nodes = tuple(ClusterNode(node.name, node.id, node.data_center) for node in cluster.nodes)
+    return ClusterInfo(locality, cluster.name, nodes)
 
 
 def _guids() -> Callable[[], bytes]:

@@ -18,8 +18,11 @@ __all__ = ["AdminExecutor", "ControlLines"]
 
 log = logging.getLogger("broker.control")
 
-# An admin command's status, 0 if all went well, and its answer.
-AdminExecutor = Callable[[str], tuple[int, str]]
+# An admin command and whence it comes; its status, 0 if all went well, and its answer.
+AdminExecutor = Callable[[str, str], tuple[int, str]]
+
+# What the reference calls commands from its control pipe.
+SOURCE = "MTRAP"
 
 _MULTILINE = {"multiline": True}
 
@@ -34,7 +37,7 @@ class ControlLines:
     """Carries out one line at a time. Verbs may be in either case."""
 
     def __init__(
-        self, execute: AdminExecutor | None, change_log: Callable[[str], tuple[int, str]], stop: Callable[[], None]
+        self, execute: AdminExecutor, change_log: Callable[[str], tuple[int, str]], stop: Callable[[], None]
     ) -> None:
         self._execute = execute
         self._change_log = change_log
@@ -50,8 +53,8 @@ class ControlLines:
                 log.info(HELP, extra=_MULTILINE)
             case "LOG":
                 self._run_log_command(verb, rest)
-            case "CMD" if self._execute:
-                self._run_command(self._execute, verb, rest)
+            case "CMD":
+                self._run_command(verb, rest)
             case _:
                 log.error("Unknown command '%s'. Send 'HELP' to see a list of commands supported by bmqbrkr.", verb)
 
@@ -62,10 +65,9 @@ class ControlLines:
         else:
             log.info("Command '%s %s' successfully processed:\n%s", verb, command, text, extra=_MULTILINE)
 
-    def _run_command(self, execute: AdminExecutor, verb: str, command: str) -> None:
-        log.info("Received command '%s' [source: MTRAP]", command)
+    def _run_command(self, verb: str, command: str) -> None:
         began = time.perf_counter()
-        status, text = execute(command)
+        status, text = self._execute(command, SOURCE)
         if status:
             log.error(
                 "Error processing command [rc: %d] %s\nSend 'HELP' to see a list of commands supported by bmqbrkr.",

@@ -1,0 +1,150 @@
+"""A connection on which a broker is administered: a command out, its answer back (source: mqba::AdminSession)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from bmqctl.client.identity import client_identity
+from formats.control import ber, jsonc
+from formats.control.messages import (
+    AdminCommand,
+    AdminCommandResponse,
+    BrokerResponse,
+    ClientType,
+    ControlMessage,
+    Disconnect,
+    GuidInfo,
+    NegotiationMessage,
+)
+from formats.errors import FormatError
+from formats.wire.event import (
+    HEARTBEAT_RESPONSE,
+    EncodingType,
+    EventType,
+    Frame,
+    build_schema_event,
+    next_frame,
+    schema_encoding,
+)
+
+__all__ = ["AdminClient", "AdminLost"]
+
+T = TypeVar("T")
+
+USER_AGENT = "bmqctl"
+EVENT_BYTES_MAX = 512 << 20
+READ_BYTES = 64 << 10
+
+
+class AdminLost(Exception):
+    """The broker cannot be reached, or did not keep to the protocol; the text says which."""
+
+
+class AdminClient:
+    """One connection, identified as an administrator's; to be used in a `with` statement.
+
+    `timeout_s` bounds the connecting, and the silence before an answer.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
+        self._received = bytearray()
+        self._requests = 0
+        try:
+            self._sock = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise AdminLost(f"no broker at {host}:{port}: {error.strerror or error}") from None
+        try:
+            self._identify()
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def send(self, command: str) -> str:
+        """The broker's answer to one command."""
+        self._requests += 1
+        self._write(ControlMessage(r_id=self._requests, choice=AdminCommand(command=command)))
+        while True:
+            frame, body = self._control()
+            answer = _decoded(ControlMessage, frame, body)
+            if answer.r_id == self._requests and isinstance(answer.choice, AdminCommandResponse):
+                return answer.choice.text
+
+    def close(self) -> None:
+        """Say good-bye, and do not wait for the answer."""
+        try:
+            self._write(ControlMessage(r_id=self._requests + 1, choice=Disconnect()))
+        except AdminLost:
+            pass  # it is gone already
+        finally:
+            self._sock.close()
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _identify(self) -> None:
+        identity = client_identity(Path(sys.argv[0]).name, os.getpid(), 1, GuidInfo(), USER_AGENT)
+        identity = replace(identity, client_type=ClientType.TCPADMIN)
+        self._write(NegotiationMessage(choice=identity))
+        frame, body = self._control()
+        answer = _decoded(NegotiationMessage, frame, body).choice
+        if not isinstance(answer, BrokerResponse):
+            raise AdminLost("the broker did not answer with its identity")
+        if answer.result.code != 0:
+            raise AdminLost(f"the broker refused: {answer.result.message}")
+
+    def _write(self, message: ControlMessage | NegotiationMessage) -> None:
+        self._write_bytes(build_schema_event(ber.encode(message)))
+
+    def _write_bytes(self, data: bytes) -> None:
+        try:
+            self._sock.sendall(data)
+        except OSError as error:
+            raise AdminLost(f"the connection failed: {error.strerror or error}") from None
+
+    def _control(self) -> tuple[Frame, bytes]:
+        """The next control event; heartbeats are answered."""
+        while True:
+            try:
+                frame = next_frame(self._received, 0, len(self._received), EVENT_BYTES_MAX)
+            except FormatError as error:
+                raise AdminLost(f"the broker sent bytes that are no valid event: {error}") from None
+            if frame is None:
+                self._read()
+                continue
+            body = bytes(self._received[frame.body : frame.end])
+            del self._received[: frame.end]
+            if frame.type == EventType.HEARTBEAT_REQ:
+                self._write_bytes(HEARTBEAT_RESPONSE)
+            elif frame.type == EventType.CONTROL:
+                return frame, body
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except TimeoutError:
+            raise AdminLost("the broker did not answer in time") from None
+        except OSError as error:
+            raise AdminLost(f"the connection failed: {error.strerror or error}") from None
+        if not data:
+            raise AdminLost("the broker closed the connection")
+        self._received += data
+
+
+def _decoded(cls: type[T], frame: Frame, body: bytes) -> T:
+    try:
+        if schema_encoding(frame.type_specific) is EncodingType.JSON:
+            return jsonc.decode(cls, body)
+        return ber.decode(cls, body)
+    except FormatError as error:
+        raise AdminLost(f"the broker sent a message that is none: {error}") from None

@@ -1,0 +1,99 @@
+"""`bmqctl admin`: commands to a broker that runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+
+__all__ = ["admin"]
+
+NOT_A_COMMAND = "Unable to decode command"
+
+
+def _endpoint(broker: str) -> tuple[str, int]:
+    parts = urlsplit(broker if "://" in broker else f"tcp://{broker}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None  # the port is no number
+    if parts.scheme != "tcp" or not host or not port:
+        refuse("admin", f"--broker {broker}: expected tcp://HOST:PORT")
+    return host, port
+
+
+def admin(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The command; its words may be arguments of their own. Without one, each line of standard input is a "
+            "command.",
+            show_default=False,
+        ),
+    ] = None,
+    broker: Annotated[
+        str, typer.Option("--broker", "-b", help="The broker, as tcp://HOST:PORT.")
+    ] = "tcp://localhost:30114",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30,
+) -> None:
+    """Administer a broker: send it commands and print its answers.
+
+    `bmqctl admin HELP` lists the commands that the broker knows. Put `ENCODING JSON_COMPACT` or `ENCODING JSON_PRETTY`
+    before a command to have its answer as JSON; a command that starts with a brace is itself JSON.
+
+    Examples:
+
+        bmqctl admin CLUSTERS LIST
+
+        bmqctl admin "DOMAINS DOMAIN my.domain QUEUE orders PURGE *"
+
+        bmqctl admin ENCODING JSON_COMPACT STAT SHOW | jq -r .stats
+
+        bmqctl admin --broker tcp://10.0.0.5:30114 < commands.txt
+
+    Exit codes: 0 if all were answered; 1 if one was no command, or its answer is JSON and says that it failed, or the
+    broker went away; 2 if there is no broker.
+    """
+    host, port = _endpoint(broker)
+    try:
+        client = AdminClient(host, port, timeout)
+    except AdminLost as lost:
+        refuse("admin", str(lost))
+    lines = [" ".join(command)] if command else (line.strip() for line in sys.stdin)
+    with client, until_reader_leaves():
+        failed = _run(client, (line for line in lines if line))
+    if failed:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _run(client: AdminClient, lines: Iterable[str]) -> bool:
+    """Send each, print each answer; whether one failed."""
+    failed = False
+    for line in lines:
+        try:
+            answer = client.send(line)
+        except AdminLost as lost:
+            typer.echo(f"bmqctl admin: {lost}", err=True)
+            return True
+        print(answer.rstrip("\n"), flush=True)
+        failed |= _has_failed(answer)
+    return failed
+
+
+def _has_failed(answer: str) -> bool:
+    """Whether the answer says so: in text, only what is no command does."""
+    if answer.startswith(NOT_A_COMMAND):
+        return True
+    if not answer.startswith("{"):
+        return False
+    try:
+        return "error" in json.loads(answer)
+    except ValueError:
+        return False

@@ -1,0 +1,133 @@
+"""What a node knows of its cluster (source: mqbblp::ClusterCatalog, mqbblp::Cluster, mqbblp::ClusterQueueHelper)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.admin.environment import Context, Failed
+from broker.admin.results import (
+    ClusterDomain,
+    ClusterList,
+    ClusterNodeInfo,
+    ClusterQueue,
+    ClusterStatusResult,
+    ElectorInfo,
+    LeaderMessageSequence,
+    NodeStatuses,
+    PartitionInfo,
+    PartitionsInfo,
+    QueueHelperResult,
+    StorageContent,
+    StorageQueueInfo,
+    SubId,
+)
+from broker.admin.storage import storage_summary
+from formats.control.messages import QueueInfo
+from formats.uri import parse_uri
+
+__all__ = ["check_cluster", "cluster_list", "cluster_status", "queue_helper"]
+
+# bmqp::QueueId's number of a queue that is with its primary; the reference writes it as a word.
+PRIMARY_QUEUE_ID = 0xFFFF_FFFE
+UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
+
+
+def check_cluster(context: Context, name: str) -> None:
+    """Whether this node is in a cluster of that name."""
+    if name != context.cluster_name:
+        raise Failed(f"cluster '{name}' not found !")
+
+
+def cluster_list(context: Context) -> ClusterList:
+    """The clusters that this node is in or speaks to."""
+    return ClusterList(context.environment.clusters)
+
+
+def cluster_status(context: Context) -> ClusterStatusResult:
+    """A cluster of one: it leads, is primary everywhere, and is well as long as it answers."""
+    node = context.node
+    me = context.node_description
+    ledger = node.ledger
+    nodes = (ClusterNodeInfo(me, None, "E_AVAILABLE", tuple(sorted(node.shards))),)
+    mapped = Counter(info.partition_id for info in ledger.state.queues.values())
+    active = Counter(ledger.state.queues[uri].partition_id for uri in node.active if uri in ledger.state.queues)
+    partitions = tuple(
+        PartitionInfo(mapped[partition_id], active[partition_id], me, shard.primary_lease_id, "ACTIVE")
+        for partition_id, shard in sorted(node.shards.items())
+    )
+    return ClusterStatusResult(
+        name=context.cluster_name,
+        description=f"Cluster ({context.cluster_name})",
+        self_node_description=me,
+        is_healthy=True,
+        node_statuses=NodeStatuses(nodes),
+        elector_info=ElectorInfo(
+            "LEADER", me, LeaderMessageSequence(ledger.state.term, ledger.sequence_number), "ACTIVE"
+        ),
+        partitions_info=PartitionsInfo(partitions),
+        queues_info=StorageContent(tuple(_queue_info(context, info) for info in _assigned(context))),
+        cluster_storage_summary=storage_summary(context),
+    )
+
+
+def _assigned(context: Context) -> list[QueueInfo]:
+    known = context.node.ledger.state.queues
+    return [known[uri] for uri in sorted(known)]
+
+
+def _queue_id(context: Context, info: QueueInfo) -> int:
+    return PRIMARY_QUEUE_ID if info.uri in context.node.active else UNASSIGNED_QUEUE_ID
+
+
+def _queue_info(context: Context, info: QueueInfo) -> StorageQueueInfo:
+    queue = context.node.queues.get(info.uri)
+    return StorageQueueInfo(
+        queue_uri=info.uri,
+        queue_key=info.key.hex().upper(),
+        partition_id=info.partition_id,
+        num_messages=len(queue.messages) if queue else 0,
+        num_bytes=queue.bytes if queue else 0,
+        is_persistent=queue.config.persistent if queue else False,
+        internal_queue_id=_queue_id(context, info),
+    )
+
+
+def queue_helper(context: Context) -> QueueHelperResult:
+    """How queues are assigned to partitions."""
+    node = context.node
+    assigned = _assigned(context)
+    by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
+    names = sorted({*by_domain, *(domain.config.name for domain in node.domains.values())})
+    domains = tuple(ClusterDomain(name, by_domain[name], name in node.domains) for name in names)
+    queues = tuple(_cluster_queue(context, info) for info in assigned)
+    return QueueHelperResult(
+        cluster_name=context.cluster_name,
+        locality="local",
+        num_queues=len(queues),
+        num_queue_keys=len({info.key for info in assigned}),
+        num_pending_reopen_queue_requests=0,
+        domains=domains,
+        queues=queues,
+    )
+
+
+def _cluster_queue(context: Context, info: QueueInfo) -> ClusterQueue:
+    streams = {
+        SubId(stream.sub_queue_id, stream.app.app_id)
+        for session in context.node.sessions.values()
+        for handle in session.handles.values()
+        if handle.queue.uri == info.uri
+        for stream in handle.streams.values()
+    }
+    return ClusterQueue(
+        uri=info.uri,
+        num_in_flight_contexts=0,
+        is_assigned=True,
+        is_primary_available=True,
+        id=_queue_id(context, info),
+        sub_ids=tuple(sorted(streams, key=lambda each: (each.sub_id, each.app_id))),
+        partition_id=info.partition_id,
+        primary_node_description=f" (primary: {context.node_description})",
+        key=info.key.hex().upper(),
+        is_created=info.uri in context.node.active,
+    )

@@ -1,0 +1,174 @@
+"""Carrying out commands: each is a decision over the state of the node, with a result (source: mqba::Application)."""
+
+from __future__ import annotations
+
+from broker.admin.clusters import check_cluster, cluster_list, cluster_status, queue_helper
+from broker.admin.commands import (
+    BrokerConfigDump,
+    ClearConfigCache,
+    ClearResolverCache,
+    ClusterQueueHelper,
+    Clusters,
+    ClusterStatus,
+    Command,
+    DomainInfos,
+    DomainPurge,
+    DomainReconfigure,
+    DomainRemove,
+    ElectorGet,
+    ElectorList,
+    ElectorSet,
+    ForceGcQueues,
+    Help,
+    PartitionAvailability,
+    PartitionRollover,
+    PartitionSummary,
+    QueueInternals,
+    QueueList,
+    QueuePurge,
+    ReplicationGet,
+    ReplicationList,
+    ReplicationSet,
+    StatGet,
+    StatList,
+    StatSet,
+    StatShow,
+    StorageQueueStatus,
+    StorageSummary,
+    Value,
+)
+from broker.admin.domains import clear_cache, domain_infos, internals
+from broker.admin.environment import Context, Failed
+from broker.admin.json_form import dumped
+from broker.admin.results import (
+    BrokerConfig,
+    CommandSpec,
+    HelpResult,
+    Problem,
+    Result,
+    Tunable,
+    TunableConfirmation,
+    Tunables,
+)
+from broker.admin.storage import domain_storages, roll_over, set_available, storage_summary
+from broker.admin.table import TABLE
+
+__all__ = ["execute"]
+
+
+def execute(context: Context, command: Command) -> Result:
+    """The result of a command; `Problem` if it cannot be carried out."""
+    try:
+        return _execute(context, command)
+    except Failed as failed:
+        return Problem(str(failed))
+
+
+def _execute(context: Context, command: Command) -> Result:
+    match command:
+        case Help(plumbing):
+            return HelpResult(tuple(CommandSpec(row.words, row.help) for row in TABLE), plumbing)
+        case BrokerConfigDump():
+            return BrokerConfig(dumped(context.environment.broker_config, pretty=True))
+        case Clusters():
+            return cluster_list(context)
+        case ClearResolverCache(domain) | ClearConfigCache(domain):
+            return clear_cache(context, domain)
+        case DomainInfos(domain):
+            return domain_infos(context, domain)
+        case QueueInternals(domain, queue):
+            return internals(context, domain, queue)
+        case (
+            DomainPurge()
+            | QueuePurge()
+            | QueueList()
+            | DomainReconfigure()
+            | DomainRemove()
+            | StatShow()
+            | StatSet()
+            | StatGet()
+            | StatList()
+            | ForceGcQueues()
+        ):
+            raise Failed("This node does not carry out this command")
+        case _:
+            check_cluster(context, command.cluster)
+            return _on_cluster(context, command)
+
+
+_ClusterCommand = (
+    ClusterStatus
+    | ClusterQueueHelper
+    | StorageSummary
+    | PartitionAvailability
+    | PartitionSummary
+    | PartitionRollover
+    | StorageQueueStatus
+    | ReplicationSet
+    | ReplicationGet
+    | ReplicationList
+    | ElectorSet
+    | ElectorGet
+    | ElectorList
+)
+
+
+def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
+    match command:
+        case ClusterStatus():
+            return cluster_status(context)
+        case ClusterQueueHelper():
+            return queue_helper(context)
+        case StorageSummary():
+            return storage_summary(context)
+        case PartitionSummary(partition_id=partition_id):
+            return storage_summary(context, partition_id)
+        case PartitionAvailability(partition_id=partition_id, available=available):
+            return set_available(context, partition_id, available=available)
+        case PartitionRollover(partition_id=partition_id):
+            return roll_over(context, partition_id)
+        case StorageQueueStatus(domain=domain):
+            return domain_storages(context, domain)
+        case _:
+            return _on_quorum(context, command)
+
+
+_QuorumCommand = ReplicationSet | ReplicationGet | ReplicationList | ElectorSet | ElectorGet | ElectorList
+
+
+def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
+    """Both have one parameter, of the same name."""
+    is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
+    quorum = context.elector_quorum if is_elector else context.replication_quorum
+    purpose = "to have consensus" if is_elector else "to persist each message"
+    match command:
+        case ReplicationList() | ElectorList():
+            description = f"non-negative integer count of the number of peers required {purpose}"
+            return Tunables((Tunable("QUORUM", quorum, description),))
+        case ReplicationGet(name=name) | ElectorGet(name=name):
+            if name.upper() != "QUORUM":
+                raise Failed(
+                    f"Unsupported tunable '{name}': Issue the LIST_TUNABLES command for the list of supported tunables."
+                )
+            return Tunable("Quorum", quorum)
+        case ReplicationSet(name=name, value=value) | ElectorSet(name=name, value=value):
+            if name.upper() != "QUORUM":
+                raise Failed(f"Unknown tunable name '{name}'")
+            return _set_quorum(context, value, is_elector=is_elector)
+
+
+def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Failed(
+            f"The QUORUM tunable must be a non-negative integer, but instead the following was specified: {value}"
+        )
+    if is_elector:
+        # A leader does not ask again; the number counts from the next election on, and a cluster of one has none.
+        old, context.elector_quorum = context.elector_quorum, value
+    else:
+        if value > 1:
+            raise Failed(
+                f"The QUORUM of a cluster of one node cannot be {value}: no message would ever be acknowledged"
+            )
+        old, context.replication_quorum = context.replication_quorum, value
+    return TunableConfirmation("Quorum", old, value)

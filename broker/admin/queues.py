@@ -1,0 +1,274 @@
+"""The internals of one queue (source: mqbblp::QueueState, QueueHandle, RootQueueEngine: their `loadInternals`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.admin.environment import Context, Failed
+from broker.admin.results import (
+    AppState,
+    CapacityMeter,
+    ConsumerLimits,
+    ConsumerState,
+    PriorityGroup,
+    QueueEngine,
+    QueueHandle,
+    QueueHandleSubStream,
+    QueueInternalsResult,
+    QueueState,
+    QueueStorage,
+    RoundRobinRouter,
+    RouterConsumer,
+    Routing,
+    Subscriber,
+    SubscriptionGroup,
+    SubscriptionInfo,
+    UsageMonitor,
+    VirtualStorage,
+)
+from broker.admin.storage import partition_of
+from broker.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.core.handles import Handle, QueueFlag
+from broker.core.node import Domain
+from broker.core.queue import App, Queue, Stream, Subscription, Usage
+from broker.core.session import Session
+from formats.control.messages import (
+    ConsumerInfo,
+    Expression,
+    QueueHandleParameters,
+    StreamParameters,
+    SubQueueIdInfo,
+)
+from formats.control.messages import Subscription as SubscriptionParameters
+from formats.control.printed import printed
+from formats.errors import FormatError
+from formats.uri import parse_uri
+
+__all__ = ["domain_meter", "queue_internals", "queue_meter", "queue_uri"]
+
+PRIMARY_QUEUE_ID = 0xFFFF_FFFE
+
+Held = tuple[Session, Handle]
+
+
+def queue_uri(domain: Domain, name: str) -> str:
+    """The URI of a queue that somebody named; `Failed` if there can be none of that name."""
+    text = f"bmq://{domain.config.name}/{name}"
+    try:
+        return parse_uri(text).canonical
+    except FormatError as error:
+        raise Failed(f"Unable to build queue uri with error '{error.reason}'") from None
+
+
+def queue_internals(context: Context, queue: Queue) -> QueueInternalsResult:
+    """All that the node knows of a queue in use."""
+    held = [
+        (session, handle)
+        for session in context.node.sessions.values()
+        for handle in session.handles.values()
+        if handle.queue is queue
+    ]
+    domain = context.node.domains[queue.config.name]
+    state = QueueState(
+        uri=queue.uri,
+        handle_parameters_json=printed(_all_parameters(queue, held)),
+        stream_parameters_json=" ".join(["[", *(_app_parameters(app) for app in queue.apps.values()), "]"]),
+        id=PRIMARY_QUEUE_ID,
+        key=queue.key.hex().upper(),
+        partition_id=partition_of(context, queue),
+        storage=_storage(queue),
+        capacity_meter=queue_meter(queue, domain_meter(domain)),
+        handles=tuple(_handle(session, handle) for session, handle in held),
+    )
+    return QueueInternalsResult(state, _engine(queue, held))
+
+
+def _storage(queue: Queue) -> QueueStorage:
+    apps = tuple(
+        VirtualStorage(
+            app.app_id,
+            app.key.hex().upper(),
+            sum(1 for message in queue.messages.values() if message.outstanding & app.bit),
+        )
+        for app in queue.apps.values()
+    )
+    return QueueStorage(len(queue.messages), queue.bytes, apps)
+
+
+# -- meters
+
+
+def domain_meter(domain: Domain) -> CapacityMeter:
+    """How full a domain is."""
+    config = domain.config
+    name = f"domain [bmq://{config.name}]"
+    return _meter(name, domain.usage, config.domain_messages_max, config.domain_bytes_max, None)
+
+
+def queue_meter(queue: Queue, domain: CapacityMeter) -> CapacityMeter:
+    """How full a queue is, which counts against its domain."""
+    usage = Usage()
+    usage.messages, usage.bytes = len(queue.messages), queue.bytes
+    config: DomainConfig = queue.config
+    return _meter(f"queue [{queue.uri}]", usage, config.queue_messages_max, config.queue_bytes_max, domain)
+
+
+def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: CapacityMeter | None) -> CapacityMeter:
+    return CapacityMeter(
+        name=name,
+        is_disabled=False,
+        num_messages=usage.messages,
+        message_capacity=messages_max,
+        num_messages_reserved=0,
+        num_bytes=usage.bytes,
+        byte_capacity=bytes_max,
+        num_bytes_reserved=0,
+        parent=parent,
+    )
+
+
+# -- clients
+
+
+def _all_parameters(queue: Queue, held: Iterable[Held]) -> QueueHandleParameters:
+    """What all clients together hold."""
+    reads = sum(len(handle.streams) for _, handle in held)
+    writes = sum(handle.writes for _, handle in held)
+    return _parameters(queue.uri, PRIMARY_QUEUE_ID, reads, writes)
+
+
+def _parameters(
+    uri: str, queue_id: int, reads: int, writes: int, info: SubQueueIdInfo | None = None
+) -> QueueHandleParameters:
+    flags = (QueueFlag.READ if reads else 0) | (QueueFlag.WRITE if writes else 0)
+    return QueueHandleParameters(
+        uri=uri,
+        q_id=queue_id,
+        sub_id_info=info,
+        flags=flags,
+        read_count=reads,
+        write_count=writes,
+        admin_count=0,
+    )
+
+
+def _app_parameters(app: App) -> str:
+    """The parameters of all streams of an app, as one."""
+    subscriptions = tuple(_subscription(each) for stream in app.streams for each in stream.subscriptions)
+    return printed(StreamParameters(app_id=app.app_id, subscriptions=subscriptions))
+
+
+def _subscription(subscription: Subscription) -> SubscriptionParameters:
+    messages, size = _in_use(subscription)
+    consumer = ConsumerInfo(
+        max_unconfirmed_messages=subscription.messages_left + messages,
+        max_unconfirmed_bytes=subscription.bytes_left + size,
+        consumer_priority=subscription.priority,
+        consumer_priority_count=1,
+    )
+    expression = Expression(text="")
+    return SubscriptionParameters(s_id=subscription.subscription_id, expression=expression, consumers=(consumer,))
+
+
+def _in_use(subscription: Subscription) -> tuple[int, int]:
+    """Messages and bytes that the client has yet to confirm."""
+    held = [message for message, by in subscription.stream.unconfirmed.values() if by is subscription]
+    return len(held), sum(message.size for message in held)
+
+
+def _handle(session: Session, handle: Handle) -> QueueHandle:
+    streams = handle.streams.values()
+    first = next(iter(streams), None)
+    info = None
+    if first is not None and first.app.app_id != DEFAULT_APP_ID:
+        info = SubQueueIdInfo(sub_id=first.sub_queue_id, app_id=first.app.app_id)
+    parameters = _parameters(handle.queue.uri, handle.queue_id, len(streams), int(handle.writes), info)
+    return QueueHandle(
+        client_description=session.description,
+        parameters_json=printed(parameters),
+        is_client_cluster_member=False,
+        sub_streams=tuple(_sub_stream(stream) for stream in streams),
+    )
+
+
+def _sub_stream(stream: Stream) -> QueueHandleSubStream:
+    parameters = StreamParameters(
+        app_id=stream.app.app_id, subscriptions=tuple(_subscription(each) for each in stream.subscriptions)
+    )
+    return QueueHandleSubStream(
+        sub_id=stream.sub_queue_id,
+        app_id=stream.app.app_id,
+        parameters_json=printed(parameters),
+        unconfirmed_monitors=tuple(_monitor(each) for each in stream.subscriptions),
+        num_unconfirmed_messages=len(stream.unconfirmed),
+    )
+
+
+def _monitor(subscription: Subscription) -> UsageMonitor:
+    messages, size = _in_use(subscription)
+    messages_state = "STATE_NORMAL" if subscription.messages_left > 0 else "STATE_FULL"
+    bytes_state = "STATE_NORMAL" if subscription.bytes_left > 0 else "STATE_FULL"
+    return UsageMonitor(
+        state=max(messages_state, bytes_state, key=("STATE_NORMAL", "STATE_FULL").index),
+        messages_state=messages_state,
+        num_messages=messages,
+        messages_low_watermark_ratio=0,
+        messages_high_watermark_ratio=0,
+        messages_capacity=subscription.messages_left + messages,
+        bytes_state=bytes_state,
+        num_bytes=size,
+        bytes_low_watermark_ratio=0,
+        bytes_high_watermark_ratio=0,
+        bytes_capacity=subscription.bytes_left + size,
+    )
+
+
+# -- routing
+
+
+def _engine(queue: Queue, held: Iterable[Held]) -> QueueEngine:
+    unknown = {
+        stream.app.app_id: stream.app
+        for _, handle in held
+        for stream in handle.streams.values()
+        if stream.app.app_id not in queue.apps
+    }
+    states = [_consumer_state(app, known=True) for app in queue.apps.values()]
+    states += [_consumer_state(app, known=False) for app in unknown.values()]
+    return QueueEngine(
+        max_consumers=0,
+        mode=queue.config.mode.value,
+        consumer_states=tuple(states),
+        routing=Routing(tuple(_group(number, app) for number, app in enumerate(queue.apps.values()) if app.active)),
+    )
+
+
+def _consumer_state(app: App, *, known: bool) -> ConsumerState:
+    consumers = tuple(
+        RouterConsumer(each.priority, _client(each), 1, "") for stream in app.streams for each in stream.subscriptions
+    )
+    at_end = not app.redelivery and not any(message.outstanding & app.bit for message in app.pending)
+    return ConsumerState(
+        app_id=app.app_id,
+        status="unauthorized" if not known else "alive" if app.streams else "registered",
+        is_at_end_of_storage=at_end if known else None,
+        app_state=AppState(app.app_id, len(app.streams), len(app.redelivery), RoundRobinRouter(consumers)),
+    )
+
+
+def _client(subscription: Subscription) -> QueueHandle:
+    sink = subscription.stream.sink
+    assert isinstance(sink, Session)
+    return QueueHandle(sink.description, "", is_client_cluster_member=False, sub_streams=())
+
+
+def _group(number: int, app: App) -> SubscriptionGroup:
+    infos = tuple(
+        SubscriptionInfo(
+            each.subscription_id,
+            ConsumerLimits(each.messages_left + _in_use(each)[0], each.bytes_left + _in_use(each)[1], each.priority, 1),
+            Subscriber(each.stream.sub_queue_id),
+        )
+        for each in app.active
+    )
+    return SubscriptionGroup(number, "", number, PriorityGroup(number, infos))

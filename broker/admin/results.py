@@ -1,0 +1,546 @@
+"""What commands answer: one class per kind of answer (source: mqbcmd.xsd, type `Result`, and all that it is made of).
+
+Fields are the schema's, in its order; `json_form` writes them under their names in camelCase, and leaves out those that
+are None or empty arrays. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.admin.commands import Value
+
+__all__ = [
+    "AppState",
+    "BrokerConfig",
+    "CapacityMeter",
+    "ClusterDomain",
+    "ClusterInfo",
+    "ClusterList",
+    "ClusterNode",
+    "ClusterNodeInfo",
+    "ClusterQueue",
+    "ClusterStatusResult",
+    "ClusterStorageSummary",
+    "CommandSpec",
+    "ConsumerState",
+    "DomainInfo",
+    "ElectorInfo",
+    "FileInfo",
+    "FileStore",
+    "HelpResult",
+    "ListedMessage",
+    "PartitionInfo",
+    "Problem",
+    "PurgedQueue",
+    "PurgedQueues",
+    "QueueContents",
+    "QueueEngine",
+    "QueueHandle",
+    "QueueHandleSubStream",
+    "QueueHelperResult",
+    "QueueInternalsResult",
+    "QueueState",
+    "QueueStorage",
+    "Result",
+    "RouterConsumer",
+    "Stats",
+    "StorageContent",
+    "StorageQueueInfo",
+    "SubId",
+    "SubscriptionGroup",
+    "SubscriptionInfo",
+    "Success",
+    "Tunable",
+    "TunableConfirmation",
+    "Tunables",
+    "UsageMonitor",
+    "VirtualStorage",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The command could not be carried out."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    command: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class HelpResult:
+    commands: tuple[CommandSpec, ...]
+    is_plumbing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The configuration, as a text in JSON."""
+
+    as_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A table, or a text in JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    name: str
+    value: Value
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tunables:
+    tunables: tuple[Tunable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TunableConfirmation:
+    name: str
+    old_value: Value
+    new_value: Value
+
+
+# Purges and lists
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedQueue:
+    """`app_id` is empty and `app_key` all zeros where the whole queue was purged."""
+
+    queue_uri: str
+    app_id: str
+    app_key: str
+    num_messages_purged: int
+    num_bytes_purged: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedQueues:
+    queues: tuple[PurgedQueue | Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMessage:
+    """`arrival_timestamp` is ISO 8601 in UTC."""
+
+    guid: str
+    size_bytes: int
+    arrival_timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueContents:
+    """`offset` is the first message's place among `total_queue_messages`."""
+
+    messages: tuple[ListedMessage, ...]
+    offset: int
+    total_queue_messages: int
+
+
+# Storage
+
+
+@dataclass(frozen=True, slots=True)
+class StorageQueueInfo:
+    queue_uri: str
+    queue_key: str
+    partition_id: int
+    num_messages: int
+    num_bytes: int
+    is_persistent: bool
+    internal_queue_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageContent:
+    storages: tuple[StorageQueueInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """`position_bytes` are written, of which `outstanding_bytes` still count; `size_bytes` is the limit."""
+
+    position_bytes: int
+    size_bytes: int
+    outstanding_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSetInfo:
+    data_file_name: str
+    aliased_blob_buffer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFileSet:
+    data_file: FileInfo
+    journal_file: FileInfo
+    qlist_file: FileInfo
+
+
+@dataclass(frozen=True, slots=True)
+class FileStoreSummary:
+    primary_node_description: str
+    primary_lease_id: int
+    sequence_num: int
+    is_available: bool
+    file_sets: tuple[FileSetInfo, ...]
+    active_file_set: ActiveFileSet
+    total_mapped_bytes: int
+    num_outstanding_records: int
+    num_unreceipted_messages: int
+    nagle_packet_count: int
+    storage_content: StorageContent
+
+
+@dataclass(frozen=True, slots=True)
+class FileStore:
+    """`state` is open, closed or stopping."""
+
+    partition_id: int
+    state: str
+    summary: FileStoreSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStorageSummary:
+    cluster_file_store_location: str
+    file_stores: tuple[FileStore, ...]
+
+
+# Domains
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMeter:
+    name: str
+    is_disabled: bool
+    num_messages: int
+    message_capacity: int
+    num_messages_reserved: int
+    num_bytes: int
+    byte_capacity: int
+    num_bytes_reserved: int
+    parent: CapacityMeter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainInfo:
+    """`config_json` is a text in JSON; `queue_uris` are the queues in use."""
+
+    name: str
+    config_json: str
+    cluster_name: str
+    capacity_meter: CapacityMeter
+    queue_uris: tuple[str, ...]
+    storage_content: StorageContent
+
+
+# Clusters
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    host_name: str
+    node_id: int
+    data_center: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """`locality` is remote, local (one node) or member."""
+
+    locality: str
+    name: str
+    nodes: tuple[ClusterNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterList:
+    clusters: tuple[ClusterInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNodeInfo:
+    """`is_available` is None for the node that answers."""
+
+    description: str
+    is_available: bool | None
+    status: str
+    primary_for_partition_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatuses:
+    nodes: tuple[ClusterNodeInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderMessageSequence:
+    elector_term: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectorInfo:
+    elector_state: str
+    leader_node: str
+    leader_message_sequence: LeaderMessageSequence
+    leader_status: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    num_queues_mapped: int
+    num_active_queues: int
+    primary_node: str | None
+    primary_lease_id: int
+    primary_status: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsInfo:
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatusResult:
+    name: str
+    description: str
+    self_node_description: str
+    is_healthy: bool
+    node_statuses: NodeStatuses
+    elector_info: ElectorInfo
+    partitions_info: PartitionsInfo
+    queues_info: StorageContent
+    cluster_storage_summary: ClusterStorageSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDomain:
+    name: str
+    num_assigned_queues: int
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubId:
+    sub_id: int
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    uri: str
+    num_in_flight_contexts: int
+    is_assigned: bool
+    is_primary_available: bool
+    id: int
+    sub_ids: tuple[SubId, ...]
+    partition_id: int
+    primary_node_description: str | None
+    key: str
+    is_created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHelperResult:
+    cluster_name: str
+    locality: str
+    num_queues: int
+    num_queue_keys: int
+    num_pending_reopen_queue_requests: int
+    domains: tuple[ClusterDomain, ...]
+    queues: tuple[ClusterQueue, ...]
+
+
+# One queue
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMonitor:
+    """States are STATE_NORMAL, STATE_HIGH_WATERMARK and STATE_FULL.
+
+    The ratios are whole numbers in the schema, so that the reference gives 0 for all that are below 1.
+    """
+
+    state: str
+    messages_state: str
+    num_messages: int
+    messages_low_watermark_ratio: int
+    messages_high_watermark_ratio: int
+    messages_capacity: int
+    bytes_state: str
+    num_bytes: int
+    bytes_low_watermark_ratio: int
+    bytes_high_watermark_ratio: int
+    bytes_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHandleSubStream:
+    """`parameters_json` is the reference's print of the parameters."""
+
+    sub_id: int
+    app_id: str | None
+    parameters_json: str
+    unconfirmed_monitors: tuple[UsageMonitor, ...]
+    num_unconfirmed_messages: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHandle:
+    client_description: str
+    parameters_json: str
+    is_client_cluster_member: bool
+    sub_streams: tuple[QueueHandleSubStream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualStorage:
+    app_id: str
+    app_key: str
+    num_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStorage:
+    num_messages: int
+    num_bytes: int
+    virtual_storages: tuple[VirtualStorage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    uri: str
+    handle_parameters_json: str
+    stream_parameters_json: str
+    id: int
+    key: str
+    partition_id: int
+    storage: QueueStorage | None
+    capacity_meter: CapacityMeter | None
+    handles: tuple[QueueHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConsumer:
+    priority: int
+    queue_handle: QueueHandle
+    count: int
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobinRouter:
+    consumers: tuple[RouterConsumer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppState:
+    app_id: str
+    num_consumers: int
+    redelivery_list_length: int
+    round_robin_router: RoundRobinRouter
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """`status` is alive, registered (no consumer), or unauthorized (an app that the domain does not have)."""
+
+    app_id: str
+    status: str
+    is_at_end_of_storage: bool | None
+    app_state: AppState
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    max_unconfirmed_messages: int
+    max_unconfirmed_bytes: int
+    consumer_priority: int
+    consumer_priority_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    downstream_sub_queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    downstream_subscription_id: int
+    consumer: ConsumerLimits
+    subscriber: Subscriber
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityGroup:
+    id: int
+    highest_subscriptions: tuple[SubscriptionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    id: int
+    expression: str
+    upstream_sub_queue_id: int
+    priority_group: PriorityGroup | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    subscription_groups: tuple[SubscriptionGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEngine:
+    """The reference has one engine for all modes, by the name of one of them."""
+
+    max_consumers: int
+    mode: str
+    consumer_states: tuple[ConsumerState, ...]
+    routing: Routing = field(metadata={"json": "Routing"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInternalsResult:
+    state: QueueState
+    engine: QueueEngine
+
+
+Result = (
+    Problem
+    | Success
+    | HelpResult
+    | BrokerConfig
+    | Stats
+    | Tunable
+    | Tunables
+    | TunableConfirmation
+    | PurgedQueues
+    | QueueContents
+    | StorageContent
+    | ClusterStorageSummary
+    | DomainInfo
+    | ClusterList
+    | ClusterStatusResult
+    | QueueHelperResult
+    | QueueInternalsResult
+)

@@ -1,0 +1,127 @@
+"""What the files of the partitions hold (source: mqbc::StorageUtil, mqbs::FileStorePrintUtil)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.admin.environment import Context, Failed
+from broker.admin.results import (
+    ActiveFileSet,
+    ClusterStorageSummary,
+    FileInfo,
+    FileSetInfo,
+    FileStore,
+    FileStoreSummary,
+    StorageContent,
+    StorageQueueInfo,
+    Success,
+)
+from broker.core.queue import Full, Queue
+from broker.core.shard import Shard
+from formats.disk.data import data_record_size
+from formats.disk.files import JOURNAL_RECORD_SIZE
+
+__all__ = ["domain_storages", "partition", "queue_storage", "roll_over", "set_available", "storage_summary"]
+
+ALL_PARTITIONS = -1
+
+
+def partition(context: Context, partition_id: int) -> Shard:
+    """The shard of a number that somebody typed."""
+    count = len(context.node.shards)
+    if partition_id >= count:
+        raise Failed(f"Too high partitionId value: '{partition_id}'")
+    if partition_id < 0:
+        raise Failed(f"Too low partitionId value: '{partition_id}'")
+    return context.node.shards[partition_id]
+
+
+def storage_summary(context: Context, partition_id: int | None = None) -> ClusterStorageSummary:
+    """All partitions, or one."""
+    shards = context.node.shards
+    chosen = sorted(shards) if partition_id is None else [partition(context, partition_id).partition_id]
+    stores = tuple(FileStore(each, "open", _file_store(context, shards[each])) for each in chosen)
+    return ClusterStorageSummary(context.environment.storage_location, stores)
+
+
+def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
+    files = shard.files
+    queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
+    stored = [message for messages in shard.stores.values() for message in messages.values()]
+    # A confirm or deletion record counts as long as its message does.
+    records = len(stored) + len(shard.stores)
+    active = ActiveFileSet(
+        data_file=FileInfo(
+            files.data_end, shard.limits.data, sum(data_record_size(0, message.size) for message in stored)
+        ),
+        journal_file=FileInfo(files.journal_end, shard.limits.journal, records * JOURNAL_RECORD_SIZE),
+        qlist_file=FileInfo(files.qlist_end, shard.limits.qlist, files.qlist_end),
+    )
+    return FileStoreSummary(
+        primary_node_description=context.node_description,
+        primary_lease_id=shard.primary_lease_id,
+        sequence_num=shard.sequence_number,
+        is_available=shard.available,
+        file_sets=(FileSetInfo(files.data.name, len(stored)),),
+        active_file_set=active,
+        total_mapped_bytes=files.data_end + files.journal_end + files.qlist_end,
+        num_outstanding_records=records,
+        num_unreceipted_messages=0,
+        nagle_packet_count=0,
+        storage_content=_content(context, queues),
+    )
+
+
+def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
+    """The fullest first."""
+    infos = sorted((queue_storage(context, queue) for queue in queues), key=lambda info: -info.num_bytes)
+    return StorageContent(tuple(infos))
+
+
+def partition_of(context: Context, queue: Queue) -> int:
+    """The partition that has a queue."""
+    return context.node.ledger.state.queues[queue.uri].partition_id
+
+
+def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
+    """A queue's row in tables of storages."""
+    return StorageQueueInfo(
+        queue_uri=queue.uri,
+        queue_key=queue.key.hex().upper(),
+        partition_id=partition_of(context, queue),
+        num_messages=len(queue.messages),
+        num_bytes=queue.bytes,
+        is_persistent=queue.config.persistent,
+    )
+
+
+def domain_storages(context: Context, name: str) -> StorageContent:
+    """The queues of a domain that hold messages."""
+    domain = context.node.domains.get(name)
+    if domain is None:
+        raise Failed(f"Unknown domain '{name}'")
+    queues = (queue for queue in context.node.queues.values() if queue.config.name == domain.config.name)
+    return _content(context, (queue for queue in queues if queue.messages))
+
+
+def set_available(context: Context, partition_id: int, *, available: bool) -> Success:
+    """Let a partition take messages, or not."""
+    partition(context, partition_id).set_available(available)
+    return Success()
+
+
+def roll_over(context: Context, partition_id: int) -> Success:
+    """Move one partition, or all, to new files."""
+    if partition_id == ALL_PARTITIONS:
+        chosen = list(context.node.shards.values())
+    else:
+        chosen = [partition(context, partition_id)]
+    failures = []
+    for shard in chosen:
+        try:
+            shard.roll_over()
+        except Full as full:
+            failures.append(f"Rollover failed on partition {shard.partition_id}: {full}")
+    if failures:
+        raise Failed(". ".join(failures))
+    return Success()
