@@ -1,0 +1,180 @@
+"""Who a peer is: the mechanisms that can tell, and one session's standing under them.
+
+Source: mqbauthn::AuthenticationController and its built-in authenticators, mqba::Authenticator,
+mqbnet::AuthenticationContext; status codes and the texts that peers are sent are theirs.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "ANONYMOUS",
+    "LIFETIME_MS",
+    "AnonymousAuthenticator",
+    "Authentications",
+    "Authenticator",
+    "BasicAuthenticator",
+    "Credential",
+    "Denied",
+    "Granted",
+    "Outcome",
+    "Standing",
+    "Unauthenticated",
+]
+
+ANONYMOUS = "ANONYMOUS"
+
+# How long a principal of the built-in mechanisms stands before it must authenticate again.
+LIFETIME_MS = 600_000
+
+CODE_NOT_SUPPORTED = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A peer is `principal`, for `lifetime_ms`; None as long as it stays."""
+
+    principal: str
+    lifetime_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A peer is not who it says, or cannot be known; `code` and `reason` are what it is told."""
+
+    code: int
+    reason: str
+
+
+Outcome = Granted | Denied
+
+
+class Unauthenticated(Exception):
+    """What an authenticator says no with."""
+
+
+class Authenticator(Protocol):
+    """One mechanism. `blocking`: it takes its time, so it is asked in a thread of its own."""
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def blocking(self) -> bool: ...
+
+    def authenticate(self, data: bytes, peer: str) -> Granted:
+        """Who the peer at the address `peer` is, by what it sent. Raises `Unauthenticated`."""
+        ...
+
+
+class BasicAuthenticator:
+    """BASIC: `user:password` against a list (source: mqbauthn::BasicAuthenticator)."""
+
+    mechanism = "BASIC"
+    blocking = False
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = {user.encode(): password.encode() for user, password in passwords.items()}
+
+    def authenticate(self, data: bytes, peer: str) -> Granted:
+        user, colon, password = data.partition(b":")
+        if not colon:
+            raise Unauthenticated("Invalid authentication payload format. Expected 'username:password'")
+        name = user.decode(errors="backslashreplace")
+        known = self._passwords.get(user)
+        if known is None or not hmac.compare_digest(known, password):
+            raise Unauthenticated(f"Invalid username or password for user '{name}'")
+        return Granted(f"BASIC_USER-{name}", LIFETIME_MS)
+
+
+class AnonymousAuthenticator:
+    """ANONYMOUS: everybody, or nobody (source: mqbauthn::AnonAuthenticator)."""
+
+    mechanism = ANONYMOUS
+    blocking = False
+
+    def __init__(self, *, should_pass: bool = True) -> None:
+        self._should_pass = should_pass
+
+    def authenticate(self, data: bytes, peer: str) -> Granted:
+        if not self._should_pass:
+            raise Unauthenticated("Authentication rejected by AnonAuthenticator")
+        return Granted("anonymous")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a peer counts as having sent that sends no authentication request."""
+
+    mechanism: str
+    data: bytes
+
+
+def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
+    done(work())
+
+
+class Authentications:
+    """All mechanisms of a node. `anonymous` is None where every peer must authenticate.
+
+    `run_blocking` carries out a blocking authenticator's work and hands on its outcome; the shell puts its own in.
+    """
+
+    def __init__(self, authenticators: Iterable[Authenticator], anonymous: Credential | None) -> None:
+        self._by_mechanism = {each.mechanism.upper(): each for each in authenticators}
+        self.anonymous = anonymous
+        self.run_blocking: Callable[[Callable[[], Outcome], Callable[[Outcome], None]], None] = _at_once
+
+    @classmethod
+    def open(cls) -> Authentications:
+        """What stands without configuration: everybody is anonymous."""
+        return cls([AnonymousAuthenticator()], Credential(ANONYMOUS, b""))
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return sorted(self._by_mechanism)
+
+    def begin(self, mechanism: str, data: bytes, peer: str, done: Callable[[Outcome], None]) -> None:
+        """Find out who a peer is; `done` is called with the outcome, now or later."""
+        name = mechanism.upper()
+        authenticator = self._by_mechanism.get(name)
+        if authenticator is None:
+            done(Denied(CODE_NOT_SUPPORTED, f"Authentication mechanism '{name}' not supported."))
+        elif authenticator.blocking:
+            self.run_blocking(lambda: _ask(authenticator, name, data, peer), done)
+        else:
+            done(_ask(authenticator, name, data, peer))
+
+
+def _ask(authenticator: Authenticator, name: str, data: bytes, peer: str) -> Outcome:
+    try:
+        return authenticator.authenticate(data, peer)
+    except Unauthenticated as refusal:
+        reason = f"Failed to authenticate with mechanism '{name}'. (rc = -1). Detailed error: {refusal}"
+        return Denied(-11, reason)
+
+
+class Standing:
+    """What a session knows of its peer: nobody yet, somebody by a mechanism, until when."""
+
+    __slots__ = ("deadline_ms", "mechanism", "pending", "principal")
+
+    def __init__(self) -> None:
+        self.mechanism = ""
+        self.principal: str | None = None
+        self.deadline_ms: int | None = None  # when it must have authenticated again
+        self.pending = False  # an outcome is awaited
+
+    def settle(self, mechanism: str, outcome: Outcome, now_ms: int) -> Outcome:
+        """Take in an outcome: a peer that was somebody must stay the same; what it comes to then."""
+        self.pending = False
+        if isinstance(outcome, Denied):
+            return outcome
+        if self.principal is not None and self.principal != outcome.principal:
+            return Denied(-1, "Principal cannot change during reauthentication")
+        self.mechanism, self.principal = mechanism.upper(), outcome.principal
+        self.deadline_ms = None if outcome.lifetime_ms is None else now_ms + outcome.lifetime_ms
+        return outcome
