@@ -30,6 +30,7 @@ __all__ = [
     "LateProgress",
     "OutputFormat",
     "ResultConsole",
+    "TablePrinter",
     "choose_format",
     "print_json_lines",
     "print_table",
@@ -111,28 +112,42 @@ class Column(NamedTuple):
     right: bool = False
 
 
-def print_table(
-    rows: Iterable[Mapping[str, Any]], columns: list[Column], console: Console | None = None, title: str | None = None
-) -> None:
-    """The rows as a table, a page at a time: memory does not grow with their number.
+class TablePrinter:
+    """A table that is printed in parts: pages of a long one, or rows as they come.
 
     Pages line up only if all columns but the last have a width. Where these leave no room for the last one, lines
     are longer than the terminal is wide.
     """
-    console = console or ResultConsole()
-    last_width = LAST_WIDTH_MIN if console.is_terminal else LAST_WIDTH_FILE
-    console.width = max(console.width, sum((column.width or last_width) + 2 for column in columns))
-    remaining = iter(rows)
-    first = True
-    while page := list(islice(remaining, PAGE_ROWS)):
-        table = Table(box=None, show_header=first, title=title if first else None, title_justify="left", pad_edge=False)
-        for column in columns:
-            justify: Literal["left", "right"] = "right" if column.right else "left"
-            table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
-        for row in page:
-            table.add_row(*(_cell(row.get(column.key)) for column in columns))
-        console.print(table)
-        first = False
+
+    def __init__(self, columns: list[Column], console: Console | None = None, title: str | None = None) -> None:
+        self._columns = columns
+        self._console = console or ResultConsole()
+        last_width = LAST_WIDTH_MIN if self._console.is_terminal else LAST_WIDTH_FILE
+        width = sum((column.width or last_width) + 2 for column in columns)
+        self._console.width = max(self._console.width, width)
+        self._title = title
+        self._first = True
+
+    def print(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The rows, a page at a time: memory does not grow with their number."""
+        remaining = iter(rows)
+        while page := list(islice(remaining, PAGE_ROWS)):
+            title, self._title = self._title, None
+            table = Table(box=None, show_header=self._first, title=title, title_justify="left", pad_edge=False)
+            for column in self._columns:
+                justify: Literal["left", "right"] = "right" if column.right else "left"
+                table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
+            for row in page:
+                table.add_row(*(_cell(row.get(column.key)) for column in self._columns))
+            self._console.print(table)
+            self._first = False
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: list[Column], console: Console | None = None, title: str | None = None
+) -> None:
+    """The rows as one table: see `TablePrinter`."""
+    TablePrinter(columns, console, title).print(rows)
 
 
 def _cell(value: object) -> str:

@@ -12,8 +12,9 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS: dict[str, Entry] = {
     "build": Entry("bmqctl.commands.journal.build", "build", "Write the files of a store from JSON lines."),
     "diff": Entry("bmqctl.commands.journal.diff", "diff", "Say where two replicas of a store part."),
-    "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print every record of a file."),
+    "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print the records of a file, or of a store."),
     "guid": Entry("bmqctl.commands.journal.guid", "guid", "Take a message's GUID apart."),
+    "ledger": Entry("bmqctl.commands.journal.ledger", "app", "Print the records of a cluster-state ledger."),
     "queues": Entry("bmqctl.commands.journal.queues", "queues", "List the queues of a store."),
     "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
 }

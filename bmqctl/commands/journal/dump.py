@@ -1,189 +1,222 @@
-"""`bmqctl journal dump`: every record of a file."""
+"""`bmqctl journal dump`: the records of a file, or of all journals of a store."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import IO, Annotated
 
 import typer
 
-from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify
-from bmqctl.journal.rows import JournalRows, Row, data_rows, ledger_rows, qlist_rows
-from bmqctl.render import (
-    EXIT_FAULTS,
-    Column,
-    LateProgress,
-    OutputFormat,
-    choose_format,
-    print_json_lines,
-    print_table,
-    refuse,
-    until_reader_leaves,
+from bmqctl.commands.journal import dump_options as options
+from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
+from bmqctl.commands.journal.printing import choose_output, missing, open_stream, say, stopped_by, with_progress
+from bmqctl.journal.columns import Row
+from bmqctl.journal.dump import DumpReport, PayloadPlan, Printer, check_names, dump_journals, open_journal
+from bmqctl.journal.files import FileKind, NotAStoreFile, identify, read_written, recovery_sets
+from bmqctl.journal.filters import Filters
+from bmqctl.journal.ledger import LedgerFilters
+from bmqctl.journal.output import (
+    ArrowSink,
+    CsvSink,
+    DumpFormat,
+    JsonLineSink,
+    PrettySink,
+    Sink,
+    TableSink,
+    write_rows,
 )
+from bmqctl.journal.rows import (
+    DATA_COLUMNS,
+    DATA_TABLE,
+    QLIST_COLUMNS,
+    QLIST_TABLE,
+    data_rows,
+    qlist_rows,
+)
+from bmqctl.render import EXIT_FAULTS, LateProgress, refuse
 from formats.disk.journal import RecordType
-from formats.disk.ledger import LedgerRecordType
-from formats.errors import FormatError
+from formats.disk.queues import NamedByLedgers, read_ledgers
 
 __all__ = ["dump"]
 
-PROGRESS_ROWS = 1000
-
-T = TypeVar("T", RecordType, LedgerRecordType)
-
-_HEAD = [
-    Column("index", "index", 8, right=True),
-    Column("offset", "offset", 12, right=True),
-    Column("type", "type", 10),
-]
-_NUMBERS = [
-    Column("primary_lease_id", "lease", 5, right=True),
-    Column("sequence_number", "sequence", 10, right=True),
-    Column("time", "time", 20),
-]
-_COLUMNS = {
-    FileKind.JOURNAL: [*_HEAD, *_NUMBERS, Column("rest", "details")],
-    FileKind.LEDGER: [
-        *_HEAD,
-        Column("elector_term", "term", 6, right=True),
-        *_NUMBERS[1:],
-        Column("message", "message"),
-    ],
-    FileKind.DATA: [
-        *_HEAD[:2],
-        Column("size", "size", 10, right=True),
-        Column("app_data_size", "app data", 10, right=True),
-        Column("options_size", "options", 8, right=True),
-        Column("flags", "flags", 5, right=True),
-        Column("schema_id", "schema", 6, right=True),
-        Column("crc32c", "crc32c", 10, right=True),
-    ],
-    FileKind.QLIST: [
-        *_HEAD[:2],
-        Column("queue_key", "key", 10),
-        Column("queue_uri", "queue", 48),
-        Column("apps", "apps"),
-    ],
-}
+COMMAND = "journal dump"
 
 
 def dump(
-    file: Annotated[Path, typer.Argument(help="A JOURNAL, DATA, QLIST or ledger (.bmq_csl) file.", show_default=False)],
-    output: Annotated[
-        OutputFormat | None,
-        typer.Option(help="How to print; a table on a terminal, else one JSON object per line.", show_default=False),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="Print this many records at most.", show_default=False)
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            help="Only records of this type; may be given again. "
-            "Journals: message, confirm, deletion, queue-op, journal-op. Ledgers: snapshot, update, commit, ack.",
-            show_default=False,
+    context: typer.Context,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A JOURNAL, DATA, QLIST or ledger (.bmq_csl) file, or a store's directory.", show_default=False
         ),
-    ] = None,
+    ],
+    output: options.Output = None,
+    out: options.Out = None,
+    limit: options.Limit = None,
+    types: options.Types = None,
+    guids: options.Guids = None,
+    queues: options.Queues = None,
+    apps: options.Apps = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    seqnum_gt: options.SeqnumGt = None,
+    seqnum_lt: options.SeqnumLt = None,
+    offset_gt: options.OffsetGt = None,
+    offset_lt: options.OffsetLt = None,
+    seqnums: options.Seqnums = None,
+    offsets: options.Offsets = None,
+    payload: options.Payload = None,
+    payload_limit: options.PayloadLimit = 1024,
+    partition: options.Partition = None,
+    data_file: options.DataFile = None,
+    csl_file: options.CslFile = None,
 ) -> None:
-    """Print every record of a file: one of ours or of the reference broker, also while a broker writes it.
+    """Print the records of a file: one of ours or of the reference broker, also while a broker writes it.
+
+    Of a store's directory: of the newest journal of each partition. Filters narrow each other; a record must have one
+    of the values of each. Ranges of offsets, numbers and times are looked up, the rest of the file is not read.
 
     Examples:
 
         bmqctl journal dump store/bmq_0.20261121_051104.bmq_journal
 
-        bmqctl journal dump --type confirm --limit 10 store/bmq_0.20261121_051104.bmq_journal
+        bmqctl journal dump --queue bmq://my.domain/orders --since 2026-11-21T05:00 --output csv store/
 
-        bmqctl journal dump --output json-line store/bmq_0.20261121_051104.bmq_journal | jq -r .guid
+        bmqctl journal dump --guid 40000000000000CDB805BF1837EE82B1 --payload auto store/
 
-    A journal's queue URIs and app ids come from the QLIST file beside it, if it is there. Places that hold no record
-    are printed with a `fault`.
+        bmqctl journal dump --output json-line store/ | jq -r .guid
 
-    Exit codes: 0; 1 if records are damaged; 2 if the file is none of a store.
+        bmqctl journal dump --out records.parquet store/
+
+    Queue URIs and app ids come from the QLIST file beside a journal or, without one, from the ledger. Places that
+    hold no record are printed with a `fault`.
+
+    Exit codes: 0; 1 if records are damaged, or one that was asked for by GUID, number or offset is not there; 2 if
+    there is no file of a store, or the options contradict each other.
     """
-    try:
-        kind = identify(file)
-    except NotAStoreFile as error:
-        _refuse_file(file, error)
-    rows = _rows(file, kind, types or [])
-    if limit is not None:
-        rows = islice(rows, limit)
-    if not sys.stdout.isatty():
-        rows = _with_progress(rows, file.stat().st_size)
-    try:
-        with until_reader_leaves():
-            if choose_format(output) is OutputFormat.JSON_LINE:
-                print_json_lines(rows)
+    with stopped_by(COMMAND, path):
+        kind = FileKind.JOURNAL if path.is_dir() else identify(path)
+        chosen = choose_output(COMMAND, output, out)
+        if kind is not FileKind.JOURNAL:
+            _refuse_journal_options(context, path, kind)
+            if kind is FileKind.LEDGER:
+                filters = LedgerFilters(types=ledger_types(types), from_begin=True)
+                dump_ledger(COMMAND, path, filters, chosen, out, limit)
             else:
-                print_table(_for_table(rows, kind), _COLUMNS[kind])
-    except FormatError as error:
-        typer.echo(f"bmqctl journal dump: {file}: {error}", err=True)
-        raise typer.Exit(EXIT_FAULTS) from None
+                _dump_rows(path, kind, chosen, out, limit)
+            return
+        wanted = options.build_filters(
+            types, guids, queues, apps, since, until, seqnum_gt, seqnum_lt, offset_gt, offset_lt, seqnums, offsets
+        )
+        plan = None if payload is None else PayloadPlan(payload, payload_limit, data_file)
+        if plan is None and data_file is not None:
+            refuse(COMMAND, "--data-file is where --payload reads: give that, too")
+        with ExitStack() as stack:
+            in_ledger = None if csl_file is None else _names_in(csl_file)
+            journals = [open_journal(each, in_ledger, plan, stack) for each in _journals(path, partition)]
+            check_names(journals, wanted)
+            stream = stack.enter_context(open_stream(COMMAND, out))
+            sink = _sink(chosen, stream, path.is_dir(), wanted, len(journals))
+            on_fault = _say_fault if chosen is DumpFormat.JSON_PRETTY else None
+            printer = Printer(sink, wanted, limit, on_fault)
+            with LateProgress("reading records") as on_progress:
+                report = dump_journals(journals, wanted, printer, _quiet_on_terminal(on_progress, out))
+            sink.close()
+    _exit(report)
 
 
-def _rows(file: Path, kind: FileKind, types: list[str]) -> Iterator[Row]:
-    if kind is FileKind.JOURNAL:
-        return _journal_rows(file, _types(RecordType, kind, types))
-    if kind is FileKind.LEDGER:
-        return ledger_rows(file, _types(LedgerRecordType, kind, types))
-    if types:
-        refuse("journal dump", f"--type: the records of a {kind} are all of one type")
-    return data_rows(file) if kind is FileKind.DATA else qlist_rows(file)
+def _journals(path: Path, partition: int | None) -> list[Path]:
+    if not path.is_dir():
+        if partition is not None:
+            refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
+        return [path]
+    sets = recovery_sets(path)
+    if partition is not None and partition not in sets:
+        listed = ", ".join(map(str, sorted(sets)))
+        refuse(COMMAND, f"--partition {partition}: {path} has {listed}")
+    chosen = sets if partition is None else {partition: sets[partition]}
+    return [path / files.journal for _, files in sorted(chosen.items()) if files.journal is not None]
 
 
-def _with_progress(rows: Iterable[Row], size: int) -> Iterator[Row]:
-    """The same rows, with a bar for the part of the file that they have come to."""
-    with LateProgress("reading records") as on_progress:
-        for count, row in enumerate(rows):
-            if count % PROGRESS_ROWS == 0:
-                on_progress(row["offset"], size)
-            yield row
+def _names_in(csl_file: Path) -> NamedByLedgers:
+    kind = identify(csl_file)
+    if kind is not FileKind.LEDGER:
+        raise NotAStoreFile(f"--csl-file: {csl_file} is a {kind}, not a {FileKind.LEDGER}")
+    return read_ledgers([read_written(csl_file)])
 
 
-def _journal_rows(file: Path, types: list[RecordType]) -> Iterator[Row]:
-    journal = JournalRows(file)
-    yield from journal.rows(types)
-    if journal.damaged:
+def _sink(chosen: DumpFormat, stream: IO[bytes], is_store: bool, wanted: Filters, journals: int) -> Sink:
+    if chosen is DumpFormat.TABLE:
+        return TableSink(is_store)
+    if chosen is DumpFormat.JSON_LINE:
+        return JsonLineSink(stream, is_store)
+    if chosen is DumpFormat.CSV:
+        return CsvSink(stream, is_store)
+    if chosen is DumpFormat.JSON_PRETTY:
+        if journals > 1:
+            refuse(COMMAND, "--output json-pretty prints one journal, as the reference's tool: give --partition, too")
+        return PrettySink(stream, _counted(wanted))
+    return ArrowSink(stream, is_store, parquet=chosen is DumpFormat.PARQUET)
+
+
+def _counted(wanted: Filters) -> set[RecordType]:
+    """The kinds that the reference's tool counts: it counts messages, not what happens to them."""
+    if wanted.is_exact:
+        return {kind for kind in RecordType if kind}
+    return set(wanted.types) or {RecordType.MESSAGE, RecordType.QUEUE_OP, RecordType.JOURNAL_OP}
+
+
+def _quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None) -> Callable[[int, int], None]:
+    """Progress, unless records are printed to the same terminal."""
+    return on_progress if out is not None or not sys.stdout.isatty() else lambda done, total: None
+
+
+def _say_fault(path: Path, offset: int, fault: str) -> None:
+    say(COMMAND, f"{path}: no record at offset {offset}: {fault}")
+
+
+def _exit(report: DumpReport) -> None:
+    for each in sorted(report.unseen, key=str):
+        say(COMMAND, missing(each))
+    if report.payload_faults:
+        say(COMMAND, f"{report.payload_faults} payloads could not be read: see bmqctl journal validate")
+    if report.damaged or report.unseen or report.payload_faults:
         raise typer.Exit(EXIT_FAULTS)
 
 
-def _types(kinds: type[T], kind: FileKind, names: list[str]) -> list[T]:
-    known = {member.name.lower().replace("_", "-"): member for member in kinds if member}
-    for name in names:
-        if name.lower() not in known:
-            refuse("journal dump", f"--type {name}: a {kind} has {', '.join(known)}")
-    return [known[name.lower()] for name in names]
+def _refuse_journal_options(context: typer.Context, path: Path, kind: FileKind) -> None:
+    """One line for an option that says nothing about this kind of file."""
+    fits = {"path", "output", "out", "limit"} | ({"types"} if kind is FileKind.LEDGER else set())
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in fits or source is None or source.name != "COMMANDLINE":
+            continue
+        option = parameter.opts[0]
+        if kind is FileKind.LEDGER:
+            refuse(COMMAND, f"{path} is a {kind}, {option} is for journals: run bmqctl journal ledger dump {path}")
+        if name == "types":
+            refuse(COMMAND, f"--type: the records of a {kind} are all of one type")
+        refuse(COMMAND, f"{path} is a {kind}, {option} is for journals: name the .bmq_journal file beside it")
 
 
-def _for_table(rows: Iterable[Row], kind: FileKind) -> Iterator[Row]:
-    """The rows with what has no column of its own gathered in one cell."""
-    for row in rows:
-        if "fault" in row:
-            yield {**row, "type": "?", "rest": row["fault"]}
-        elif kind is FileKind.JOURNAL:
-            yield {**row, "rest": " ".join(f"{name}={value}" for name, value in row.items() if name not in _SHOWN)}
-        elif kind is FileKind.LEDGER:
-            yield {**row, "message": json.dumps(row["message"])}
-        elif kind is FileKind.QLIST:
-            yield {**row, "apps": ", ".join(f"{app['app_id']} {app['app_key']}" for app in row["apps"])}
-        else:
-            yield row
+def _dump_rows(path: Path, kind: FileKind, chosen: DumpFormat, out: Path | None, limit: int | None) -> None:
+    if chosen is DumpFormat.JSON_PRETTY:
+        refuse(COMMAND, f"--output json-pretty is for journals and ledgers; {path} is a {kind}")
+    is_data = kind is FileKind.DATA
+    rows = data_rows(path) if is_data else qlist_rows(path)
+    if not is_data and chosen is DumpFormat.TABLE:
+        rows = map(_with_listed_apps, rows)
+    columns, table = (DATA_COLUMNS, DATA_TABLE) if is_data else (QLIST_COLUMNS, QLIST_TABLE)
+    size = path.stat().st_size
+    with open_stream(COMMAND, out) as stream, LateProgress("reading records") as on_progress:
+        seen = with_progress(rows, size, _quiet_on_terminal(on_progress, out))
+        write_rows(islice(seen, limit), columns, chosen, stream, table)
 
 
-_SHOWN = {"index", "offset", "type", "primary_lease_id", "sequence_number", "timestamp", "time"}
-
-
-def _refuse_file(file: Path, error: NotAStoreFile) -> NoReturn:
-    reason = str(error)
-    if file.is_dir():
-        try:
-            found = find_files(file)
-        except NotAStoreFile as nothing:
-            refuse("journal dump", str(nothing))
-        names = [files.journal for files in found.sets if files.journal] + found.ledgers
-        reason += f"; dump one of its files, as {file / names[-1]}" if names else ""
-        reason += f", or check them all: bmqctl journal validate {file}"
-    refuse("journal dump", reason)
+def _with_listed_apps(row: Row) -> Row:
+    return {**row, "apps": ", ".join(f"{app['app_id']} {app['app_key']}" for app in row["apps"])}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bmqctl.journal.files import read_blocks, read_written
-from bmqctl.journal.rows import JournalRows
+from bmqctl.journal.reader import JournalReader
 from formats.disk import journal
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.disk.ledger import LedgerRecordType, build_ledger_record
@@ -136,13 +136,7 @@ def test_other_files_get_one_line(run: Run, tmp_path: Path, content: bytes, reas
         assert reason in line
 
 
-def test_directories_get_a_hint(run: Run, golden: Golden, tmp_path: Path) -> None:
-    store = golden("single-clean")
-    outcome = run("dump", store)
-    assert outcome.code == 2
-    (line,) = outcome.err.splitlines()
-    assert "is a directory" in line
-    assert f"bmqctl journal validate {store}" in line
+def test_directories_without_a_store_get_one_line(run: Run, tmp_path: Path) -> None:
     outcome = run("dump", tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     assert "holds no files of a BlazingMQ store" in outcome.err
@@ -216,11 +210,16 @@ def test_a_journal_with_a_damaged_header(run: Run, copy: Path) -> None:
     assert "JournalFileHeader.record_words" in outcome.err
 
 
-def test_a_journal_without_its_qlist(run: Run, copy: Path) -> None:
+def test_a_journal_without_its_qlist_has_names_from_the_ledger(run: Run, copy: Path) -> None:
+    journal = only(copy, ".bmq_journal")
+    named = lines(run("dump", journal))
     only(copy, ".bmq_qlist").unlink()
-    rows = lines(run("dump", only(copy, ".bmq_journal")))
+    assert lines(run("dump", journal)) == named
+    ledger = only(copy, ".bmq_csl").rename(copy.parent / "moved.bmq_csl")
+    rows = lines(run("dump", journal))
     assert len(rows) == 604
     assert not any("queue_uri" in row for row in rows)
+    assert lines(run("dump", "--csl-file", ledger, journal)) == named
 
 
 def a_long_journal(path: Path, count: int) -> None:
@@ -237,7 +236,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     os.truncate(file, 1 << 30)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in JournalRows(file).rows()) == 100_000
+        assert sum(map(len, JournalReader(file).chunks())) == 100_000
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

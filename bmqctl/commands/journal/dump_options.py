@@ -1,0 +1,161 @@
+"""The options of `bmqctl journal dump`, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bmqctl.journal.filters import BadFilter, Filters, parse_number, parse_time
+from bmqctl.journal.output import DumpFormat
+from bmqctl.journal.payload import PayloadForm
+from formats.disk.journal import RecordType
+from formats.errors import FormatError
+from formats.guid import GUID_SIZE, parse_guid
+
+OFFSET_MAX = (1 << 63) - 1
+
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        help="Only records of this type; may be given again. Journals: message, confirm, deletion, queue-op, "
+        "journal-op. Ledgers: snapshot, update, commit, ack.",
+        show_default=False,
+    ),
+]
+LedgerTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        help="Only records of this type: snapshot, update, commit, ack; may be given again.",
+        show_default=False,
+    ),
+]
+LedgerQueues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue", help="Only records that speak of this queue, by URI or key; may be given again.", show_default=False
+    ),
+]
+TermGt = Annotated[
+    str | None, typer.Option(help="After this number: <elector term>-<sequence number>.", show_default=False)
+]
+TermLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
+Terms = Annotated[
+    list[str] | None,
+    typer.Option("--seqnum", help="The record with this number; may be given again.", show_default=False),
+]
+Guids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--guid", help="Only this message, its confirms and its deletion; may be given again.", show_default=False
+    ),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", help="Only this queue, by URI or key; may be given again.", show_default=False),
+]
+Apps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--app",
+        help="Only confirms and queue operations of this app, by id or key; may be given again.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(help="From this time on: ISO 8601 (UTC), or seconds since 1970.", show_default=False),
+]
+Until = Annotated[str | None, typer.Option(help="Before this time.", show_default=False)]
+SeqnumGt = Annotated[
+    str | None, typer.Option(help="After this number: <lease id>-<sequence number>.", show_default=False)
+]
+SeqnumLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
+OffsetGt = Annotated[
+    int | None, typer.Option(min=0, max=OFFSET_MAX, help="After this offset, in bytes.", show_default=False)
+]
+OffsetLt = Annotated[int | None, typer.Option(min=0, max=OFFSET_MAX, help="Before this offset.", show_default=False)]
+Seqnums = Annotated[
+    list[str] | None,
+    typer.Option("--seqnum", help="The record with this number; may be given again.", show_default=False),
+]
+Offsets = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--offset", min=0, max=OFFSET_MAX, help="The record at this offset; may be given again.", show_default=False
+    ),
+]
+Output = Annotated[
+    DumpFormat | None,
+    typer.Option(
+        help="How to print. Without it: what the name of --out says, a table on a terminal, else json-line.",
+        show_default=False,
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="Write to this file, which must not exist yet.", show_default=False)]
+Limit = Annotated[int | None, typer.Option(min=0, help="Print this many records at most.", show_default=False)]
+Partition = Annotated[
+    int | None, typer.Option(min=0, help="Of a store's directory, only this partition.", show_default=False)
+]
+Payload = Annotated[
+    PayloadForm | None,
+    typer.Option(help="Print the messages' properties and payloads, from the DATA file.", show_default=False),
+]
+PayloadLimit = Annotated[int, typer.Option(min=0, help="Bytes of each payload; 0 for all of them.")]
+DataFile = Annotated[
+    Path | None, typer.Option(help="The DATA file, if it is not beside the journal.", show_default=False)
+]
+CslFile = Annotated[
+    Path | None,
+    typer.Option(help="Ledger to take names from that QLIST does not have.", show_default=False),
+]
+
+
+def build_filters(
+    types: list[str] | None,
+    guids: list[str] | None,
+    queues: list[str] | None,
+    apps: list[str] | None,
+    since: str | None,
+    until: str | None,
+    seqnum_gt: str | None,
+    seqnum_lt: str | None,
+    offset_gt: int | None,
+    offset_lt: int | None,
+    seqnums: list[str] | None,
+    offsets: list[int] | None,
+) -> Filters:
+    """What the options ask of a journal; BadFilter if one cannot be read, or two contradict each other."""
+    return Filters(
+        types=frozenset(map(_record_type, types or [])),
+        guids=frozenset(map(_guid, guids or [])),
+        queues=tuple(queues or []),
+        apps=tuple(apps or []),
+        since=None if since is None else parse_time(since),
+        until=None if until is None else parse_time(until),
+        seqnum_gt=None if seqnum_gt is None else parse_number(seqnum_gt),
+        seqnum_lt=None if seqnum_lt is None else parse_number(seqnum_lt),
+        offset_gt=offset_gt,
+        offset_lt=offset_lt,
+        seqnums=frozenset(map(parse_number, seqnums or [])),
+        offsets=frozenset(offsets or []),
+    )
+
+
+_TYPES = {kind.name.lower().replace("_", "-"): kind for kind in RecordType if kind}
+
+
+def _record_type(name: str) -> RecordType:
+    if name.lower() not in _TYPES:
+        raise BadFilter(f"--type {name}: a JOURNAL file has {', '.join(_TYPES)}")
+    return _TYPES[name.lower()]
+
+
+def _guid(text: str) -> bytes:
+    try:
+        return parse_guid(text.upper())
+    except FormatError:
+        raise BadFilter(f"--guid {text}: a GUID has {2 * GUID_SIZE} hexadecimal digits") from None

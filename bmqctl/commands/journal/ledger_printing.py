@@ -1,0 +1,74 @@
+"""The records of a cluster-state ledger, printed: for `bmqctl journal ledger dump` and `bmqctl journal dump`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import typer
+
+from bmqctl.commands.journal.printing import missing, open_stream, say, with_progress
+from bmqctl.journal.columns import Row
+from bmqctl.journal.filters import BadFilter
+from bmqctl.journal.ledger import (
+    LEDGER_COLUMNS,
+    LEDGER_TABLE,
+    Entry,
+    Ledger,
+    LedgerFilters,
+    reference_counts,
+    reference_of,
+    row_of,
+)
+from bmqctl.journal.output import DumpFormat, write_document, write_rows
+from bmqctl.render import EXIT_FAULTS, LateProgress
+from formats.disk.ledger import LedgerRecordType
+
+__all__ = ["dump_ledger", "ledger_types"]
+
+_TYPES = {kind.name.lower(): kind for kind in LedgerRecordType if kind}
+
+
+def ledger_types(names: list[str] | None) -> frozenset[LedgerRecordType]:
+    """What `--type` says; BadFilter for a type that no ledger has."""
+    for name in names or []:
+        if name.lower() not in _TYPES:
+            raise BadFilter(f"--type {name}: a cluster-state ledger has {', '.join(_TYPES)}")
+    return frozenset(_TYPES[name.lower()] for name in names or [])
+
+
+def dump_ledger(
+    command: str, path: Path, filters: LedgerFilters, chosen: DumpFormat, out: Path | None, limit: int | None
+) -> None:
+    """Print the wanted records; exit code 1 if one that was asked for by number or offset is not there."""
+    ledger = Ledger(path, filters)
+    entries = islice(ledger.entries(), limit)
+    with open_stream(command, out) as stream, LateProgress("reading records") as on_progress:
+        if chosen is DumpFormat.JSON_PRETTY:
+            counts: Counter[str] = Counter()
+            records = (reference_of(ledger, entry) for entry in _counted(entries, counts))
+            write_document(records, lambda: reference_counts(counts), stream)
+        else:
+            rows = map(row_of, entries)
+            if chosen is DumpFormat.TABLE:
+                rows = map(_with_message_text, rows)
+            write_rows(with_progress(rows, ledger.size, on_progress), LEDGER_COLUMNS, chosen, stream, LEDGER_TABLE)
+    if ledger.earlier:
+        say(command, f"{ledger.earlier} records before the last snapshot left out: --from-begin prints them, too")
+    if ledger.unseen and limit is None:
+        for each in sorted(ledger.unseen, key=str):
+            say(command, missing(each))
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _counted(entries: Iterator[Entry], counts: Counter[str]) -> Iterator[Entry]:
+    for entry in entries:
+        counts[LedgerRecordType(entry.record.header.record_type).name] += 1
+        yield entry
+
+
+def _with_message_text(row: Row) -> Row:
+    return {**row, "message": json.dumps(row["message"])}

@@ -1,0 +1,97 @@
+"""What the dump commands share: where they print to, in which format, and what stops them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import typer
+
+from bmqctl.journal.columns import Row
+from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.filters import BadFilter, RecordNumber
+from bmqctl.journal.output import DumpFormat, NoArrow, format_by_name, load_arrow
+from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+from formats.errors import FormatError
+from formats.guid import format_guid
+
+__all__ = ["choose_output", "missing", "open_stream", "say", "stopped_by", "with_progress"]
+
+PROGRESS_ROWS = 1000
+
+
+def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> DumpFormat:
+    """The format that was asked for, or that fits where the output goes; refuses those that do not."""
+    chosen = wanted or (None if out is None else format_by_name(out))
+    if chosen is None:
+        if out is not None:
+            refuse(command, f"--out {out}: its name does not say the format: give --output, too")
+        chosen = DumpFormat.TABLE if sys.stdout.isatty() else DumpFormat.JSON_LINE
+    if chosen is DumpFormat.TABLE and out is not None:
+        refuse(command, "--output table is for a terminal: give another one for --out")
+    if chosen is DumpFormat.PARQUET and out is None:
+        refuse(command, "--output parquet needs --out FILE: what reads Parquet needs a file")
+    if chosen is DumpFormat.ARROW and out is None and sys.stdout.isatty():
+        refuse(command, "--output arrow is not for a terminal: give --out FILE, or a pipe")
+    if chosen.is_columnar:
+        try:
+            load_arrow()
+        except NoArrow as error:
+            refuse(command, f"--output {chosen}: {error}")
+    return chosen
+
+
+@contextmanager
+def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
+    """The new file `out`, or standard output."""
+    if out is None:
+        with until_reader_leaves():
+            yield sys.stdout.buffer
+        return
+    try:
+        stream = out.open("xb")
+    except FileExistsError:
+        refuse(command, f"--out {out} exists: name a new file")
+    except OSError as error:
+        refuse(command, f"--out {out}: {error.strerror or error}")
+    with stream:
+        yield stream
+
+
+@contextmanager
+def stopped_by(command: str, path: Path) -> Iterator[None]:
+    """Ends the command with one line on standard error for what its user, or the file at `path`, got wrong."""
+    try:
+        yield
+    except (BadFilter, NotAStoreFile) as error:
+        refuse(command, str(error))
+    except FormatError as error:
+        say(command, f"{path}: {error}")
+        raise typer.Exit(EXIT_FAULTS) from None
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        refuse(command, f"{error.filename or path}: {error.strerror or error}")
+
+
+def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, int], None]) -> Iterator[Row]:
+    """The same rows; `on_progress` hears which part of the file they have come to."""
+    for count, row in enumerate(rows):
+        if count % PROGRESS_ROWS == 0:
+            on_progress(row["offset"], size)
+        yield row
+
+
+def missing(wanted: bytes | RecordNumber | int) -> str:
+    """That there is no record with this GUID, number or offset."""
+    if isinstance(wanted, bytes):
+        return f"no record has the GUID {format_guid(wanted)}"
+    return f"no record has the number {wanted}" if isinstance(wanted, RecordNumber) else f"no record at offset {wanted}"
+
+
+def say(command: str, text: str) -> None:
+    """One line on standard error."""
+    typer.echo(f"bmqctl {command}: {text}", err=True)

@@ -1,0 +1,208 @@
+"""Journal records by the chunk: many at once as numpy arrays, with the places that hold no record among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import ANY_RECORD, LAYOUTS, RECORD_MAGIC, RecordType, decode_record
+from formats.errors import FormatError
+from formats.schema import Layout
+
+__all__ = ["FAULT", "Chunk", "ChunkScanner", "Part", "sound_records"]
+
+FAULT = int(RecordType.UNDEFINED)
+"""The kind of a place that holds no record."""
+
+
+class Part(NamedTuple):
+    """The records of one kind in a chunk; `rows` are their places among the chunk's."""
+
+    kind: int
+    rows: NDArray[np.int64]
+    layout: Layout[Any]
+    records: NDArray[Any]
+    places: dict[str, NDArray[Any]]
+
+    def column(self, field: str) -> NDArray[Any]:
+        """A field of the record, or `index`, `offset` (bytes), `partition_id`, and for faults `fault`."""
+        return self.places[field] if field in self.places else self.layout.column(self.records, field)
+
+
+class Chunk:
+    """Some records of a journal, in its order.
+
+    `kinds` holds for each row its RecordType, or FAULT where there is no record; `records` are `ANY_RECORD.dtype`,
+    `index` counts places in the file. `faults` are the texts for the rows of kind FAULT, in their order.
+    """
+
+    def __init__(
+        self,
+        partition_id: int,
+        first_record_offset: int,
+        index: NDArray[np.int64],
+        records: NDArray[Any],
+        kinds: NDArray[np.uint8],
+        faults: list[str],
+    ) -> None:
+        self.partition_id = partition_id
+        self.first_record_offset = first_record_offset
+        self.index = index
+        self.records = records
+        self.kinds = kinds
+        self.faults = faults
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def offset(self) -> NDArray[np.int64]:
+        """Where each row's place begins, in bytes."""
+        return self.first_record_offset + self.index * JOURNAL_RECORD_SIZE
+
+    @property
+    def end_offset(self) -> int:
+        """Where the last row's place ends, in bytes."""
+        return self.first_record_offset + (int(self.index[-1]) + 1) * JOURNAL_RECORD_SIZE
+
+    def of_kind(self, kind: int) -> Part:
+        """The rows of one kind."""
+        return self._part(kind, np.flatnonzero(self.kinds == kind))
+
+    def parts(self) -> Iterator[Part]:
+        """The rows of each kind that there is."""
+        for kind in np.flatnonzero(np.bincount(self.kinds, minlength=1)).tolist():
+            yield self.of_kind(kind)
+
+    def _part(self, kind: int, rows: NDArray[np.int64]) -> Part:
+        layout = LAYOUTS.get(kind, ANY_RECORD)
+        index = self.index[rows]
+        places: dict[str, NDArray[Any]] = {
+            "index": index,
+            "offset": self.first_record_offset + index * JOURNAL_RECORD_SIZE,
+            "partition_id": np.full(len(rows), self.partition_id),
+        }
+        if kind == FAULT:
+            places["fault"] = np.array(self.faults, object)
+        return Part(kind, rows, layout, self.records[rows].view(layout.dtype), places)
+
+    def where(self, wanted: NDArray[np.bool_]) -> Chunk:
+        """The rows that are wanted, and all faults."""
+        rows = np.flatnonzero(wanted | (self.kinds == FAULT))
+        return self if len(rows) == len(self) else self._take(rows, self.faults)
+
+    def between(self, start: int, end: int) -> Chunk:
+        """The rows from `start` to before `end`."""
+        if start == 0 and end >= len(self):
+            return self
+        is_fault = self.kinds == FAULT
+        before, within = int(is_fault[:start].sum()), int(is_fault[start:end].sum())
+        return self._take(np.arange(start, min(end, len(self))), self.faults[before : before + within])
+
+    def without_faults(self) -> Chunk:
+        """The records alone."""
+        return self._take(np.flatnonzero(self.kinds != FAULT), []) if self.faults else self
+
+    def _take(self, rows: NDArray[np.int64], faults: list[str]) -> Chunk:
+        return Chunk(
+            self.partition_id, self.first_record_offset, self.index[rows], self.records[rows], self.kinds[rows], faults
+        )
+
+
+def sound_records(records: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the scanned records `formats.disk.journal.decode_record` accepts."""
+    kinds = ANY_RECORD.column(records, "type")
+    sound: NDArray[np.bool_] = (
+        (records["magic"] == RECORD_MAGIC)
+        & (kinds != RecordType.UNDEFINED)
+        & (kinds <= RecordType.JOURNAL_OP)
+        & (records["primary_lease_id"] != 0)
+        & (ANY_RECORD.column(records, "sequence_number") != 0)
+    )
+    return sound
+
+
+class ChunkScanner:
+    """Makes chunks of a journal's blocks, which follow each other from the place `start` on.
+
+    `damaged` tells, after the walk, whether a record followed a place that holds none; without one such a place was
+    the unfinished last record of a live or killed broker.
+    """
+
+    def __init__(self, partition_id: int, first_record_offset: int, start: int = 0) -> None:
+        self._partition_id = partition_id
+        self._first = first_record_offset
+        self._next = start
+        self._unreadable = False
+        self.damaged = False
+
+    def chunk(self, offset: int, block: bytes) -> Chunk:
+        """The rows of the block at `offset`, which is a record's place; it ends at one, or with the file."""
+        whole = len(block) // JOURNAL_RECORD_SIZE
+        records = np.frombuffer(block, ANY_RECORD.dtype, whole)
+        first = (offset - self._first) // JOURNAL_RECORD_SIZE
+        index = np.arange(first, first + whole, dtype=np.int64)
+        kinds = ANY_RECORD.column(records, "type").astype(np.uint8)
+        sound = sound_records(records)
+        rest = block[whole * JOURNAL_RECORD_SIZE :]
+        if first == self._next and not any(rest) and sound.all():
+            self._next, self._unreadable = first + whole, self._unreadable and not whole
+            return Chunk(self._partition_id, self._first, index, records, kinds, [])
+        if any(rest):
+            records = np.frombuffer(block.ljust((whole + 1) * JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
+            index, kinds = np.append(index, first + whole), np.append(kinds, np.uint8(0))
+            sound = np.append(sound, False)
+        return self._with_faults(block, index, records, kinds, sound)
+
+    def _with_faults(
+        self,
+        block: bytes,
+        index: NDArray[np.int64],
+        records: NDArray[Any],
+        kinds: NDArray[np.uint8],
+        sound: NDArray[np.bool_],
+    ) -> Chunk:
+        """Keeps the sound records, and puts in a fault for what is not zeros, and one for zeros before a record."""
+        rows: list[int] = []
+        places: list[int] = []
+        faults: list[str] = []
+        octets = records.view(np.uint8).reshape(len(records), JOURNAL_RECORD_SIZE)
+        blank: NDArray[np.bool_] = (octets == 0).all(axis=1)
+        # Only places that are no record or come after one that is none can differ from the plain case.
+        for row, (place, is_sound, is_blank) in enumerate(
+            zip(index.tolist(), sound.tolist(), blank.tolist(), strict=True)
+        ):
+            if is_blank:
+                continue
+            if not is_sound:
+                self._unreadable = True
+                faults.append(_fault(block, row * JOURNAL_RECORD_SIZE))
+                rows.append(row)
+                places.append(place)
+                continue
+            missing = place - self._next
+            if missing:
+                self.damaged = True
+                if not self._unreadable:
+                    faults.append(f"zeros where {missing} records should be")
+                    rows.append(row)
+                    places.append(self._next)
+            self._next, self._unreadable = place + 1, False
+            rows.append(row)
+            places.append(place)
+        taken = np.array(rows, np.int64)
+        at = np.array(places, np.int64)
+        kinds = np.where(sound[taken] & (at == index[taken]), kinds[taken], np.uint8(FAULT))
+        return Chunk(self._partition_id, self._first, at, records[taken], kinds, faults)
+
+
+def _fault(block: bytes, at: int) -> str:
+    try:
+        decode_record(block, at)
+    except FormatError as error:
+        return f"{error.path}: {error.reason}"
+    raise AssertionError("a sound record")

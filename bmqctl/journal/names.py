@@ -1,0 +1,73 @@
+"""Names for the keys that a journal's records speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from formats.disk.journal import QueueOpRecord, QueueOpType
+from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY
+from formats.disk.padding import WORD
+from formats.disk.qlist import QueueRecord, parse_queue_record
+from formats.disk.queues import NamedByLedgers, QueueCatalog
+from formats.errors import FormatError
+from formats.schema import Buffer
+
+__all__ = ["QueueNames"]
+
+
+class QueueNames:
+    """URIs by queue key, and app ids by queue key and app key, of one partition.
+
+    At first what QLIST and the ledgers name, wherever the walk over the journal begins; then, record by record, what
+    the journal's own CREATION and ADDITION records point at: a key may come back for another queue.
+    """
+
+    def __init__(self, partition_id: int, qlist: Buffer, in_ledgers: NamedByLedgers | None = None) -> None:
+        self.uris: dict[bytes, str] = {}
+        self.app_ids: dict[tuple[bytes, bytes], str] = {}
+        self.version = 0
+        """Counts the changes: what was derived from an older version may be out of date."""
+        self._qlist = qlist
+        for queue in QueueCatalog(partition_id, qlist).queues(in_ledgers or {}):
+            if queue.uri is not None:
+                self._name(
+                    bytes.fromhex(queue.queue_key),
+                    queue.uri,
+                    ((bytes.fromhex(app.app_key), app.app_id) for app in queue.apps),
+                )
+
+    def renames(self, record: QueueOpRecord) -> bool:
+        """Whether `record` gives its queue key to another queue than the one that has it."""
+        found = self._named_by(record)
+        return found is not None and self.uris.get(found.queue_key, found.uri) != found.uri
+
+    def learn(self, record: QueueOpRecord) -> None:
+        """Take in what `record` points at in QLIST, if it is there."""
+        found = self._named_by(record)
+        if found is not None:
+            self._name(found.queue_key, found.uri, ((app.app_key, app.app_id) for app in found.apps))
+
+    def update(self, other: QueueNames) -> None:
+        """Take over what `other`, read later from the same files, names."""
+        self._qlist = other._qlist
+        if (self.uris, self.app_ids) != (other.uris, other.app_ids):
+            self.uris |= other.uris
+            self.app_ids |= other.app_ids
+            self.version += 1
+
+    def _named_by(self, record: QueueOpRecord) -> QueueRecord | None:
+        if record.queue_op_type not in (QueueOpType.CREATION, QueueOpType.ADDITION):
+            return None
+        try:
+            found = parse_queue_record(self._qlist, record.queue_uri_record_offset_words * WORD)
+        except FormatError:
+            return None
+        return found if found.queue_key == record.queue_key else None
+
+    def _name(self, queue_key: bytes, uri: str, apps: Iterable[tuple[bytes, str]]) -> None:
+        before = len(self.uris) + len(self.app_ids)
+        renamed = self.uris.get(queue_key, uri) != uri
+        self.uris[queue_key] = uri
+        self.app_ids.update({(queue_key, app_key): app_id for app_key, app_id in apps})
+        self.app_ids.setdefault((queue_key, DEFAULT_APP_KEY), DEFAULT_APP_ID)
+        self.version += renamed or len(self.uris) + len(self.app_ids) != before
