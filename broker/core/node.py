@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode, NodeIdentity
 from broker.core.handles import Refusal, check_open
@@ -78,6 +79,7 @@ class Node:
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.
+        self.authentications = Authentications.open()
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self._resolve_domain = resolve_domain
         self._session_ids = 0

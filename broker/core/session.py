@@ -17,8 +17,10 @@ from typing import Protocol
 
 from crc32c import crc32c
 
+from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
+from broker.core.entrance import Entrance
 from broker.core.handles import Handle, Refusal
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
@@ -28,8 +30,6 @@ from formats.control import ber, jsonc
 from formats.control.messages import (
     AdminCommand,
     AdminCommandResponse,
-    AuthenticationMessage,
-    AuthenticationResponse,
     ClientIdentity,
     ClientType,
     CloseQueue,
@@ -46,7 +46,6 @@ from formats.control.messages import (
     OpenQueueResponse,
     QueueHandleParameters,
     RoutingConfiguration,
-    Status,
     StatusCategory,
     StreamParameters,
 )
@@ -137,6 +136,9 @@ class Host(Protocol):
         """Makes GUIDs for clients that make none."""
         ...
 
+    @property
+    def authentications(self) -> Authentications: ...
+
     def may_log(self, session: Session) -> bool: ...
 
     def open_queue(self, parameters: QueueHandleParameters) -> Queue: ...
@@ -156,6 +158,7 @@ class Session:
         self.host = host
         self.session_id = session_id
         self.description = peer
+        self.entrance = Entrance(host, self, peer)
         self.ready = True
         self.handles: dict[int, Handle] = {}
         self._out = Outbox()
@@ -178,7 +181,7 @@ class Session:
         self._heartbeats_missed = 0
         at, available = 0, len(data)
         try:
-            while True:
+            while not self.entrance.paused:
                 frame = next_frame(data, at, available, self.event_bytes_max)
                 if frame is None:
                     break
@@ -194,17 +197,19 @@ class Session:
         self.state = state
         self.finished = state is SessionState.CLOSED
         if state is SessionState.NEGOTIATING:
-            self._on_event = [self._negotiate] * EVENT_TYPES
+            self._on_event = [self.entrance.on_event] * EVENT_TYPES
             self.event_bytes_max = NEGOTIATION_BYTES_MAX
             return
         self.event_bytes_max = EVENT_BYTES_MAX
         if state is SessionState.RUNNING and self._is_admin:
             self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
             self._on_event[EventType.CONTROL] = self._on_admin_control
             self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
             self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
         elif state is SessionState.RUNNING:
             self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
             self._on_event[EventType.PUT] = self._on_put
             self._on_event[EventType.CONFIRM] = self._on_confirm
             self._on_event[EventType.CONTROL] = self._on_control
@@ -220,6 +225,11 @@ class Session:
 
     def _on_nothing(self, data: memoryview, frame: Frame) -> None:
         """Not handled in this state."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether it takes no input for now: who the peer is will be known later."""
+        return self.entrance.paused
 
     def take_output(self) -> bytearray:
         return self._out.take()
@@ -248,6 +258,9 @@ class Session:
             if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
                 self.end("said not who it is in time")
             return
+        if self.entrance.has_expired:
+            self.end("authenticated not again in time")
+            return
         identity = self.host.identity
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
@@ -256,35 +269,18 @@ class Session:
         if identity.heartbeats_missed_max and self._heartbeats_missed > identity.heartbeats_missed_max:
             self.end(f"no answer to {identity.heartbeats_missed_max} heartbeats")
             return
-        self._send(HEARTBEAT_REQUEST)
+        self.send_event(HEARTBEAT_REQUEST)
 
     # -- negotiation
 
-    def _negotiate(self, data: memoryview, frame: Frame) -> None:
-        if frame.type == EventType.AUTHENTICATION:
-            status = Status(category=StatusCategory.NOT_SUPPORTED, code=-1, message="authentication is not configured")
-            answer = AuthenticationMessage(choice=AuthenticationResponse(status=status))
-            self._send(build_schema_event(ber.encode(answer), EventType.AUTHENTICATION))
-            self.end("asked for authentication, which is not configured")
-            return
-        if frame.type != EventType.CONTROL:
-            raise FormatError("EventHeader.type", frame.body, "a peer must say who it is before anything else")
-        encoding = schema_encoding(frame.type_specific)
-        body = data[frame.body : frame.end]
-        message = (
-            jsonc.decode(NegotiationMessage, body)
-            if encoding is EncodingType.JSON
-            else ber.decode(NegotiationMessage, body)
-        )
-        identity = message.choice
-        if not isinstance(identity, ClientIdentity):
-            raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
+    def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
+        """The peer has authenticated, and says what it is: the session begins, or not."""
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         refusal = None
         if identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
-        self._send(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
+        self.send_event(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
         if refusal:
             self.end(refusal)
             return
@@ -352,16 +348,16 @@ class Session:
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
             if handle is None or stream is None:
-                self._log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
+                self.log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
             elif handle.queue.broadcast:
-                self._log_improper(f"CONFIRM for {handle.queue.uri}, which broadcasts")
+                self.log_improper(f"CONFIRM for {handle.queue.uri}, which broadcasts")
             else:
                 handle.queue.confirm(stream, guid)
 
     def _on_reject(self, data: memoryview, frame: Frame) -> None:
-        self._log_improper("REJECT, which only brokers send")
+        self.log_improper("REJECT, which only brokers send")
 
-    def _log_improper(self, what: str) -> None:
+    def log_improper(self, what: str) -> None:
         if self.host.may_log(self):
             log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
 
@@ -420,7 +416,7 @@ class Session:
                     self._reply(message, DisconnectResponse())
                     self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
                 case _:
-                    self._log_improper(f"an unexpected {type(choice).__name__}")
+                    self.log_improper(f"an unexpected {type(choice).__name__}")
         except Refusal as refusal:
             log.warning("%s: refused %s: %s", self.description, type(choice).__name__, refusal.status)
             self._reply(message, refusal.status)
@@ -439,17 +435,17 @@ class Session:
                 self._reply(message, DisconnectResponse())
                 self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
             case _:
-                self._log_improper(f"an unexpected {type(message.choice).__name__}")
+                self.log_improper(f"an unexpected {type(message.choice).__name__}")
 
     def _reply(self, request: ControlMessage, choice: object) -> None:
         response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
-        self._send(self._encode(response))
+        self.send_event(self._encode(response))
 
     def _encode(self, message: ControlMessage | NegotiationMessage) -> bytes:
         codec = jsonc if self._encoding is EncodingType.JSON else ber
         return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
 
-    def _send(self, event: bytes) -> None:
+    def send_event(self, event: bytes) -> None:
         self._out.whole(event)
         self.host.dirty.add(self)
 
@@ -501,7 +497,7 @@ class Session:
     # -- heartbeats
 
     def _on_heartbeat_request(self, data: memoryview, frame: Frame) -> None:
-        self._send(HEARTBEAT_RESPONSE)
+        self.send_event(HEARTBEAT_RESPONSE)
 
     def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
         """Hearing it is all; `receive` has noted the time."""

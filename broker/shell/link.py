@@ -42,6 +42,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def paused(self) -> bool:
+        """Whether it takes no input for now; it has output, or is finished, when it takes some again."""
+        ...
+
+    @property
     def event_bytes_max(self) -> int:
         """How long an event may become before it is whole."""
         ...
@@ -50,7 +55,7 @@ class Machine(Protocol):
 class Link:
     """A connected socket and its machine. `ended` says why the link is over, once it is."""
 
-    __slots__ = ("_filled", "_held", "_long", "_scratch", "_unsent", "ended", "machine", "sock")
+    __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "machine", "sock")
 
     def __init__(self, sock: socket.socket, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
@@ -62,6 +67,7 @@ class Link:
         self._held = b""  # the front of an event that is not whole yet, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
         self._filled = 0
+        self._stalled = False  # what is held may be whole: the machine was paused
         self._unsent = memoryview(b"")
 
     @property
@@ -76,8 +82,8 @@ class Link:
 
     @property
     def wants_read(self) -> bool:
-        """Whether it takes more: not from a peer that does not take what it is sent."""
-        return len(self._unsent) + self.machine.output_size() <= BACKLOG_BYTES_MAX
+        """Whether it takes more: not while the machine is paused, nor from a peer that takes not what it is sent."""
+        return not self.machine.paused and len(self._unsent) + self.machine.output_size() <= BACKLOG_BYTES_MAX
 
     def on_readable(self) -> None:
         """One read, one step."""
@@ -99,6 +105,10 @@ class Link:
         if end == held:
             self.ended = "the peer closed the connection"
             return
+        self._give(view, end)
+
+    def _give(self, view: memoryview, end: int) -> None:
+        """Let the machine have `view[:end]`, and keep what it does not take."""
         used = self.machine.receive(view[:end])
         if used < end:
             self._hold(view, used, end)
@@ -107,6 +117,7 @@ class Link:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         else:
             self._held, self._long = b"", None
+        self._stalled = self.machine.paused
 
     def _hold(self, view: memoryview, used: int, end: int) -> None:
         """Keep the front of an event, `view[used:end]`, until more of it comes.
@@ -139,6 +150,10 @@ class Link:
                 machine.output_sent()
         if machine.finished and self.ended is None:
             self.ended = "the session is over"
+        if self._stalled and not machine.paused and self.ended is None:
+            self._stalled = False
+            view = memoryview(self._held) if self._long is None else self._long
+            self._give(view, len(self._held) if self._long is None else self._filled)
 
     def on_writable(self) -> None:
         """Send more of what waits."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -67,6 +67,9 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+T = TypeVar("T")
+
+
 class Source(Protocol):
     """Something beside sockets that becomes readable."""
 
@@ -77,11 +80,13 @@ class Source(Protocol):
 class Server:
     """Carries bytes between sockets and the sessions of a node, and tells the node the time."""
 
-    def __init__(self, node: Node, listeners: Iterable[socket.socket]) -> None:
+    def __init__(self, node: Node, listeners: Iterable[socket.socket], threads_max: int = 8) -> None:
         self._node = node
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
         self._stop = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._threads = trio.CapacityLimiter(threads_max)
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
@@ -94,6 +99,7 @@ class Server:
             self._epoll.register(fd, select.EPOLLIN)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._serve)
                 on_ready()
@@ -146,7 +152,7 @@ class Server:
             self._watch(fd, link)
         if mask & ~select.EPOLLOUT and link.ended is None:
             link.on_readable()
-            if link.is_over:
+            if link.is_over or not link.wants_read:
                 self._watch(fd, link)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -202,6 +208,18 @@ class Server:
                 fd = link.sock.fileno()
                 if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
                     self._watch(fd, link)
+
+    def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do what blocks in a thread of its own, and hand its result to `done` in the loop. Only while it runs."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._work, work, done)
+
+    async def _work(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        # At the end of the node nobody waits for it.
+        result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+        self._set_clock()
+        done(result)
+        self._flush()
 
     async def _tick(self) -> None:
         while True:

@@ -288,7 +288,7 @@ def test_authentication_is_refused_in_words(rig: Rig) -> None:
     assert frame.type == EventType.AUTHENTICATION
     answer = ber.decode(AuthenticationMessage, output[frame.body :]).choice
     assert isinstance(answer, AuthenticationResponse)
-    assert answer.status.category is StatusCategory.NOT_SUPPORTED
+    assert answer.status.category is StatusCategory.REFUSED
     assert client.session.finished
 
 

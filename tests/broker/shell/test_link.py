@@ -61,17 +61,19 @@ class Words:
         self.sent_up = 0
         self.largest = 0
         self.finished = False
+        self.paused = False
         self.event_bytes_max = (1 << 20) + 1
 
     def receive(self, data: memoryview) -> int:
         self.largest = max(self.largest, len(data))
         at = 0
-        while at < len(data):
+        while at < len(data) and not self.paused:
             end = at + 1 + (data[at] or 1 << 20)
             if end > len(data):
                 break
             self.events.append(bytes(data[at + 1 : end]))
             self.output += b"x" * self.echo
+            self.paused = self.events[-1] == b"pause"
             at = end
         return at
 
@@ -222,3 +224,25 @@ def test_a_finished_machine_has_its_last_word() -> None:
     found.flush()
     assert sock.sent == b"xxxx"
     assert found.ended == "the session is over"
+
+
+@pytest.mark.parametrize("event", [b"a", b"a" * 200])
+@pytest.mark.parametrize("long", [False, True])
+def test_what_comes_while_the_machine_is_paused_is_given_later(event: bytes, long: bool) -> None:
+    rest = bytes([len(event)]) + event + (b"\0" + bytes(1 << 20) if long else b"\1b\1")
+    sock = Socket(b"\5pause" + rest[:1], *(rest[at : at + 100_000] for at in range(1, len(rest), 100_000)))
+    machine = Words()
+    found = link(sock, machine)
+    found.on_readable()
+    assert machine.events == [b"pause"]
+    assert not found.wants_read
+    found.flush()
+    assert machine.events == [b"pause"]
+    read_all(found, sock)  # it would not, but for bytes that were under way
+    assert machine.events == [b"pause"]
+    machine.paused = False
+    found.flush()
+    assert machine.events == [b"pause", event, bytes(1 << 20) if long else b"b"]
+    sock.incoming.append(b"\1c" if long else b"c")
+    found.on_readable()
+    assert machine.events[3:] == [b"c"]
