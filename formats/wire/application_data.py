@@ -43,7 +43,7 @@ def split_application_data(
     if has_properties and (schema_id or compression == CompressionAlgorithm.NONE):
         size = properties_size(data)
         properties, rest = data[:size], data[size:]
-        if compression == CompressionAlgorithm.NONE:
+        if not compression:
             return ApplicationData(properties, rest)
         try:
             return ApplicationData(properties, decompress(rest, compression, size_max))
