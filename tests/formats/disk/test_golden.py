@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,25 @@ def with_hex_keys(value: Any) -> Any:
             for name, item in value.items()
         }
     return [with_hex_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def with_base64_keys(value: Any) -> Any:
+    """The other way round: the JSON that the reference's codec makes, from what the tool prints of it."""
+    if isinstance(value, dict):
+        return {
+            name: base64.b64encode(bytes.fromhex(item)).decode()
+            if name in ("key", "appKey") and len(item) == 2 * KEY_SIZE
+            else with_base64_keys(item)
+            for name, item in value.items()
+        }
+    return [with_base64_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@every_store
+def test_messages_in_json_are_those_in_ber(store: Stores, name: str) -> None:
+    for record, printed in zip(iter_ledger(store(name).ledger()), ledger_records(name), strict=True):
+        written = json.dumps(with_base64_keys(printed["Record"])).encode()
+        assert ber.encode(jsonc.decode(ClusterMessage, written)) == record.body
 
 
 @every_store
