@@ -18,6 +18,7 @@ import trio
 from broker.admin.environment import Context, Environment
 from broker.admin.results import ClusterInfo, ClusterNode
 from broker.admin.service import Admin
+from broker.authenticators import make_authentications
 from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
@@ -50,6 +51,7 @@ EXIT_CONFIG = 2
 VERSION = 999_999
 USER_AGENT = "bmqctl"
 PID_FILE = "bmqbrkr.pid"
+BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
 
@@ -87,6 +89,7 @@ def _run(config: NodeConfig) -> int:
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
     with _run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, folder)
+        authentications = make_authentications(config.broker.app_config.authentication, _where(config, BROKER_FILE))
         gc.disable()
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
         limits = PartitionLimits(
@@ -103,7 +106,9 @@ def _run(config: NodeConfig) -> int:
         node.start({shard.partition_id: recovered for shard, recovered in opened})
         _freeze_collector()
         node.run_command = Admin(Context(node, _environment(config, domains))).run
-        server = Server(node, listeners)
+        node.authentications = authentications
+        server = Server(node, listeners, max(1, config.broker.app_config.authentication.max_threads))
+        authentications.run_blocking = server.in_thread
         pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
         server.watch(pipe)
         trio.run(server.run, _ready(config, node))
@@ -213,5 +218,5 @@ class _Timestamps:
         return next_timestamp(prefix, self._directory.names(), datetime.now(UTC))
 
 
-def _where(config: NodeConfig) -> str:
-    return str(config.directory / "clusters.json") if config.directory else "built-in configuration"
+def _where(config: NodeConfig, file: str = "clusters.json") -> str:
+    return str(config.directory / file) if config.directory else "built-in configuration"

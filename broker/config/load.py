@@ -37,7 +37,7 @@ def load_broker_config(directory: Path) -> NodeConfig:
     """The configuration in `directory`: broker and clusters now, each domain's file when it is asked for.
 
     Raises `ConfigError` for the first fault: a file that is missing, cannot be read or decoded, a member that is
-    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS, authentication).
+    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS, authorization).
     """
     if not directory.is_dir():
         raise ConfigError(
@@ -94,8 +94,6 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
                 "set it to false and let a TLS proxy stand before the port",
             )
     demands = {
-        "authentication.authenticators": app.authentication.authenticators,
-        "authentication.anonymousCredential": app.authentication.anonymous_credential,
         "authentication.credentialProvider": app.authentication.credential_provider,
         "authorization.authorizer": app.authorization.authorizer,
     }
@@ -104,7 +102,7 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
             raise ConfigError(
                 file,
                 f"$.appConfig.{member}",
-                "asks for authentication or authorization by a plugin, which this broker does not have",
+                "asks for a plugin of a kind that this broker does not have",
                 "remove it, and admit only trusted hosts to the port",
             )
 

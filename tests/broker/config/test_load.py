@@ -243,10 +243,10 @@ PARAMETERS = ("definition", "parameters")
         ),
         (
             "bmqbrkrcfg.json",
-            ("appConfig", "authentication"),
-            {"anonymousCredential": {"disallow": {}}},
-            "$.appConfig.authentication.anonymousCredential",
-            "asks for authentication",
+            ("appConfig", "authorization"),
+            {"authorizer": {"name": "Guard"}},
+            "$.appConfig.authorization.authorizer",
+            "asks for a plugin",
             "trusted hosts",
         ),
         (
