@@ -247,13 +247,13 @@ class Machine:
         try:
             at = self._take_frames(data, now_ns, events)
         except (FormatError, ProtocolFault, Impossible) as fault:
-            return self._with_nacks(events) + self.lost(f"not understood: {fault}")
+            return events + self.lost(f"not understood: {fault}")
         if self.state is Session.RECONNECTING:
-            return self._with_nacks(events)
+            return events
         rest = data[at:]
         self._chunks = [rest] if rest else []
         self._held = len(rest)
-        return self._with_nacks(events)
+        return events
 
     def tick(self, now_ns: int) -> list[Event]:
         """What the time brings: late answers, heartbeats."""
@@ -284,7 +284,7 @@ class Machine:
             return []
         self.state = step(SESSION_TABLE, self.state, SessionInput.CUT)
         # What was sent without being acked goes out again when the queues are reopened.
-        self._holding = True
+        self._holding = self._was_started
         self._out.clear()
         self._open = None
         self._chunks.clear()
@@ -327,7 +327,8 @@ class Machine:
                 if self.state is Session.NEGOTIATING:
                     self._negotiated(codec.decode(NegotiationMessage, content), now_ns, events)
                 else:
-                    events += self._requests.answered(codec.decode(ControlMessage, content), now_ns)
+                    answers = self._requests.answered(codec.decode(ControlMessage, content), now_ns)
+                    events += self._with_nacks(list(answers))
                     if self._requests.disconnected:
                         events += self._end(SessionInput.DISCONNECTED, None)
                     elif self._holding and not self._requests.reopening:

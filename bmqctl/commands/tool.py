@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bmqctl.render import refuse
 from bmqctl.tool.grammar import CommandError, camel, decode
 from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
 from bmqctl.tool.session import parse_endpoint
@@ -156,9 +155,9 @@ def tool(
         parameters.check()
         endpoint = parse_endpoint(parameters.broker)
     except OSError as fault:
-        refuse("tool", f"cannot read the profile: {fault}")
+        _refuse(f"cannot read the profile: {fault}")
     except (ParameterError, CommandError, ValueError) as fault:
-        refuse("tool", str(fault))
+        _refuse(str(fault))
     if dumpprofile:
         typer.echo(dump_profile(parameters))
         return
@@ -167,7 +166,14 @@ def tool(
     try:
         raise typer.Exit(run_tool(parameters, endpoint))
     except OSError as fault:
-        refuse("tool", str(fault))
+        _refuse(str(fault))
+
+
+def _refuse(reason: str) -> NoReturn:
+    # Tables and progress bars take longer to load than the rest of a command that starts as often as this one.
+    from bmqctl.render import refuse
+
+    refuse("tool", reason)
 
 
 def _is_default(context: typer.Context, name: str) -> bool:

@@ -37,7 +37,7 @@ from formats.wire.event import (
     schema_encoding,
 )
 from formats.wire.push import append_push
-from formats.wire.put import iter_puts
+from formats.wire.put import PutFlag, iter_puts
 
 FEATURES = "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 SUCCESS = Status(category=StatusCategory.SUCCESS, code=0)
@@ -54,6 +54,10 @@ class FakeBroker:
     ack_status: int = 0
     echo: bool = True
     refuse_queues: Status | None = None
+    # Kinds of requests that are heard and not answered, and whether messages are not either.
+    mute: tuple[type, ...] = ()
+    mute_puts: bool = False
+    deduplication_time_ms: int = 300_000
     identity: ClientIdentity | None = None
     asked: list[Any] = field(default_factory=list)
     heard: list[EventType] = field(default_factory=list)
@@ -79,6 +83,9 @@ class FakeBroker:
                     codec = ber if encoding is EncodingType.BER else jsonc
                     message = codec.decode(ControlMessage, view[frame.body : frame.end])
                     self.asked.append(message.choice)
+                    at = frame.end
+                    if isinstance(message.choice, self.mute):
+                        continue
                     reply = codec.encode(ControlMessage(r_id=message.r_id, choice=self._grant(message.choice)))
                     out += build_schema_event(reply, EventType.CONTROL, encoding)
                 case EventType.PUT:
@@ -126,7 +133,11 @@ class FakeBroker:
             case OpenQueue() if self.refuse_queues is not None:
                 return self.refuse_queues
             case OpenQueue():
-                return OpenQueueResponse(original_request=request, routing_configuration=RoutingConfiguration(flags=0))
+                return OpenQueueResponse(
+                    original_request=request,
+                    routing_configuration=RoutingConfiguration(flags=0),
+                    deduplication_time_ms=self.deduplication_time_ms,
+                )
             case ConfigureStream():
                 for subscription in request.stream_parameters.subscriptions:
                     self.consumers[request.q_id] = subscription.s_id
@@ -141,6 +152,8 @@ class FakeBroker:
         out = b""
         for put in iter_puts(view, start, end):
             self.posted.append((put.guid, bytes(put.data)))
+            if self.mute_puts or not put.flags & PutFlag.ACK_REQUESTED:
+                continue
             out += self.ack(put.queue_id, [put.guid])
             if self.echo and put.queue_id in self.consumers and not self.ack_status:
                 body = bytearray()
