@@ -195,4 +195,6 @@ def _enumerator(kind: Enumeration, item: Any) -> Any:
             return kind.cls(item)
         except ValueError:
             pass
-    raise FormatError("", 0, f"{kind.cls.__name__} has no value {str(item)[:40]!r}")
+    # Lists and objects are not printed: they may be nested as deeply as Python's stack goes.
+    shown = str(item)[:40] if isinstance(item, (str, int, float)) else type(item).__name__
+    raise FormatError("", 0, f"{kind.cls.__name__} has no value {shown!r}")

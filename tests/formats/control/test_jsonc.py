@@ -133,6 +133,17 @@ def test_faults_name_the_element(written: bytes, path: str, offset: int, reason:
     assert reason in caught.value.reason
 
 
+def test_nesting_that_just_fits_the_stack_is_refused() -> None:
+    """Whatever a decoder does with what was read goes deeper into the stack than reading it went."""
+    head = b'{"configureStream":{"streamParameters":{"subscriptions":[{"expression":{"version":'
+    reasons = set()
+    for depth in range(1, 1100):
+        with pytest.raises(FormatError) as caught:
+            jsonc.decode(ControlMessage, head + b"[" * depth + b"]" * depth + b"}}]}}}")
+        reasons.add(caught.value.reason)
+    assert reasons == {"ExpressionVersion has no value 'list'", "nested too deeply"}
+
+
 def test_every_status_category_has_a_name() -> None:
     for category in StatusCategory:
         text = f'{{"status":{{"category":"E_{category.name}","code":{category.value}}}}}'
