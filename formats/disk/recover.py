@@ -6,7 +6,7 @@ Source: mqbs::JournalFileIterator, mqbs::DataFileIterator, mqbs::QlistFileIterat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.disk.data import DataRecord, parse_data_record
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JournalExtent",
+    "find_journal_extent",
     "iter_data",
     "iter_journal",
     "iter_ledger",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 CHUNK_RECORDS = 1 << 16
+HEADERS_MAX = 1 << 11
 
 
 class JournalExtent(NamedTuple):
@@ -66,16 +68,31 @@ def journal_extent(buffer: Buffer) -> JournalExtent:
     up to the first with type 0 or a wrong magic. So a damaged record before the last sync point does not end the
     journal: the walk over it reports it.
     """
-    opened = open_file(buffer, FileType.JOURNAL)
+    view = memoryview(buffer)
+    return find_journal_extent(lambda offset, size: view[offset : offset + size], len(view))
+
+
+def find_journal_extent(read: Callable[[int, int], Buffer], size: int) -> JournalExtent:
+    """`journal_extent` of a journal of `size` bytes that is not in memory: `read` gives bytes of it, few at a time.
+
+    `read(offset, size)` may give fewer bytes than asked for: a file may be cut off while it is read. An empty buffer
+    stands for zeros.
+    """
+    opened = open_file(read(0, min(size, HEADERS_MAX)), FileType.JOURNAL)
     first = opened.first_record_offset
-    total = (len(buffer) - first) // JOURNAL_RECORD_SIZE
-    sync_point = _last_sync_point(buffer, first, total)
+
+    def records_at(index: int, count: int) -> NDArray[Any]:
+        block = read(first + index * JOURNAL_RECORD_SIZE, count * JOURNAL_RECORD_SIZE)
+        return scan(block, 0, len(block) // JOURNAL_RECORD_SIZE)
+
+    total = (size - first) // JOURNAL_RECORD_SIZE
+    sync_point = _last_sync_point(records_at, total)
     index = 0 if sync_point is None else sync_point + 1
     while index < total:
         count = min(CHUNK_RECORDS, total - index)
-        written = _written(scan(buffer, first + index * JOURNAL_RECORD_SIZE, count))
-        if not written.all():
-            index += int(written.argmin())
+        written = _written(records_at(index, count))
+        if len(written) < count or not written.all():
+            index += len(written) if written.all() else int(written.argmin())
             break
         index += count
     last = None if sync_point is None else first + sync_point * JOURNAL_RECORD_SIZE
@@ -89,11 +106,11 @@ def _written(records: NDArray[Any]) -> NDArray[Any]:
     return written
 
 
-def _last_sync_point(buffer: Buffer, first: int, total: int) -> int | None:
+def _last_sync_point(records_at: Callable[[int, int], NDArray[Any]], total: int) -> int | None:
     end = total
     while end > 0:
         start = max(0, end - CHUNK_RECORDS)
-        chunk = scan(buffer, first + start * JOURNAL_RECORD_SIZE, end - start)
+        chunk = records_at(start, end - start)
         # The zeros of a preallocated tail hold no magic: one column tells, before the others are read.
         if (chunk["magic"] == RECORD_MAGIC).any():
             records, indexes = select(chunk, RecordType.JOURNAL_OP)

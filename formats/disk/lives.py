@@ -1,0 +1,353 @@
+"""The lives of messages, followed through a journal chunk by chunk: from a message's record to what ended it.
+
+Memory is that of the messages alive at a time (about 200 bytes each), of the queues and apps, and of one chunk; never
+that of the journal. `Lives.feed` takes chunks in the journal's order and says for each what arrived, what ended and
+why, and which records do not fit; `Lives.alive` gives the messages that are there now. A summary counts what `feed`
+returns; a validation reports what does not fit; a filter by status takes confirmed messages from `feed` as they end,
+and outstanding ones from `alive` after the last chunk. How the journal is cut into chunks makes no difference.
+
+The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recoverMessages):
+
+- A message is known by its queue key and GUID. Once it is gone, its GUID may come again, as another message.
+- An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. So a message
+  with `ref_count` apps has `ref_count` - 1 confirms when such a deletion comes.
+- Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
+  not among `ref_count`. A queue has such a message at a time: those that the queue's next message, or next automatic
+  confirm, is not about are orphans, and ignored.
+- A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. That of one app ends
+  none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for those that no
+  other app wants.
+
+All steps are on whole columns: a chunk costs a sort of its records, and a probe per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.disk.columns import key_bytes, key_numbers, sound_kinds
+from formats.disk.journal import (
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    DeletionRecordFlag,
+    QueueOpRecord,
+    QueueOpType,
+    RecordType,
+)
+from formats.disk.keys import NULL_KEY
+from formats.disk.live_events import TIMESTAMP_MAX, Course, Events, Kind
+from formats.disk.live_table import AppNumbers, LiveTable, Numbers, message_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BITS", "End", "Lives", "Role", "Step", "guid_bytes"]
+
+BITS = 64
+"""How many apps of a queue have a bit of their own; what others did is in `Lives.beyond`."""
+
+
+class End(IntEnum):
+    """Why a message is gone."""
+
+    CONFIRMED = 0  # by all its apps: a deletion without a flag, or with IMPLICIT_CONFIRM
+    EXPIRED = 1
+    NO_QUORUM = 2
+    PURGED = 3  # with its queue, or deleted when the last app that wanted it was purged
+    QUEUE_DELETED = 4
+
+
+class Role(IntEnum):
+    """What an app did with a message; the names are those of the fields of `message_dtype`."""
+
+    CONFIRMED = 0
+    AUTOMATIC = 1
+    PURGED = 2
+
+
+def guid_bytes(high: int, low: int) -> bytes:
+    """A GUID from its halves."""
+    return high.to_bytes(8, "big") + low.to_bytes(8, "big")
+
+
+class Step(NamedTuple):
+    """What one chunk did. Indexes are places in the journal (int64), each array in rising order.
+
+    `arrived` and `ended` are messages (`live_table.message_dtype`): as they were when they came, with their automatic
+    confirms, and when they went. Beside `ended`, of the same length and ordered by `ended_by`: `ended_by`, the index of
+    the record that did it (one purge may end many), its `ended_at` in seconds, and the `End` as uint8.
+
+    What does not fit: `unknown` are confirms and deletions of messages that are not alive; `duplicates` messages that
+    are alive already; `repeated` confirms by an app that confirmed before; `excess` confirms by more apps than
+    `ref_count` counts; `early` deletions (no flag) of messages that more than one app had not confirmed. Records that
+    do not fit change nothing, but for those of `excess` and `early`.
+
+    `beyond` has what `Lives.beyond` had of the messages that ended.
+    """
+
+    arrived: NDArray[Any]
+    ended: NDArray[Any]
+    ended_by: NDArray[Any]
+    ended_at: NDArray[Any]
+    end: NDArray[Any]
+    unknown: NDArray[Any]
+    duplicates: NDArray[Any]
+    repeated: NDArray[Any]
+    excess: NDArray[Any]
+    early: NDArray[Any]
+    beyond: Mapping[int, Mapping[int, Role]]
+
+
+class Lives:
+    """Follows the messages of one journal; see the module."""
+
+    def __init__(self) -> None:
+        self._table = LiveTable()
+        self._queues = Numbers()
+        self._apps = AppNumbers()
+        self._pending: dict[int, tuple[list[int], set[int]]] = {}
+        self.beyond: dict[int, dict[int, Role]] = {}
+        """By `index`, for messages alive: what apps did whose number is `BITS` or more."""
+
+    def __len__(self) -> int:
+        """How many messages are alive."""
+        return len(self._table)
+
+    def alive(self) -> NDArray[Any]:
+        """The messages that are there now, in the order of their arrival: a copy, `live_table.message_dtype`."""
+        rows: NDArray[Any] = self._table.rows[self._table.numbers()]
+        return rows
+
+    def queue_keys(self) -> list[bytes]:
+        """The keys of the queues that had messages, by the numbers in `queue`."""
+        return [key_bytes(value) for value in self._queues.values()]
+
+    def app_keys(self, queue: int) -> list[bytes]:
+        """The keys of the apps that confirmed messages of a queue, or were purged: by their bit."""
+        return self._apps.by_queue.get(queue, [])
+
+    def feed(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any] | None = None) -> Step:
+        """Take in the next records, at the places `indexes` (int64) of the journal.
+
+        `kinds` are `columns.sound_kinds(records)`, for those who have them. Records of kind 0 are passed over.
+        """
+        if kinds is None:
+            kinds = sound_kinds(records)
+        steps: list[Step] = []
+        start = 0
+        for position, op in self._removals(records, kinds):
+            steps.append(self._advance(indexes[start:position], records[start:position], kinds[start:position]))
+            steps.append(self._remove(int(indexes[position]), op))
+            start = position
+        steps.append(self._advance(indexes[start:], records[start:], kinds[start:]))
+        return steps[0] if len(steps) == 1 else _joined(steps)
+
+    def _removals(self, records: NDArray[Any], kinds: NDArray[Any]) -> list[tuple[int, QueueOpRecord]]:
+        """The purges and deletions of queues and apps among the records that have messages to touch."""
+        import numpy as np
+
+        found: list[tuple[int, QueueOpRecord]] = []
+        positions = np.flatnonzero(kinds == RecordType.QUEUE_OP)
+        ops = records[positions].view(QUEUE_OP_RECORD.dtype)
+        removing = np.isin(ops["queue_op_type"], (QueueOpType.PURGE, QueueOpType.DELETION))
+        if not removing.any():
+            return found
+        posted = records[kinds == RecordType.MESSAGE].view(MESSAGE_RECORD.dtype)
+        with_messages = set(np.unique(key_numbers(posted, MESSAGE_RECORD, "queue_key")).tolist())
+        alive = self._table.rows["queue"][self._table.numbers()]
+        values = self._queues.values()
+        with_messages.update(values[number] for number in np.unique(alive).tolist())
+        for position, op in zip(positions[removing].tolist(), ops[removing], strict=True):
+            record = QUEUE_OP_RECORD.unpack(op.tobytes())
+            if int.from_bytes(record.queue_key, "big") in with_messages:
+                found.append((position, record))
+        return found
+
+    def _remove(self, index: int, op: QueueOpRecord) -> Step:
+        """Carry out a purge, or a deletion of a queue or app."""
+        import numpy as np
+
+        queue = self._queues.number(int.from_bytes(op.queue_key, "big"))
+        if queue is None:
+            return _step()
+        numbers = self._table.numbers(queue)
+        rows = self._table.rows[numbers]
+        if op.app_key != NULL_KEY:
+            start = (op.start_primary_lease_id, op.start_sequence_number)
+            lease, number = rows["primary_lease_id"], rows["sequence_number"]
+            touched = (lease > start[0]) | ((lease == start[0]) & (number >= np.uint64(start[1])))
+            app = self._apps.number(queue, int.from_bytes(op.app_key, "big"))
+            if app < BITS:
+                self._table.rows["purged"][numbers[touched]] |= np.uint64(1 << app)
+            else:
+                for message in rows["index"][touched].tolist():
+                    self.beyond.setdefault(message, {}).setdefault(app, Role.PURGED)
+            return _step()
+        self._table.remove(numbers)
+        end = End.QUEUE_DELETED if op.queue_op_type == QueueOpType.DELETION else End.PURGED
+        return _step(
+            ended=rows,
+            ended_by=np.full(len(rows), index, np.int64),
+            ended_at=np.full(len(rows), min(op.timestamp, TIMESTAMP_MAX), np.int64),
+            end=np.full(len(rows), end, np.uint8),
+            beyond=self._leave_beyond(rows),
+        )
+
+    def _advance(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> Step:
+        """Take in records among which no purge touches a message."""
+        import numpy as np
+
+        events = Events(indexes, records, kinds, self._queues)
+        if not len(events):
+            return _step()
+        rows = self._table.find(events.hashes, events.group_keys)
+        is_carried = rows >= 0
+        rows = rows[is_carried]
+        course = events.course(is_carried)
+        # One row per life: of a message carried over, or of one that arrives.
+        messages = np.empty(len(course.begins), message_dtype())
+        messages[~course.is_new] = self._table.rows[rows]
+        messages[course.is_new] = events.messages(course.begins[course.is_new])
+        self._take_automatic(events, course, messages)
+        arrived = messages[course.is_new]
+        repeated, excess = self._take_confirms(events, course, messages)
+
+        last = np.full(len(messages), -1, np.int64)
+        last[course.life[course.deletions]] = course.deletions
+        gone = last >= 0
+        by = last[gone][np.argsort(events.indexes[last[gone]])]
+        ended = messages[course.life[by]]
+        end, early = self._judge(ended, events.details[by])
+        self._table.rows[rows] = messages[~course.is_new]
+        self._table.remove(rows[gone[~course.is_new]])
+        staying = course.is_new & ~gone
+        self._table.add(messages[staying], events.hashes[events.group[course.begins[staying]]])
+        return _step(
+            arrived=arrived[np.argsort(arrived["index"])],
+            ended=ended,
+            ended_by=events.indexes[by],
+            ended_at=events.timestamps(by),
+            end=end,
+            unknown=np.sort(events.indexes[course.unknown]),
+            duplicates=np.sort(events.indexes[course.duplicates]),
+            repeated=np.sort(events.indexes[repeated]),
+            excess=np.sort(events.indexes[excess]),
+            early=events.indexes[by[early]],
+            beyond=self._leave_beyond(ended),
+        )
+
+    def _take_confirms(
+        self, events: Events, course: Course, messages: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Note the confirms of messages alive; which of these events are repeated, and which are one too many."""
+        import numpy as np
+
+        confirms = course.confirms
+        if not len(confirms):
+            return confirms, confirms
+        lives = course.life[confirms]
+        apps = self._apps.of(events.queues(confirms), events.details[confirms])
+        has_bit = apps < BITS
+        bits = np.uint64(1) << np.where(has_bit, apps, 0).astype(np.uint64)
+        bits[~has_bit] = 0
+        by_app = np.argsort(lives * (int(apps.max()) + 1) + apps, kind="stable")
+        first = np.ones(len(confirms), bool)
+        first[by_app[1:]] = (lives[by_app[1:]] != lives[by_app[:-1]]) | (apps[by_app[1:]] != apps[by_app[:-1]])
+        first &= (messages["confirmed"][lives] & bits) == 0
+        for at in np.flatnonzero(~has_bit).tolist():
+            roles = self.beyond.setdefault(int(messages["index"][lives[at]]), {})
+            first[at] = roles.get(int(apps[at])) is not Role.CONFIRMED
+            roles[int(apps[at])] = Role.CONFIRMED
+        # Events are ordered by life, and within it by their place: runs of equal lives can be reduced.
+        starts = np.flatnonzero(np.diff(lives, prepend=-1))
+        total = np.cumsum(first)
+        before = np.repeat(total[starts] - first[starts], np.diff(starts, append=len(lives)))
+        excess = first & (messages["confirms"][lives] + total - before > messages["ref_count"][lives])
+        bits[~first] = 0
+        messages["confirmed"][lives[starts]] |= np.bitwise_or.reduceat(bits, starts)
+        messages["confirms"][lives[starts]] += np.add.reduceat(first, starts, dtype=np.int32)
+        return confirms[~first], confirms[excess]
+
+    def _take_automatic(self, events: Events, course: Course, messages: NDArray[Any]) -> None:
+        """Give automatic confirms to the messages that they announce, and keep those whose message is still to come."""
+        import numpy as np
+
+        automatic = np.flatnonzero(events.kinds == Kind.AUTOMATIC) if events.has_automatic else np.zeros(0, np.int64)
+        if not self._pending and not len(automatic):
+            return
+        queues = np.union1d(events.queues(automatic), list(self._pending)).astype(np.int64)
+        posted = np.flatnonzero(events.kinds == Kind.MESSAGE)
+        posted = posted[np.isin(events.queues(posted), queues)]
+        apps = dict(
+            zip(
+                automatic.tolist(),
+                self._apps.of(events.queues(automatic), events.details[automatic]).tolist(),
+                strict=True,
+            )
+        )
+        new_lives = dict(zip(course.begins.tolist(), range(len(course.begins)), strict=True))
+        both = np.concatenate([automatic, posted])
+        both = both[np.argsort(events.indexes[both])]
+        groups = events.group[both]
+        for event, *message in zip(both.tolist(), *(key[groups].tolist() for key in events.group_keys), strict=True):
+            queue = message[0]
+            announced, done = self._pending.get(queue, ([], set()))
+            if event in apps:
+                if announced != message:
+                    done = set()
+                    self._pending[queue] = (message, done)
+                done.add(apps[event])
+            elif self._pending.pop(queue, None) and announced == message and event in new_lives:
+                self._note_automatic(messages, new_lives[event], done)
+
+    def _note_automatic(self, messages: NDArray[Any], life: int, apps: set[int]) -> None:
+        import numpy as np
+
+        mask = sum(1 << app for app in apps if app < BITS)
+        messages["automatic"][life] = np.uint64(mask)
+        beyond = {app: Role.AUTOMATIC for app in apps if app >= BITS}
+        if beyond:
+            self.beyond[int(messages["index"][life])] = beyond
+
+    def _judge(self, ended: NDArray[Any], flags: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Why messages ended that deletions with `flags` tell of, and whether they did before their time."""
+        import numpy as np
+
+        purged = ended["purged"] & ~ended["confirmed"] & ~ended["automatic"]
+        purges = np.zeros(len(ended), np.int64)
+        some = np.flatnonzero(purged)
+        purges[some] = np.unpackbits(purged[some].view(np.uint8).reshape(-1, 8), axis=1).sum(axis=1)
+        if self.beyond:
+            for at, index in enumerate(ended["index"].tolist()):
+                roles = self.beyond.get(index, {}).values()
+                purges[at] += sum(role is Role.PURGED for role in roles)
+        done = ended["confirms"] + purges
+        expired = flags & np.uint64(DeletionRecordFlag.TTL_EXPIRATION) != 0
+        no_quorum = flags & np.uint64(DeletionRecordFlag.NO_SC_QUORUM) != 0
+        by_purge = (purges > 0) & (done >= ended["ref_count"])
+        end = np.select([expired, no_quorum, by_purge], [End.EXPIRED, End.NO_QUORUM, End.PURGED], End.CONFIRMED)
+        return end.astype(np.uint8), (flags == 0) & (done < ended["ref_count"] - 1)
+
+    def _leave_beyond(self, ended: NDArray[Any]) -> dict[int, dict[int, Role]]:
+        if not self.beyond:
+            return {}
+        return {index: self.beyond.pop(index) for index in ended["index"].tolist() if index in self.beyond}
+
+
+def _step(**columns: Any) -> Step:
+    """A step with nothing in the columns that are not given."""
+    import numpy as np
+
+    empty: dict[str, Any] = {name: np.zeros(0, np.int64) for name in Step._fields}
+    empty |= {"arrived": np.zeros(0, message_dtype()), "ended": np.zeros(0, message_dtype())}
+    empty |= {"end": np.zeros(0, np.uint8), "beyond": {}}
+    return Step(**(empty | columns))
+
+
+def _joined(steps: list[Step]) -> Step:
+    import numpy as np
+
+    columns = {name: np.concatenate([getattr(step, name) for step in steps]) for name in Step._fields[:-1]}
+    return _step(**columns, beyond={index: roles for step in steps for index, roles in step.beyond.items()})
