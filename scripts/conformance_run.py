@@ -76,7 +76,7 @@ def main(words: Sequence[str] | None = None) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as scratch, contextlib.ExitStack() as stack:
         if options.sdk:
-            suite = stack.enter_context(_client_suite(checkout, home, Path(scratch)))
+            suite = stack.enter_context(_client_suite(checkout, home, options.bmqctl, Path(scratch)))
         else:
             suite = _broker_suite(checkout, home, options)
         report = Path(scratch) / "report.jsonl"
@@ -108,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", dest="marks", metavar="MARKS", default=SINGLE_NODE, help=f"default: {SINGLE_NODE}")
     parser.add_argument("-n", dest="workers", type=int, default=2, help="cases at a time (default: 2)")
     parser.add_argument("-v", dest="verbose", action="store_true", help="pytest's own output instead of one dot a case")
+    parser.add_argument(
+        "--bmqctl", type=Path, default=BMQCTL, metavar="PROGRAM", help="the bmqctl to test, if not ours"
+    )
     parser.add_argument("--failed", action="store_true", help="only cases that failed when they last ran")
     return parser
 
@@ -128,7 +131,7 @@ def _broker_suite(checkout: Path, home: Path, options: argparse.Namespace) -> Su
     environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(programs / "plugins")}
     for variable, (name, command) in PROGRAMS.items():
         file = programs / name
-        file.write_text(WRAPPER.format(program=shlex.quote(str(BMQCTL)), words=command))
+        file.write_text(WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words=command))
         file.chmod(0o755)
         environment[variable] = str(file)
     arguments = [f"-m={options.marks}", f"--bmq-log-dir={logs}", f"-n={options.workers}", f"--timeout={CASE_TIMEOUT_S}"]
@@ -136,9 +139,10 @@ def _broker_suite(checkout: Path, home: Path, options: argparse.Namespace) -> Su
 
 
 @contextlib.contextmanager
-def _client_suite(checkout: Path, home: Path, scratch: Path) -> Iterator[Suite]:
+def _client_suite(checkout: Path, home: Path, bmqctl: Path, scratch: Path) -> Iterator[Suite]:
     python = _environment(home / "sdk", (checkout / "requirements-test.txt",), "blazingmq")
-    with NodeProcess(scratch / "store", config_dir=checkout / "tests" / "broker-config") as node:
+    config = checkout / "tests" / "broker-config"
+    with NodeProcess(scratch / "store", config_dir=config, command=[str(bmqctl.absolute())]) as node:
         environment = clean_environment(home) | {"BMQ_BROKER_URI": node.uri}
         yield Suite("sdk", checkout, ["tests/integration"], python, ["-pno:cacheprovider"], environment)
 

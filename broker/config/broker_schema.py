@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from broker.config.model import Choice, Int, Long, Model, Port, ULong, fault
+from broker.config.model import Bool, Choice, Int, Long, Model, Port, ULong, fault
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
 
@@ -19,7 +19,7 @@ class AllocatorType(Enum):
 
 
 class SyslogConfig(Model):
-    enabled: bool = False
+    enabled: Bool = False
     app_name: str = ""
     log_format: str = ""
     verbosity: str = ""
@@ -132,7 +132,7 @@ class TcpInterfaceListener(Model):
     name: str
     address: str = "0.0.0.0"
     port: Port
-    tls: bool = False
+    tls: Bool = False
 
 
 def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterfaceListener, ...]:
@@ -165,7 +165,7 @@ class NetworkInterfaces(Model):
 class MessagePropertiesV2(Model):
     """Whether the broker advertises the newer form of message properties, and to which client versions."""
 
-    advertise_v2_support: bool = True
+    advertise_v2_support: Bool = True
     min_cpp_sdk_version: Int = 11207
     min_java_sdk_version: Int = 10
 
@@ -180,7 +180,7 @@ class Plugins(Model):
 
 
 class PluginSettingValue(Choice):
-    bool_val: bool | None = None
+    bool_val: Bool | None = None
     int_val: Int | None = None
     long_val: Long | None = None
     double_val: float | None = None
@@ -250,8 +250,8 @@ class AppConfig(Model):
     bmqconf_config: BmqconfConfig = BmqconfConfig()
     plugins: Plugins = Plugins()
     message_properties_v2: MessagePropertiesV2 = MessagePropertiesV2()
-    configure_stream: bool = False
-    advertise_subscriptions: bool = False
+    configure_stream: Bool = False
+    advertise_subscriptions: Bool = False
     route_command_timeout_ms: Int = 3000
     authentication: AuthenticatorConfig = AuthenticatorConfig()
     authorization: AuthorizerConfig = AuthorizerConfig()

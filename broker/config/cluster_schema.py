@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from broker.config.errors import shown
-from broker.config.model import Choice, Int, Model, UInt, ULong, fault
+from broker.config.model import Bool, Choice, Int, Model, UInt, ULong, fault
 
 __all__ = [
     "ClusterDefinition",
@@ -84,10 +84,10 @@ class PartitionConfig(Model):
     max_journal_file_size: Annotated[ULong, Field(ge=1)]
     max_qlist_file_size: Annotated[ULong, Field(ge=1)]
     max_csl_file_size: ULong = Field(default=67_108_864, alias="maxCSLFileSize")
-    preallocate: bool = False
+    preallocate: Bool = False
     max_archived_file_sets: Int = 0
-    prefault_pages: bool = False
-    flush_at_shutdown: bool = True
+    prefault_pages: Bool = False
+    flush_at_shutdown: Bool = True
     sync_config: StorageSyncConfig = StorageSyncConfig()
 
 
@@ -139,9 +139,9 @@ class ClusterMonitorConfig(Model):
 
 
 class ClusterAttributes(Model):
-    is_csl_mode_enabled: bool = Field(default=False, alias="isCSLModeEnabled")
-    is_fsm_workflow: bool = Field(default=False, alias="isFSMWorkflow")
-    does_fsm_write_qlist: bool = Field(default=True, alias="doesFSMwriteQLIST")
+    is_csl_mode_enabled: Bool = Field(default=False, alias="isCSLModeEnabled")
+    is_fsm_workflow: Bool = Field(default=False, alias="isFSMWorkflow")
+    does_fsm_write_qlist: Bool = Field(default=True, alias="doesFSMwriteQLIST")
     cluster_fsm_watchdog_timeout_sec: Int = 300
     cluster_fsm_watchdog_num_retries: Int = 1
     partition_fsm_watchdog_timeout_sec: Int = 300

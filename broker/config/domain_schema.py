@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from broker.config.model import Choice, Int, Long, Model
+from broker.config.model import Bool, Choice, Int, Long, Model
 
 __all__ = ["Domain", "DomainDefinition", "DomainVariant", "Limits", "QueueMode"]
 
@@ -24,7 +24,7 @@ class Limits(Model):
 
 
 class MsgGroupIdConfig(Model):
-    rebalance: bool = False
+    rebalance: Bool = False
     max_groups: Int = 2147483647
     ttl_seconds: Long = 0
 
@@ -33,7 +33,7 @@ class QueueModeFanout(Model):
     """`app_ids` are the consumers that each get all messages."""
 
     app_ids: tuple[str, ...] = Field(default=(), alias="appIDs")
-    publish_app_id_metrics: bool = True
+    publish_app_id_metrics: Bool = True
 
 
 class QueueModePriority(Model):

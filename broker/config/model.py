@@ -3,24 +3,40 @@
 Members have the reference's names (camelCase) in the files and snake_case here. As in the reference, whose JSON
 decoder runs with `skipUnknownElements`, a member that the schema does not have is skipped. A member that is absent
 takes the schema's default, or the empty value of its type as the reference's decoder leaves it; required are only
-the members without which the broker could not run. Types are strict: `"8"` is not a number, `0` is no boolean.
+the members without which the broker could not run. Types are strict, `0` is no boolean, but that integers and
+booleans may stand in quotes: the reference's decoder (baljsn::Decoder) takes `"8"` and `"true"`, and so do files.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Choice", "Int", "Long", "Model", "Port", "UInt", "ULong", "fault"]
+__all__ = ["Bool", "Choice", "Int", "Long", "Model", "Port", "UInt", "ULong", "fault"]
 
-Int = Annotated[int, Field(ge=-(1 << 31), le=(1 << 31) - 1)]
-UInt = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
-Long = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
-ULong = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
-Port = Annotated[int, Field(ge=0, le=65535)]
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _unquoted_integer(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
+
+
+def _unquoted_boolean(value: Any) -> Any:
+    return _BOOLEANS.get(value, value) if isinstance(value, str) else value
+
+
+_Integer = Annotated[int, BeforeValidator(_unquoted_integer)]
+Int = Annotated[_Integer, Field(ge=-(1 << 31), le=(1 << 31) - 1)]
+UInt = Annotated[_Integer, Field(ge=0, le=(1 << 32) - 1)]
+Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
+ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
+Port = Annotated[_Integer, Field(ge=0, le=65535)]
+Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
 
 
 class Model(BaseModel):

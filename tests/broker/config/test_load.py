@@ -222,7 +222,7 @@ PARAMETERS = ("definition", "parameters")
     ("file", "path", "value", "json_path", "reason", "remedy"),
     [
         ("bmqbrkrcfg.json", (*TCP, "port"), MISSING, "$.{}.{}.{}.port", "is missing", "add it"),
-        ("bmqbrkrcfg.json", (*TCP, "port"), "30114", "$.{}.{}.{}.port", "is '30114', not an integer", "without quotes"),
+        ("bmqbrkrcfg.json", (*TCP, "port"), "3e4", "$.{}.{}.{}.port", "is '3e4', not an integer", "without quotes"),
         ("bmqbrkrcfg.json", (*TCP, "port"), 65536, "$.{}.{}.{}.port", "is 65536", "use at most 65535"),
         ("bmqbrkrcfg.json", (*TCP, "port"), True, "$.{}.{}.{}.port", "is true, not an integer", "write an integer"),
         (
@@ -372,6 +372,16 @@ def test_a_member_that_is_wrong(
     assert reason in told.reason
     assert remedy in told.remedy
     assert len(told.reason) < 200
+
+
+def test_integers_and_booleans_may_stand_in_quotes(directory: Path) -> None:
+    quoted = changed(changed(BROKER, (*TCP, "port"), "30114"), ("appConfig", "configureStream"), "true")
+    quoted = changed(quoted, (*TCP, "maxConnections"), "-1")
+    write(directory, "bmqbrkrcfg.json", quoted)
+    broker = load_broker_config(directory).broker
+    assert broker.app_config.network_interfaces.tcp_interface.port == 30114
+    assert broker.app_config.network_interfaces.tcp_interface.max_connections == -1
+    assert broker.app_config.configure_stream is True
 
 
 def test_more_than_one_fault_is_counted(directory: Path) -> None:
