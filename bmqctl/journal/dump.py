@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bmqctl.journal.chunks import FAULT, Chunk
 from bmqctl.journal.files import NotAStoreFile, companions
-from bmqctl.journal.filters import BadFilter, Filters, RecordNumber, Selector, parse_key, places
+from bmqctl.journal.filters import BadFilter, Filters, Selector, Wanted, parse_key, places
 from bmqctl.journal.names import QueueNames
 from bmqctl.journal.output import Sink, Source
 from bmqctl.journal.payload import PayloadForm, PayloadReader
@@ -85,7 +85,7 @@ class DumpReport:
 
     damaged: bool = False
     payload_faults: int = 0
-    unseen: set[bytes | RecordNumber | int] = field(default_factory=set)
+    unseen: set[Wanted] = field(default_factory=set)
 
 
 class Printer:
@@ -97,7 +97,7 @@ class Printer:
         self._left = limit
         self._on_fault = on_fault
         self._selector: Selector | None = None
-        self._unseen: set[bytes | RecordNumber | int] = {*filters.guids, *filters.seqnums, *filters.offsets}
+        self._unseen: set[Wanted] = {*filters.guids, *filters.seqnums, *filters.offsets}
 
     def begin(self, journal: Journal) -> None:
         """The records that follow are of this journal."""
@@ -112,7 +112,7 @@ class Printer:
         return self._left is not None and self._left <= 0
 
     @property
-    def unseen(self) -> set[bytes | RecordNumber | int]:
+    def unseen(self) -> set[Wanted]:
         """What was asked for by GUID, number or offset, and has not come, if all was read."""
         if self.is_done:
             return set()

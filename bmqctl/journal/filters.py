@@ -28,6 +28,8 @@ __all__ = [
     "Ranges",
     "RecordNumber",
     "Selector",
+    "Wanted",
+    "number_above",
     "parse_key",
     "parse_number",
     "parse_time",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 CLOCK_SLACK_S = 3600
+TIME_MAX_S = (1 << 63) - 1
 WITH_GUID = frozenset({RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION})
 WITH_QUEUE = WITH_GUID | {RecordType.QUEUE_OP}
 WITH_APP = frozenset({RecordType.CONFIRM, RecordType.QUEUE_OP})
@@ -54,6 +57,10 @@ class RecordNumber(NamedTuple):
         return f"{self.primary_lease_id}-{self.sequence_number}"
 
 
+Wanted = bytes | RecordNumber | int
+"""A record that is asked for: by GUID, number or offset."""
+
+
 def parse_number(text: str) -> RecordNumber:
     """`LEASE-SEQUENCE`."""
     lease_id, dash, sequence_number = text.partition("-")
@@ -64,7 +71,7 @@ def parse_number(text: str) -> RecordNumber:
 
 def parse_time(text: str) -> int:
     """Seconds since the epoch, or ISO 8601 (UTC without an offset); fractions are rounded up, as records have none."""
-    if text.isdecimal():
+    if text.isdecimal() and int(text) <= TIME_MAX_S:
         return int(text)
     try:
         time = datetime.fromisoformat(text)
@@ -203,7 +210,7 @@ class Selector:
 
     filters: Filters
     names: QueueNames
-    unseen: set[bytes | RecordNumber | int] = field(default_factory=set)
+    unseen: set[Wanted] = field(default_factory=set)
     _version: int = -1
     _queue_keys: frozenset[bytes] = frozenset()
     _app_keys: frozenset[bytes] = frozenset()
@@ -245,9 +252,9 @@ class Selector:
         if filters.until is not None:
             wanted &= chunk.records["timestamp"] < filters.until
         if filters.seqnum_gt is not None:
-            wanted &= _is_above(chunk, filters.seqnum_gt)
+            wanted &= number_above(chunk, filters.seqnum_gt)
         if filters.seqnum_lt is not None:
-            wanted &= ~_is_above(chunk, filters.seqnum_lt) & ~_is(chunk, filters.seqnum_lt)
+            wanted &= ~number_above(chunk, filters.seqnum_lt) & ~_is(chunk, filters.seqnum_lt)
         return chunk.where(wanted)
 
     def _exact(self, chunk: Chunk) -> Chunk:
@@ -300,7 +307,8 @@ def _columns(chunk: Chunk) -> tuple[NDArray[Any], NDArray[Any]]:
     return (ANY_RECORD.column(chunk.records, "primary_lease_id"), ANY_RECORD.column(chunk.records, "sequence_number"))
 
 
-def _is_above(chunk: Chunk, number: RecordNumber) -> NDArray[np.bool_]:
+def number_above(chunk: Chunk, number: RecordNumber) -> NDArray[np.bool_]:
+    """Which rows have a greater number."""
     lease_ids, sequence_numbers = _columns(chunk)
     above: NDArray[np.bool_] = (lease_ids > number.primary_lease_id) | (
         (lease_ids == number.primary_lease_id) & (sequence_numbers > number.sequence_number)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bmqctl import render
 from bmqctl.journal.columns import Column, Kind, Row, hex_of, iso_time
 from bmqctl.journal.files import find_files, read_written
-from bmqctl.journal.filters import Ranges, RecordNumber, parse_key
+from bmqctl.journal.filters import Ranges, RecordNumber, Wanted, parse_key
 from bmqctl.journal.reference import reference_time
 from formats.control import ber, jsonc
 from formats.control.messages_cluster import (
@@ -100,7 +100,7 @@ class Ledger:
         self.log_id = header.file_key
         self.size = len(self._buffer)
         self.earlier = 0
-        self.unseen: set[bytes | RecordNumber | int] = {*filters.seqnums, *filters.offsets}
+        self.unseen: set[Wanted] = {*filters.seqnums, *filters.offsets}
 
     def entries(self) -> Iterator[Entry]:
         """The wanted records; FormatError at a damaged one, after those before it."""

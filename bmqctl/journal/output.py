@@ -21,9 +21,10 @@ from typing import IO, Any, NamedTuple, Protocol
 from bmqctl import render
 from bmqctl.journal.chunks import Chunk
 from bmqctl.journal.columns import Column, Columns, Kind, Row, column_order, journal_columns, rows_of
+from bmqctl.journal.filters import Wanted
 from bmqctl.journal.names import QueueNames
 from bmqctl.journal.payload import PayloadReader
-from bmqctl.journal.reference import FOOTERS, reference_columns
+from bmqctl.journal.reference import FOOTERS, not_found, reference_columns
 from bmqctl.journal.text import CsvStyle, JsonLineStyle, PrettyStyle, TextWriter
 from formats.disk.journal import RecordType
 
@@ -94,8 +95,8 @@ class Sink(Protocol):
     def write(self, chunk: Chunk) -> None:
         """Print the chunk's rows."""
 
-    def close(self) -> None:
-        """Print what comes after the last record."""
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
+        """Print what comes after the last record; `unseen` was asked for and did not come."""
 
 
 class JsonLineSink:
@@ -111,7 +112,7 @@ class JsonLineSink:
     def write(self, chunk: Chunk) -> None:
         self._stream.write(self._writer.text(chunk))
 
-    def close(self) -> None:
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
         self._stream.flush()
 
 
@@ -134,22 +135,19 @@ class CsvSink:
     def write(self, chunk: Chunk) -> None:
         self._stream.write(self._writer.text(chunk))
 
-    def close(self) -> None:
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
         self._stream.flush()
 
 
 class PrettySink:
     """The reference tool's JSON document; `counted` are the kinds that it counts after the records.
 
-    `extra` gives what follows the counts, by name: lists of what was not found. Faults are left to the caller.
+    Faults are left to the caller.
     """
 
-    def __init__(
-        self, stream: IO[bytes], counted: Collection[RecordType], extra: Callable[[], dict[str, Any]] = dict
-    ) -> None:
+    def __init__(self, stream: IO[bytes], counted: Collection[RecordType]) -> None:
         self._stream = stream
         self._counted = counted
-        self._extra = extra
         self._counts: Counter[int] = Counter()
         self._separator = b""
         stream.write(b'{\n  "Records": [\n')
@@ -167,9 +165,9 @@ class PrettySink:
         self._stream.write(self._separator + self._writer.text(records).removesuffix(b",\n"))
         self._separator = b",\n"
 
-    def close(self) -> None:
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
         counts = {name: str(self._counts[kind]) for kind, name in FOOTERS.items() if kind in self._counted}
-        _end_document(self._stream, {**counts, **self._extra()}, bool(self._separator))
+        _end_document(self._stream, {**counts, **not_found(unseen)}, bool(self._separator))
 
 
 class TableSink:
@@ -197,7 +195,7 @@ class TableSink:
         )
         return {**row, "details": " ".join(details)}
 
-    def close(self) -> None:
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
         sys.stdout.flush()
 
 
@@ -231,7 +229,7 @@ class ArrowSink:
     def write(self, chunk: Chunk) -> None:
         self._writer.write(self._arrow.batch_of_chunk(chunk, self._columns))
 
-    def close(self) -> None:
+    def close(self, unseen: Collection[Wanted] = ()) -> None:
         self._writer.close()
         self._stream.flush()
 

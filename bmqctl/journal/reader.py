@@ -16,7 +16,7 @@ from formats.errors import FormatError
 __all__ = ["JournalReader", "ledgers_beside", "load_names", "with_names"]
 
 BLOCK_RECORDS = 1 << 14
-PROBE_RECORDS = 1 << 10
+PROBE_RECORDS = 1 << 7
 HEADERS_MAX = 1 << 12
 
 
@@ -87,11 +87,12 @@ def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
         found = chunk.of_kind(RecordType.QUEUE_OP)
         for row, words in zip(found.rows.tolist(), found.records, strict=True):
             record = QUEUE_OP_RECORD.unpack(words.tobytes())
-            if names.renames(record):
+            if row > start and names.renames(record):
                 yield chunk.between(start, row)
                 start = row
             names.learn(record)
-        yield chunk.between(start, len(chunk))
+        if len(chunk) > start:
+            yield chunk.between(start, len(chunk))
 
 
 def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None = None) -> QueueNames:

@@ -5,15 +5,18 @@ All values are strings; a number that has no name is `(* UNKNOWN *)`. Source: m_
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from enum import IntEnum, IntFlag
+from typing import Any
 
 from bmqctl.journal.columns import Column, Columns, Constant, Derived, Hex, Number, Value, hex_of
+from bmqctl.journal.filters import RecordNumber, Wanted
 from bmqctl.journal.names import QueueNames
 from formats.disk.journal import DeletionRecordFlag, JournalOpType, QueueOpType, RecordType, SyncPointType
 from formats.disk.keys import NULL_KEY
 
-__all__ = ["FOOTERS", "reference_columns", "reference_time"]
+__all__ = ["FOOTERS", "not_found", "reference_columns", "reference_time"]
 
 NO_NAME = "** NULL **"
 UNKNOWN = "(* UNKNOWN *)"
@@ -66,6 +69,20 @@ def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict
             Number("DataFileOffsetDwords", "data_file_offset_dwords"),
         ),
     }
+
+
+def not_found(unseen: Collection[Wanted]) -> dict[str, list[Any]]:
+    """What the document says of GUIDs, offsets and numbers that were asked for and are not there."""
+    lists: dict[str, list[Any]] = {}
+    for wanted in sorted(unseen, key=str):
+        if isinstance(wanted, bytes):
+            lists.setdefault("GuidsNotFound", []).append(hex_of(wanted))
+        elif isinstance(wanted, RecordNumber):
+            number = {"leaseId": str(wanted.primary_lease_id), "sequenceNumber": str(wanted.sequence_number)}
+            lists.setdefault("SequenceNumbersNotFound", []).append(number)
+        else:
+            lists.setdefault("OffsetsNotFound", []).append(wanted)
+    return lists
 
 
 def reference_time(seconds: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -13,11 +14,20 @@ import typer
 
 from bmqctl.commands.journal import dump_options as options
 from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
-from bmqctl.commands.journal.printing import choose_output, missing, open_stream, say, stopped_by, with_progress
+from bmqctl.commands.journal.printing import (
+    choose_output,
+    missing,
+    open_stream,
+    say,
+    stopped_by,
+    until_signal,
+    with_progress,
+)
 from bmqctl.journal.columns import Row
-from bmqctl.journal.dump import DumpReport, PayloadPlan, Printer, check_names, dump_journals, open_journal
+from bmqctl.journal.dump import DumpReport, Journal, PayloadPlan, Printer, check_names, dump_journals, open_journal
 from bmqctl.journal.files import FileKind, NotAStoreFile, identify, read_written, recovery_sets
 from bmqctl.journal.filters import Filters
+from bmqctl.journal.follow import Follower
 from bmqctl.journal.ledger import LedgerFilters
 from bmqctl.journal.output import (
     ArrowSink,
@@ -44,6 +54,7 @@ from formats.disk.queues import NamedByLedgers, read_ledgers
 __all__ = ["dump"]
 
 COMMAND = "journal dump"
+POLL_INTERVAL_S = 0.2
 
 
 def dump(
@@ -71,6 +82,7 @@ def dump(
     offsets: options.Offsets = None,
     payload: options.Payload = None,
     payload_limit: options.PayloadLimit = 1024,
+    follow: options.Follow = False,
     partition: options.Partition = None,
     data_file: options.DataFile = None,
     csl_file: options.CslFile = None,
@@ -92,6 +104,8 @@ def dump(
 
         bmqctl journal dump --out records.parquet store/
 
+        bmqctl journal dump --follow --type message --payload auto store/
+
     Queue URIs and app ids come from the QLIST file beside a journal or, without one, from the ledger. Places that
     hold no record are printed with a `fault`.
 
@@ -112,12 +126,25 @@ def dump(
         wanted = options.build_filters(
             types, guids, queues, apps, since, until, seqnum_gt, seqnum_lt, offset_gt, offset_lt, seqnums, offsets
         )
+        if data_file is not None and identify(data_file) is not FileKind.DATA:
+            raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
         plan = None if payload is None else PayloadPlan(payload, payload_limit, data_file)
         if plan is None and data_file is not None:
             refuse(COMMAND, "--data-file is where --payload reads: give that, too")
         with ExitStack() as stack:
             in_ledger = None if csl_file is None else _names_in(csl_file)
-            journals = [open_journal(each, in_ledger, plan, stack) for each in _journals(path, partition)]
+            paths = _journals(path, partition)
+            if follow:
+                _refuse_to_follow(wanted, chosen)
+                followers = [
+                    stack.enter_context(Follower(each, wanted, lambda p, s: open_journal(p, in_ledger, plan, s)))
+                    for each in paths
+                ]
+                stream = stack.enter_context(open_stream(COMMAND, out))
+                sink = _sink(chosen, stream, path.is_dir(), wanted, len(paths))
+                _follow(followers, Printer(sink, replace(wanted, offset_gt=None), limit), stream)
+                return
+            journals = [open_journal(each, in_ledger, plan, stack) for each in paths]
             check_names(journals, wanted)
             stream = stack.enter_context(open_stream(COMMAND, out))
             sink = _sink(chosen, stream, path.is_dir(), wanted, len(journals))
@@ -125,8 +152,31 @@ def dump(
             printer = Printer(sink, wanted, limit, on_fault)
             with LateProgress("reading records") as on_progress:
                 report = dump_journals(journals, wanted, printer, _quiet_on_terminal(on_progress, out))
-            sink.close()
+            sink.close(report.unseen)
     _exit(report)
+
+
+def _refuse_to_follow(wanted: Filters, chosen: DumpFormat) -> None:
+    if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
+        refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
+    if wanted.is_exact or any(end is not None for end in (wanted.until, wanted.seqnum_lt, wanted.offset_lt)):
+        refuse(COMMAND, "--follow prints what comes: an end, or single records, cannot be asked of it")
+
+
+def _follow(followers: list[Follower], printer: Printer, stream: IO[bytes]) -> None:
+    """Print what comes until a signal, or the limit, ends it."""
+    told: Journal | None = None
+    with until_signal() as stop:
+        while not stop.is_set():
+            for journal, chunk in chain.from_iterable(follower.poll() for follower in followers):
+                if journal is not told:
+                    printer.begin(journal)
+                    told = journal
+                printer.print(chunk)
+                if printer.is_done:
+                    return
+            stream.flush()
+            stop.wait(POLL_INTERVAL_S)
 
 
 def _journals(path: Path, partition: int | None) -> list[Path]:

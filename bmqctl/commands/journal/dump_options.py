@@ -88,6 +88,15 @@ Offsets = Annotated[
         "--offset", min=0, max=OFFSET_MAX, help="The record at this offset; may be given again.", show_default=False
     ),
 ]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        "-f",
+        help="Print records as they are written, from now on or from --since, --seqnum-gt or --offset-gt; over "
+        "rollovers, until SIGINT.",
+    ),
+]
 Output = Annotated[
     DumpFormat | None,
     typer.Option(

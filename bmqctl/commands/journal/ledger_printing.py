@@ -24,6 +24,7 @@ from bmqctl.journal.ledger import (
     row_of,
 )
 from bmqctl.journal.output import DumpFormat, write_document, write_rows
+from bmqctl.journal.reference import not_found
 from bmqctl.render import EXIT_FAULTS, LateProgress
 from formats.disk.ledger import LedgerRecordType
 
@@ -50,7 +51,7 @@ def dump_ledger(
         if chosen is DumpFormat.JSON_PRETTY:
             counts: Counter[str] = Counter()
             records = (reference_of(ledger, entry) for entry in _counted(entries, counts))
-            write_document(records, lambda: reference_counts(counts), stream)
+            write_document(records, lambda: {**reference_counts(counts), **not_found(ledger.unseen)}, stream)
         else:
             rows = map(row_of, entries)
             if chosen is DumpFormat.TABLE:

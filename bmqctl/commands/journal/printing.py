@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +14,13 @@ import typer
 
 from bmqctl.journal.columns import Row
 from bmqctl.journal.files import NotAStoreFile
-from bmqctl.journal.filters import BadFilter, RecordNumber
+from bmqctl.journal.filters import BadFilter, RecordNumber, Wanted
 from bmqctl.journal.output import DumpFormat, NoArrow, format_by_name, load_arrow
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 from formats.errors import FormatError
 from formats.guid import format_guid
 
-__all__ = ["choose_output", "missing", "open_stream", "say", "stopped_by", "with_progress"]
+__all__ = ["choose_output", "missing", "open_stream", "say", "stopped_by", "until_signal", "with_progress"]
 
 PROGRESS_ROWS = 1000
 
@@ -77,6 +79,18 @@ def stopped_by(command: str, path: Path) -> Iterator[None]:
         refuse(command, f"{error.filename or path}: {error.strerror or error}")
 
 
+@contextmanager
+def until_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set, instead of what they do otherwise."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, int], None]) -> Iterator[Row]:
     """The same rows; `on_progress` hears which part of the file they have come to."""
     for count, row in enumerate(rows):
@@ -85,7 +99,7 @@ def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, in
         yield row
 
 
-def missing(wanted: bytes | RecordNumber | int) -> str:
+def missing(wanted: Wanted) -> str:
     """That there is no record with this GUID, number or offset."""
     if isinstance(wanted, bytes):
         return f"no record has the GUID {format_guid(wanted)}"

@@ -28,7 +28,8 @@ from formats.disk.journal import (
 )
 from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY
 from formats.disk.padding import DWORD, WORD
-from formats.disk.qlist import parse_queue_record
+from formats.disk.qlist import QueueRecord, parse_queue_record
+from formats.disk.recover import iter_qlist
 from formats.errors import FormatError
 
 __all__ = ["JournalRows", "Row", "ledger_rows"]
@@ -113,12 +114,14 @@ class JournalRows:
 
 
 class _QueueNames:
-    """URIs and app ids for keys, learnt from QLIST in the journal's order: a key may come back for another queue."""
+    """URIs and app ids for keys, from all of QLIST, and then in the journal's order: a key may come back."""
 
     def __init__(self, path: Path) -> None:
         self.uris: dict[bytes, str] = {}
         self.app_ids: dict[tuple[bytes, bytes], str] = {}
         self._buffer = read_written(path) if path.is_file() else bytearray()
+        for entry in iter_qlist(self._buffer) if self._buffer else ():
+            self._take(entry)
 
     def learn(self, record: QueueOpRecord) -> None:
         if record.queue_op_type not in (QueueOpType.CREATION, QueueOpType.ADDITION):
@@ -128,9 +131,12 @@ class _QueueNames:
         except FormatError:
             return
         if entry.queue_key == record.queue_key:
-            self.uris[entry.queue_key] = entry.uri
-            self.app_ids.update({(entry.queue_key, app.app_key): app.app_id for app in entry.apps})
-            self.app_ids.setdefault((entry.queue_key, DEFAULT_APP_KEY), DEFAULT_APP_ID)
+            self._take(entry)
+
+    def _take(self, entry: QueueRecord) -> None:
+        self.uris[entry.queue_key] = entry.uri
+        self.app_ids.update({(entry.queue_key, app.app_key): app.app_id for app in entry.apps})
+        self.app_ids.setdefault((entry.queue_key, DEFAULT_APP_KEY), DEFAULT_APP_ID)
 
 
 def _message(record: MessageRecord) -> Row:

@@ -1,0 +1,139 @@
+"""New records of a store that a broker is writing, as they come.
+
+A broker writes to the end of a preallocated journal, so that nothing but the records themselves tells where the end
+is: what is no sound record yet is looked at again later. After a rollover the newer journal begins with the records of
+messages still alive, which were told before: they are known by their numbers. A broker that stops cuts its files to
+what is written, and goes on in the same ones when it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from bmqctl.journal.chunks import Chunk, ChunkScanner, sound_records
+from bmqctl.journal.dump import Journal
+from bmqctl.journal.files import NotAStoreFile, find_files
+from bmqctl.journal.filters import Filters, RecordNumber, number_above, places
+from bmqctl.journal.reader import load_names, with_names
+from formats.disk.files import JOURNAL_RECORD_SIZE, parse_file_name
+from formats.disk.journal import ANY_RECORD, RecordType
+from formats.errors import FormatError
+
+__all__ = ["Follower"]
+
+BLOCK_RECORDS = 1 << 14
+
+Open = Callable[[Path, ExitStack], Journal]
+
+
+class Follower:
+    """One partition, from where its newest journal ends now, or from where the filters' ranges begin.
+
+    `open_journal` opens what a rollover creates. A context manager.
+    """
+
+    def __init__(self, path: Path, filters: Filters, open_journal: Open) -> None:
+        self._open = open_journal
+        self._stack = ExitStack()
+        self._last: RecordNumber | None = None
+        self._begin(path)
+        reader = self.journal.reader
+        begins = filters.since is not None or filters.seqnum_gt is not None or filters.offset_gt is not None
+        self._place = places(reader, filters)[0] if begins else reader.find(lambda record: False)
+        self._scanner = self._new_scanner()
+        for chunk in reader.chunks(max(0, self._place - 1), self._place):
+            self._note_last(chunk)
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _begin(self, path: Path) -> None:
+        with ExitStack() as stack:
+            file = stack.enter_context(path.open("rb"))
+            self.journal = self._open(path, stack)
+            self._file = file
+            self._stack.close()
+            self._stack = stack.pop_all()
+        self._place = 0
+        self._scanner = self._new_scanner()
+
+    def _new_scanner(self) -> ChunkScanner:
+        reader = self.journal.reader
+        return ChunkScanner(reader.partition_id, reader.first_record_offset, self._place)
+
+    def poll(self) -> Iterator[tuple[Journal, Chunk]]:
+        """What has come since the last time, with the journal that it came in."""
+        yield from self._new_records()
+        newer = self._newer_journal()
+        while newer is not None:
+            # What was written between the last look and the rollover.
+            yield from self._new_records()
+            try:
+                self._begin(newer)
+            except (FormatError, NotAStoreFile, OSError):
+                # It has no header yet, or is gone already.
+                return
+            yield from self._new_records()
+            newer = self._newer_journal()
+
+    def _new_records(self) -> Iterator[tuple[Journal, Chunk]]:
+        for chunk in with_names(self._chunks(), self.journal.names):
+            fresh = self._not_told(chunk)
+            if len(fresh):
+                yield self.journal, fresh
+
+    def _chunks(self) -> Iterator[Chunk]:
+        first = self.journal.reader.first_record_offset
+        while True:
+            offset = first + self._place * JOURNAL_RECORD_SIZE
+            block = os.pread(self._file.fileno(), BLOCK_RECORDS * JOURNAL_RECORD_SIZE, offset)
+            whole = len(block) // JOURNAL_RECORD_SIZE
+            sound = np.flatnonzero(sound_records(np.frombuffer(block, ANY_RECORD.dtype, whole)))
+            if not len(sound):
+                return
+            count = int(sound[-1]) + 1
+            chunk = self._scanner.chunk(offset, block[: count * JOURNAL_RECORD_SIZE])
+            self._place += count
+            if (chunk.kinds == RecordType.QUEUE_OP).any():
+                # A queue's name is written before the record that creates it.
+                reader = self.journal.reader
+                self.journal.names.update(load_names(reader.path, reader.partition_id))
+            yield chunk
+
+    def _not_told(self, chunk: Chunk) -> Chunk:
+        """Without the records that an older journal had, too."""
+        if self._last is not None:
+            chunk = chunk.where(number_above(chunk, self._last))
+        self._note_last(chunk)
+        return chunk
+
+    def _note_last(self, chunk: Chunk) -> None:
+        records = chunk.without_faults().records
+        if len(records):
+            last = records[-1:]
+            self._last = RecordNumber(
+                int(ANY_RECORD.column(last, "primary_lease_id")[0]), int(ANY_RECORD.column(last, "sequence_number")[0])
+            )
+
+    def _newer_journal(self) -> Path | None:
+        """The oldest of the partition's journals that are newer than the one being read."""
+        path = self.journal.reader.path
+        named = parse_file_name(path.name)
+        if named is None:
+            return None
+        try:
+            sets = find_files(path.parent).sets
+        except NotAStoreFile:
+            return None
+        for files in sets:
+            if files.journal and files.partition_id == named.partition_id and files.timestamp > named.timestamp:
+                return path.parent / files.journal
+        return None
