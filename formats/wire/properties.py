@@ -143,16 +143,21 @@ def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
     for kind, start, value, end in _spans(data, schema_id):
         name = str(data[start:value], "utf-8", "surrogateescape")
         if name in names:
-            raise FormatError(f"{_PATH}.{name}", start, "comes a second time")
+            raise FormatError(_path(name), start, "comes a second time")
         names.add(name)
         if not 1 <= kind < len(_TYPES):
-            raise FormatError(f"{_PATH}.{name}", start, f"{kind} is no property type")
+            raise FormatError(_path(name), start, f"{kind} is no property type")
         property_type = _TYPES[kind]
         size = _SIZES[kind]
         if size and end - value != size:
-            raise FormatError(f"{_PATH}.{name}", value, f"a value of {end - value} bytes is no {property_type.name}")
+            raise FormatError(_path(name), value, f"a value of {end - value} bytes is no {property_type.name}")
         out.append(_new(Property, (name, property_type, _READ[kind](data[value:end]))))
     return out
+
+
+def _path(name: str) -> str:
+    """The property's path in a fault, which people read: without what cannot be printed."""
+    return f"{_PATH}.{name!r:.40}"
 
 
 def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:

@@ -2,8 +2,8 @@
 
 A target is a module of `tests.fuzz.targets` with three functions:
 
-- `decode(data)`: reads untrusted bytes. It may raise `FormatError`, with an offset inside `data`, and nothing else;
-  it takes at most `BASE + FACTOR * len(data)` bytes of memory at any time; it ends.
+- `decode(data)`: reads untrusted bytes. It may raise `FormatError`, with an offset inside `data` and a line that can be
+  printed, and nothing else; it takes at most `BASE + FACTOR * len(data)` bytes of memory at any time; it ends.
 - `verify(data, value)`: what holds for a value that was decoded. It may raise nothing.
 - `seeds()`: inputs to start from, as the reference wrote them where it writes them.
 
@@ -30,6 +30,7 @@ __all__ = ["BASE", "FACTOR", "Target", "cases", "load", "names", "run"]
 
 BASE = 64 << 10
 FACTOR = 64
+FAULT_LENGTH_MAX = 300
 CASES = Path(__file__).parent / "cases"
 
 
@@ -94,6 +95,9 @@ def run(target: Target, data: bytes) -> None:
     assert 0 <= fault.offset <= len(data), f"{fault}: an input of {len(data)} bytes has no such offset"
     assert fault.path
     assert fault.reason
+    # A fault is one line for a person.
+    assert str(fault).encode().count(b"\n") == 0
+    assert len(str(fault)) <= FAULT_LENGTH_MAX
 
 
 def _attempt(target: Target, data: bytes) -> tuple[Any, FormatError | None]:

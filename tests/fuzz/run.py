@@ -55,7 +55,9 @@ def spend(name: str, seconds: int, corpus: Path) -> tuple[str, list[Path]]:
         words.writelines(map(dictionary_line, target.words()))
         words.flush()
         command = [
-            *(sys.executable, "-m", "tests.fuzz.run", "--child", name, "--", str(corpus), f"-dict={words.name}"),
+            *(sys.executable, "-m", "tests.fuzz.run", "--child", name, "--", str(corpus)),
+            # libFuzzer refuses a dictionary without words.
+            *([f"-dict={words.name}"] if words.tell() else []),
             *(f"-max_total_time={seconds}", f"-max_len={INPUT_MAX}", f"-timeout={INPUT_SECONDS_MAX}"),
             *(f"-rss_limit_mb={MEGABYTES_MAX}", f"-artifact_prefix={found}/", "-print_final_stats=1"),
         ]

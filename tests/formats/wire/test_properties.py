@@ -184,6 +184,15 @@ def test_nothing_is_compressed_that_would_grow() -> None:
     assert build_application_data(b"", payload, 0, CompressionAlgorithm.ZLIB) == (payload, CompressionAlgorithm.NONE)
 
 
+def test_a_fault_can_be_printed_whatever_the_name() -> None:
+    area = bytearray(encode_properties([Property("\udcff\n" * 1000, PropertyType.INT32, 1)], 0))
+    area[6] = 31 << 2
+    with pytest.raises(FormatError, match="31 is no property type") as caught:
+        decode_properties(area, 0)
+    assert str(caught.value).encode().startswith(b"MessageProperties.'\\udcff\\n\\udcff\\n")
+    assert len(str(caught.value)) < 100
+
+
 def test_a_payload_that_is_no_stream_is_refused_where_it_begins() -> None:
     area = encode_properties(TWO, 1)
     with pytest.raises(FormatError) as caught:
