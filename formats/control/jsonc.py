@@ -183,7 +183,7 @@ def _integer(kind: Integer, item: Any) -> int:
     if not isinstance(item, int) or isinstance(item, bool):
         raise FormatError("", 0, f"expected integer, found {type(item).__name__}")
     if not kind.low <= item <= kind.high:
-        raise FormatError("", 0, f"{item} is not in {kind.low}..{kind.high}")
+        raise FormatError("", 0, f"{str(item)[:40]} is not in {kind.low}..{kind.high}")
     return item
 
 

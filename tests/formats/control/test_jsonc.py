@@ -104,6 +104,7 @@ def test_an_integer_that_does_not_fit_is_not_written() -> None:
         (b'{"rId":true}', "ControlMessage.rId", 0, "expected integer, found bool"),
         (b'{"rId":1.0}', "ControlMessage.rId", 0, "expected integer, found float"),
         (b'{"rId":2147483648}', "ControlMessage.rId", 0, "is not in -2147483648..2147483647"),
+        (b'{"rId":' + b"9" * 4000 + b"}", "ControlMessage.rId", 0, f"{'9' * 40} is not in"),
         (b'{"rId":" 1"}', "ControlMessage.rId", 0, "is not an integer"),
         (b'{"rId":' + b"9" * 5000 + b"}", "ControlMessage", 0, "is not JSON"),
         (b'{"rId":NaN}', "ControlMessage", 0, "is not JSON"),
