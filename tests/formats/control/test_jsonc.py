@@ -8,6 +8,7 @@ import pytest
 
 from formats.control import jsonc
 from formats.control.messages import (
+    AdminCommand,
     AppIdInfo,
     AuthenticationMessage,
     AuthenticationRequest,
@@ -66,6 +67,15 @@ def test_octets_are_base64_and_empty_arrays_are_left_out() -> None:
         f'{{"uri":"v","key":"{encoded}","partitionId":1}}]}}}}}}'
     )
     assert jsonc.decode(ControlMessage, jsonc.encode(message)) == message
+
+
+def test_strings_are_escaped_as_the_reference_escapes_them() -> None:
+    """Short escapes where JSON has them, four lower-case digits for other control characters, the rest in UTF-8."""
+    text = '"\\/\b\f\n\r\t\0\x1f\x7fé\U0001f600'
+    written = r'{"adminCommand":{"command":"\"\\\/\b\f\n\r\t\u0000\u001f' + '\x7fé\U0001f600"}}'
+    message = ControlMessage(choice=AdminCommand(command=text))
+    assert jsonc.encode(message).decode() == written
+    assert jsonc.decode(ControlMessage, written.encode()) == message
 
 
 def test_enumerators_and_integers_are_read_in_either_form() -> None:
