@@ -24,7 +24,7 @@ from formats.disk.recover import JournalExtent, find_journal_extent
 
 __all__ = ["CHUNK_RECORDS", "JournalScan", "RecordChunk"]
 
-CHUNK_RECORDS = 1 << 17
+CHUNK_RECORDS = 1 << 16
 HEADERS_SIZE = 1 << 11
 
 
@@ -120,7 +120,7 @@ class JournalScan:
             count = read // JOURNAL_RECORD_SIZE
             if not count:
                 return
-            if buffer.count(0, 0, read) != read:
+            if any(view[:JOURNAL_RECORD_SIZE]) or buffer.count(0, 0, read) != read:
                 yield RecordChunk(at, offset, np.frombuffer(buffer, ANY_RECORD.dtype, count))
             at += count
 

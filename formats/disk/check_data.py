@@ -1,45 +1,57 @@
 """Faults between message records and the DATA file: offsets, headers, padding, checksums.
 
-Headers are read a chunk at a time, as columns gathered from the file; only the checksums need a loop.
+The file is read in windows that follow the messages. Headers are read as columns gathered from a window; only the
+checksums need a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
 
 from formats.disk.check_records import Chunk
-from formats.disk.data import DATA_HEADER, parse_data_record
+from formats.disk.data import DATA_HEADER, DataRecord, data_extent
 from formats.disk.faults import Fault, fault
 from formats.disk.journal import MESSAGE_RECORD
-from formats.disk.padding import DWORD, WORD
+from formats.disk.padding import DWORD, WORD, unpadded_size
+from formats.disk.source import Source
 from formats.errors import FormatError
-from formats.schema import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DataChecker"]
+__all__ = ["DataChecker", "read_data_record", "walk_data"]
+
+WINDOW_SIZE = 4 << 20
+WINDOW_SIZE_MIN = 64 << 10
+"""Read at once where messages do not follow each other."""
+
+
+class _Extents(NamedTuple):
+    """Of each message: where its application's data starts and ends, its record's end, whether these agree."""
+
+    starts: NDArray[Any]
+    ends: NDArray[Any]
+    padded_ends: NDArray[Any]
+    sound: NDArray[Any]
 
 
 class DataChecker:
     """Follows the journal's messages through a DATA file; `end` is where the last of them ended, in bytes."""
 
-    def __init__(self, name: str, buffer: Buffer, first_record_offset: int) -> None:
+    def __init__(self, data: Source, first_record_offset: int) -> None:
         import numpy as np
 
-        self.name = name
+        self.name = data.name
         self.end = first_record_offset
-        self._view = memoryview(buffer)
-        self._size = len(self._view)
+        self._data = data
+        self._size = data.size
         self._first = first_record_offset
         self._end_before_chunk = first_record_offset
         self._positions: NDArray[Any] = np.empty(0, np.int64)
         self._ends: NDArray[Any] = np.empty(0, np.int64)
-        self._bytes = np.frombuffer(self._view, np.uint8)
-        self._words = np.frombuffer(self._view, ">u4", self._size // WORD)
 
     def check(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
         """Faults of the chunk's messages, `records` at `positions`, in the journal's order."""
@@ -50,47 +62,108 @@ class DataChecker:
         for at in (~inside).nonzero()[0].tolist():
             reason = f"payload at {offsets[at]}, outside {self.name} ({self._first} to {self._size} bytes)"
             yield chunk.fault("data-offset", positions[at], reason)
-        positions, records, offsets = positions[inside], records[inside], offsets[inside]
-        starts, ends, padded_ends, sound = self._extents(offsets)
-        for offset in offsets[~sound].tolist():
-            yield self._unsound(offset)
-        self._positions, self._ends, self._end_before_chunk = positions[sound], padded_ends[sound], self.end
+        positions, offsets = positions[inside], offsets[inside]
+        crcs = records["crc32c"][inside].tolist()
+        places = positions.tolist()
+        sound = np.zeros(len(offsets), bool)
+        ends = np.zeros(len(offsets), np.int64)
+        at = 0
+        while at < len(offsets):
+            window, group = self._window(offsets, at)
+            behind = at + len(group.sound)
+            sound[at:behind], ends[at:behind] = group.sound, group.padded_ends
+            yield from self._check_group(chunk, window, offsets[at:behind], group, places[at:behind], crcs[at:behind])
+            at = behind
+        self._positions, self._ends, self._end_before_chunk = positions[sound], ends[sound], self.end
         yield from self._neighbours(offsets[sound], self._ends)
-        crcs = records["crc32c"][sound].tolist()
-        view = self._view
-        for position, start, end, expected in zip(
-            positions[sound].tolist(), starts[sound].tolist(), ends[sound].tolist(), crcs, strict=True
-        ):
-            if crc32c(view[start:end]) != expected:
-                reason = f"{crc32c(view[start:end]):#010x}, the journal's record at {chunk.offset_of(position)} says "
-                yield fault("payload-checksum", self.name, start, f"{reason}{expected:#010x}")
 
     def end_before(self, position: int) -> int:
         """Where the file ended when the record at `position` of the last checked chunk was written."""
         before = int(self._positions.searchsorted(position))
         return int(self._ends[before - 1]) if before else self._end_before_chunk
 
-    def _extents(self, offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """(start, end of the application's data, end of the record, whether these agree) per record."""
+    def _window(self, offsets: NDArray[Any], at: int) -> tuple[memoryview, _Extents]:
+        """What is read from the message `at` on, and the extents of the messages that lie in it whole.
+
+        Of a message longer than a window only the extents: then it is alone.
+        """
+
+        start = int(offsets[at])
+        ahead = offsets[at : at + WINDOW_SIZE // DWORD]
+        near = len(ahead) > 1 and 0 <= int(ahead[1]) - start < WINDOW_SIZE
+        window = self._data.read(start, WINDOW_SIZE if near else WINDOW_SIZE_MIN)
+        outside = (ahead < start) | (ahead + DATA_HEADER.size >= start + len(window))
+        if outside.any():
+            ahead = ahead[: max(1, int(outside.argmax()))]
+        extents = self._extents(window, ahead, start)
+        beyond = extents.sound & (extents.padded_ends > start + len(window))
+        if not beyond.any():
+            return window, extents
+        count = max(1, int(beyond.argmax()))
+        return window, _Extents(*(column[:count] for column in extents))
+
+    def _extents(self, window: memoryview, offsets: NDArray[Any], start: int) -> _Extents:
         import numpy as np
 
-        first = self._words[offsets // WORD].astype(np.int64)
-        second = self._words[offsets // WORD + 1].astype(np.int64)
+        words = np.frombuffer(window, ">u4", len(window) // WORD)
+        at = (offsets - start) // WORD
+        first = words[at].astype(np.int64)
+        second = words[at + 1].astype(np.int64)
         header_size = (first >> 29) * WORD
         size = (first & 0x1FFF_FFFF) * WORD
         starts = offsets + header_size + (second >> 8) * WORD
         ends = offsets + size
         sound = (header_size >= DATA_HEADER.size) & (size % DWORD == 0) & (ends <= self._size) & (starts < ends)
-        padding = self._bytes[np.where(sound, ends - 1, 0)].astype(np.int64)
-        sound &= (padding >= 1) & (padding <= DWORD) & (padding <= ends - starts)
-        return starts, ends - padding, ends, sound
+        last = ends - 1 - start
+        within = sound & (last < len(window))
+        padding = np.frombuffer(window, np.uint8)[np.where(within, last, 0)].astype(np.int64)
+        # The padding of the first one, if it goes beyond the window, is looked at on its own.
+        if len(offsets) and sound[0] and not within[0]:
+            (padding[0],) = self._data.read(int(ends[0]) - 1, 1)
+            within[0] = True
+        sound &= ~within | ((padding >= 1) & (padding <= DWORD) & (padding <= ends - starts))
+        return _Extents(starts, ends - padding, ends, sound)
+
+    def _check_group(
+        self,
+        chunk: Chunk,
+        window: memoryview,
+        offsets: NDArray[Any],
+        group: _Extents,
+        positions: list[int],
+        crcs: list[int],
+    ) -> Iterator[Fault]:
+        start = int(offsets[0])
+        size = len(window)
+        rows = zip(
+            group.sound.tolist(),
+            (group.starts - start).tolist(),
+            (group.ends - start).tolist(),
+            crcs,
+            strict=True,
+        )
+        for row, (sound, begin, end, expected) in enumerate(rows):
+            if not sound:
+                yield self._unsound(int(offsets[row]))
+                continue
+            computed = crc32c(window[begin:end]) if end <= size else self._crc32c(start + begin, start + end)
+            if computed != expected:
+                reason = f"{computed:#010x}, the journal's record at {chunk.offset_of(positions[row])} says "
+                yield fault("payload-checksum", self.name, start + begin, f"{reason}{expected:#010x}")
 
     def _unsound(self, offset: int) -> Fault:
         try:
-            parse_data_record(self._view, offset)
+            read_data_record(self._data, offset)
         except FormatError as error:
-            return fault("data-record", self.name, error.offset, f"{error.path}: {error.reason}")
+            return _data_fault(self.name, error)
         raise AssertionError("the columns refuse what the decoder takes")
+
+    def _crc32c(self, start: int, end: int) -> int:
+        """The checksum of a long message, piece by piece."""
+        crc = 0
+        for at in range(start, end, WINDOW_SIZE):
+            crc = crc32c(self._data.read(at, min(WINDOW_SIZE, end - at)), crc)
+        return crc
 
     def _neighbours(self, offsets: NDArray[Any], ends: NDArray[Any]) -> Iterator[Fault]:
         import numpy as np
@@ -108,5 +181,35 @@ class DataChecker:
 
     def check_tail(self) -> Iterator[Fault]:
         """What follows the last message: nothing, or a payload whose journal record was not written any more."""
-        if self.end + WORD <= self._size and self._words[self.end // WORD]:
+        if any(self._data.read(self.end, WORD)):
             yield fault("data-tail", self.name, self.end, "a payload without a message record")
+
+
+def walk_data(data: Source, first_record_offset: int) -> Iterator[Fault]:
+    """The first fault of a DATA file by itself: its records, up to a header of zeros or the file's end."""
+    offset = first_record_offset
+    try:
+        while any(data.read(offset, WORD)):
+            offset = read_data_record(data, offset).end
+    except FormatError as error:
+        yield _data_fault(data.name, error)
+
+
+def read_data_record(data: Source, offset: int) -> DataRecord:
+    """As `parse_data_record`, of a file that is not in memory: reads its header and its padding."""
+    try:
+        header = DATA_HEADER.unpack(data.read(offset, DATA_HEADER.size))
+    except FormatError as error:
+        raise error.shifted(offset) from None
+    start, end = data_extent(header, offset, data.size)
+    last = max(start, end - DWORD)
+    try:
+        size = unpadded_size(data.read(last, end - last), 0, end - last, DWORD, "DataHeader.padding")
+    except FormatError as error:
+        raise error.shifted(last) from None
+    return DataRecord(offset, header, offset + header.header_words * WORD, start, last - start + size, end)
+
+
+def _data_fault(name: str, error: FormatError) -> Fault:
+    code = "data-unaligned" if "is odd" in error.reason else "data-record"
+    return fault(code, name, error.offset, f"{error.path}: {error.reason}")

@@ -23,6 +23,7 @@ __all__ = [
     "DataHeader",
     "DataHeaderFlags",
     "DataRecord",
+    "data_extent",
     "data_record_size",
     "parse_data_record",
     "write_data_record",
@@ -92,12 +93,20 @@ def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
     if offset % DWORD:
         raise FormatError("DataHeader", offset, f"not a multiple of {DWORD}")
     header = DATA_HEADER.unpack(buffer, offset)
+    start, end = data_extent(header, offset, len(buffer))
+    size = unpadded_size(buffer, start, end, DWORD, "DataHeader.padding")
+    return DataRecord(offset, header, offset + header.header_words * WORD, start, size, end)
+
+
+def data_extent(header: DataHeader, offset: int, file_size: int) -> tuple[int, int]:
+    """Where the application's data of the record at `offset` starts, and where its padding ends; FormatError if the
+    lengths in its header contradict each other or the file's."""
     header_words, message_words, options_words, *_ = header
     end = offset + message_words * WORD
     if header_words * WORD < HEADER_SIZE:
         raise FormatError("DataHeader.header_words", offset, f"{header_words} is below {HEADER_SIZE // WORD}")
-    if end > len(buffer):
-        reason = f"{message_words} words, {(len(buffer) - offset) // WORD} left"
+    if end > file_size:
+        reason = f"{message_words} words, {(file_size - offset) // WORD} left"
         raise FormatError("DataHeader.message_words", offset, reason)
     if message_words % 2:
         raise FormatError("DataHeader.message_words", offset, f"{message_words} is odd, records fill double words")
@@ -105,8 +114,7 @@ def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
     if start >= end:
         reason = f"header of {header_words} and options of {options_words} words fill all {message_words}"
         raise FormatError("DataHeader.options_words", offset + 4, reason)
-    size = unpadded_size(buffer, start, end, DWORD, "DataHeader.padding")
-    return DataRecord(offset, header, offset + header_words * WORD, start, size, end)
+    return start, end
 
 
 def write_data_record(

@@ -38,6 +38,8 @@ class Fault:
 _REPLICA = "Restore the partition's files from another node, or from a backup."
 _PAYLOAD = "The message cannot be delivered as it was posted; restore the partition's files from another node."
 _TAIL = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
+_LEDGER = "Remove the ledger if other nodes have theirs: it is sent anew."
+_BETWEEN = "Nothing to do after a stop between two writes; otherwise compare with another node."
 _WRITER = "Find out which program wrote it; a broker of a later version may use the field."
 
 CATALOGUE: dict[str, FaultKind] = {
@@ -69,6 +71,7 @@ CATALOGUE: dict[str, FaultKind] = {
     # payloads
     "data-offset": FaultKind(Severity.ERROR, _PAYLOAD),
     "data-record": FaultKind(Severity.ERROR, _PAYLOAD),
+    "data-unaligned": FaultKind(Severity.ERROR, _PAYLOAD),
     "data-overlap": FaultKind(Severity.ERROR, _PAYLOAD),
     "data-gap": FaultKind(Severity.ERROR, "Compare with another node: a message record may be missing here."),
     "data-tail": FaultKind(Severity.WARNING, _TAIL),
@@ -78,6 +81,9 @@ CATALOGUE: dict[str, FaultKind] = {
     "queue-created-twice": FaultKind(Severity.ERROR, "A broker refuses the store. " + _REPLICA),
     "unknown-app-key": FaultKind(Severity.ERROR, _REPLICA),
     "unknown-message": FaultKind(Severity.ERROR, "The message's own record is damaged or missing. " + _REPLICA),
+    "ref-count": FaultKind(
+        Severity.WARNING, "The message may stay for ever, or go before all apps had it: compare with another node."
+    ),
     "duplicate-message": FaultKind(Severity.ERROR, _REPLICA),
     "after-deletion": FaultKind(Severity.ERROR, _REPLICA),
     "qlist-offset": FaultKind(Severity.ERROR, _REPLICA),
@@ -85,10 +91,21 @@ CATALOGUE: dict[str, FaultKind] = {
     "qlist-mismatch": FaultKind(Severity.ERROR, _REPLICA),
     "qlist-tail": FaultKind(Severity.WARNING, _TAIL),
     # cluster-state ledger
-    "ledger-record": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
-    "ledger-message": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
-    "ledger-order": FaultKind(Severity.ERROR, "Remove the ledger if other nodes have theirs: it is sent anew."),
+    "ledger-record": FaultKind(Severity.ERROR, _LEDGER),
+    "ledger-checksum": FaultKind(Severity.ERROR, _LEDGER),
+    "ledger-message": FaultKind(Severity.ERROR, _LEDGER),
+    "ledger-order": FaultKind(Severity.ERROR, _LEDGER),
     "ledger-name": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
+    "ledger-tail": FaultKind(Severity.WARNING, _TAIL),
+    # the ledger and the other files
+    "ledger-disagreement": FaultKind(
+        Severity.ERROR, "The ledger has checksums, QLIST has none: what the ledger says is more likely right."
+    ),
+    "ledger-lease": FaultKind(
+        Severity.ERROR, "Find out where the ledger comes from: it is older than the journal, or another store's."
+    ),
+    "ledger-lacks": FaultKind(Severity.WARNING, _BETWEEN),
+    "ledger-ahead": FaultKind(Severity.WARNING, _BETWEEN),
 }
 
 

@@ -69,7 +69,7 @@ class Events:
         import numpy as np
 
         positions = {kind: np.flatnonzero(kinds == kind) for kind in _LAYOUTS}
-        found = {kind: records[at].view(_LAYOUTS[kind].dtype) for kind, at in positions.items()}
+        found = {kind: records.take(at).view(_LAYOUTS[kind].dtype) for kind, at in positions.items()}
         self._messages, confirms, deletions = found.values()
         at = np.concatenate(list(positions.values()))
         queue_keys = np.concatenate([key_numbers(found[kind], _LAYOUTS[kind], "queue_key") for kind in found])
@@ -140,7 +140,7 @@ class Events:
         """`message_dtype` of some events, which are messages."""
         import numpy as np
 
-        records = self._messages[self._order[events]]
+        records = self._messages.take(self._order[events])
         column = MESSAGE_RECORD.column
         out = np.zeros(len(events), message_dtype())
         out["index"] = self.indexes[events]

@@ -38,7 +38,7 @@ from formats.disk.journal import (
 )
 from formats.disk.keys import NULL_KEY
 from formats.disk.live_events import TIMESTAMP_MAX, Course, Events, Kind
-from formats.disk.live_table import AppNumbers, LiveTable, Numbers, message_dtype
+from formats.disk.live_table import AppNumbers, LiveTable, Numbers, message_dtype, put_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class Lives:
 
     def alive(self) -> NDArray[Any]:
         """The messages that are there now, in the order of their arrival: a copy, `live_table.message_dtype`."""
-        rows: NDArray[Any] = self._table.rows[self._table.numbers()]
+        rows: NDArray[Any] = self._table.rows.take(self._table.numbers())
         return rows
 
     def queue_keys(self) -> list[bytes]:
@@ -173,7 +173,7 @@ class Lives:
         if queue is None:
             return _step()
         numbers = self._table.numbers(queue)
-        rows = self._table.rows[numbers]
+        rows = self._table.rows.take(numbers)
         if op.app_key != NULL_KEY:
             start = (op.start_primary_lease_id, op.start_sequence_number)
             lease, number = rows["primary_lease_id"], rows["sequence_number"]
@@ -207,25 +207,25 @@ class Lives:
         rows = rows[is_carried]
         course = events.course(is_carried)
         # One row per life: of a message carried over, or of one that arrives.
+        old, new = np.flatnonzero(~course.is_new), np.flatnonzero(course.is_new)
         messages = np.empty(len(course.begins), message_dtype())
-        messages[~course.is_new] = self._table.rows[rows]
-        messages[course.is_new] = events.messages(course.begins[course.is_new])
+        put_rows(messages, old, self._table.rows.take(rows))
+        put_rows(messages, new, events.messages(course.begins[new]))
         self._take_automatic(events, course, messages)
-        arrived = messages[course.is_new]
+        arrived = messages.take(new[np.argsort(events.indexes[course.begins[new]])])
         repeated, excess = self._take_confirms(events, course, messages)
 
         last = np.full(len(messages), -1, np.int64)
         last[course.life[course.deletions]] = course.deletions
-        gone = last >= 0
-        by = last[gone][np.argsort(events.indexes[last[gone]])]
-        ended = messages[course.life[by]]
+        by = course.deletions[np.argsort(events.indexes[course.deletions])]
+        ended = messages.take(course.life[by])
         end, early = self._judge(ended, events.details[by])
-        self._table.rows[rows] = messages[~course.is_new]
-        self._table.remove(rows[gone[~course.is_new]])
-        staying = course.is_new & ~gone
-        self._table.add(messages[staying], events.hashes[events.group[course.begins[staying]]])
+        put_rows(self._table.rows, rows, messages.take(old))
+        self._table.remove(rows[last[old] >= 0])
+        staying = new[last[new] < 0]
+        self._table.add(messages.take(staying), events.hashes[events.group[course.begins[staying]]])
         return _step(
-            arrived=arrived[np.argsort(arrived["index"])],
+            arrived=arrived,
             ended=ended,
             ended_by=events.indexes[by],
             ended_at=events.timestamps(by),

@@ -8,35 +8,41 @@ itself, as far as that goes. Faults come as they are found; a caller with enough
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from formats.control import ber
-from formats.control.messages_cluster import ClusterMessage
-from formats.disk.check_data import DataChecker
+from formats.disk import recover
+from formats.disk.check_data import DataChecker, walk_data
+from formats.disk.check_ledger import check_ledger
+from formats.disk.check_queues import KnownQueue, QlistChecker, QueueChecker
 from formats.disk.check_records import Chunk, Order, check_fields, check_order, check_shape
-from formats.disk.check_references import QlistChecker, References
+from formats.disk.check_references import References
 from formats.disk.faults import Fault, fault
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
 from formats.disk.journal import (
     JOURNAL_OP_RECORD,
-    LAYOUTS,
     RECORD_MAGIC,
-    JournalOpRecord,
     JournalOpType,
     RecordType,
-    scan,
     select,
 )
-from formats.disk.ledger import LedgerRecordType, open_ledger, parse_ledger_file_name
 from formats.disk.padding import DWORD, WORD
-from formats.disk.recover import JournalExtent, iter_data, iter_ledger, iter_qlist, journal_extent, scan_chunks
+from formats.disk.recover import JournalExtent, find_journal_extent, iter_qlist
+from formats.disk.source import HEADERS_SIZE_MAX, FileView, Source, scan_source
 from formats.errors import FormatError
-from formats.schema import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FileView", "Progress", "validate_file", "validate_file_set", "validate_ledger"]
+__all__ = [
+    "FileView",
+    "Progress",
+    "SetChecker",
+    "Source",
+    "check_file_set",
+    "validate_file",
+    "validate_file_set",
+    "validate_ledger",
+]
 
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all) after every chunk of a journal."""
@@ -44,42 +50,51 @@ Progress = Callable[[int, int], None]
 _MAGIC = RECORD_MAGIC.to_bytes(WORD, "big")
 
 
-class FileView(NamedTuple):
-    """A file's name, as faults and checks of names want it (no directory), and its bytes."""
-
-    name: str
-    buffer: Buffer
-
-
 def validate_file_set(
-    journal: FileView,
-    data: FileView | None = None,
-    qlist: FileView | None = None,
+    journal: Source,
+    data: Source | None = None,
+    qlist: Source | None = None,
     *,
     on_progress: Progress | None = None,
 ) -> Iterator[Fault]:
     """The faults of one file set; checks that need an absent file are left out.
 
-    Reads the journal once, in chunks, and every payload that it refers to.
+    Reads the journal in chunks, and every payload that it refers to. Where the journal ends is found out before the
+    other files are looked at: a broker that is writing them has written by then what the records refer to.
+    """
+    yield from check_file_set(journal, data, qlist, on_progress=on_progress)
+
+
+def check_file_set(
+    journal: Source,
+    data: Source | None = None,
+    qlist: Source | None = None,
+    *,
+    on_progress: Progress | None = None,
+) -> Generator[Fault, None, SetChecker | None]:
+    """As `validate_file_set`; returns what was found of the partition, for `check_agreement` with the ledger.
+
+    None if the journal's headers are damaged.
     """
     try:
-        extent = journal_extent(journal.buffer)
+        extent = find_journal_extent(journal.read, journal.size)
     except FormatError as error:
         yield _header_fault(journal, error)
-        return
+        return None
     yield from _check_name(journal, extent.opened.file.partition_id, FileType.JOURNAL)
     data_first = yield from _open(data, FileType.DATA)
     qlist_first = yield from _open(qlist, FileType.QLIST)
-    checker = _SetChecker(
+    checker = SetChecker(
         journal,
         extent,
-        DataChecker(data.name, data.buffer, data_first) if data is not None and data_first is not None else None,
-        QlistChecker(qlist.name, qlist.buffer, qlist_first) if qlist is not None and qlist_first is not None else None,
+        None if data is None or data_first is None else DataChecker(data, data_first),
+        None if qlist is None or qlist_first is None else QlistChecker(qlist, qlist_first),
     )
     yield from checker.check(on_progress)
+    return checker
 
 
-def validate_file(view: FileView, file_type: FileType, *, on_progress: Progress | None = None) -> Iterator[Fault]:
+def validate_file(view: Source, file_type: FileType, *, on_progress: Progress | None = None) -> Iterator[Fault]:
     """The faults of one file by itself."""
     if file_type is FileType.JOURNAL:
         yield from validate_file_set(view, on_progress=on_progress)
@@ -87,71 +102,66 @@ def validate_file(view: FileView, file_type: FileType, *, on_progress: Progress 
     first = yield from _open(view, file_type)
     if first is None:
         return
-    code = "data-record" if file_type is FileType.DATA else "qlist-record"
-    walk: Iterator[object] = iter_data(view.buffer) if file_type is FileType.DATA else iter_qlist(view.buffer)
+    if file_type is FileType.DATA:
+        yield from walk_data(view, first)
+        return
     try:
-        for _ in walk:
+        for _ in iter_qlist(view.read(0, view.size)):
             pass
     except FormatError as error:
-        yield fault(code, view.name, error.offset, f"{error.path}: {error.reason}")
+        yield fault("qlist-record", view.name, error.offset, f"{error.path}: {error.reason}")
 
 
-def validate_ledger(view: FileView) -> Iterator[Fault]:
-    """The faults of a cluster-state ledger: checksums, messages, the order of their numbers, the name."""
-    try:
-        header, _ = open_ledger(view.buffer)
-    except FormatError as error:
-        yield _header_fault(view, error)
-        return
-    name = parse_ledger_file_name(view.name)
-    if name is not None and name.log_id != header.file_key:
-        reason = f"the log id is {header.file_key.hex().upper()}, the name says {name.log_id.hex().upper()}"
-        yield fault("ledger-name", view.name, 1, reason)
-    last = (0, 0)
-    try:
-        for record in iter_ledger(view.buffer):
-            number = (record.header.elector_term, record.header.sequence_number)
-            # A rollover's snapshot takes the number of the record that caused it, and uncommitted ones follow it.
-            if number < last and record.header.record_type != LedgerRecordType.SNAPSHOT:
-                yield fault("ledger-order", view.name, record.offset, f"{number} after {last}")
-            last = max(last, number)
-            try:
-                ber.decode(ClusterMessage, record.body)
-            except FormatError as error:
-                yield fault("ledger-message", view.name, record.offset, f"{error.path}: {error.reason}")
-    except FormatError as error:
-        yield fault("ledger-record", view.name, error.offset, f"{error.path}: {error.reason}")
+def validate_ledger(view: Source) -> Iterator[Fault]:
+    """The faults of a cluster-state ledger by itself: checksums, messages, the order of their numbers, the name."""
+    yield from check_ledger(view)
 
 
-class _SetChecker:
-    """One pass over a journal, with the checkers of the files beside it."""
+class SetChecker:
+    """One pass over a journal, with the checkers of the files beside it.
+
+    After `check`, `queues` are those that exist at the journal's end, `leases` where each primary's lease begins
+    (offset in bytes), `primaries` the node that a sync point names for a lease, and where.
+    """
 
     def __init__(
-        self, journal: FileView, extent: JournalExtent, data: DataChecker | None, qlist: QlistChecker | None
+        self, journal: Source, extent: JournalExtent, data: DataChecker | None, qlist: QlistChecker | None
     ) -> None:
-        self._journal = journal
+        self.journal = journal
+        self.qlist = qlist
+        self.partition_id = extent.opened.file.partition_id
+        self.journal_name = journal.name
+        self.qlist_name = None if qlist is None else qlist.name
+        self.leases: dict[int, int] = {}
+        self.primaries: dict[tuple[int, int], int] = {}
         self._extent = extent
         self._data = data
-        self._qlist = qlist
         self._order = Order()
+        self._queues = QueueChecker(journal.name, qlist)
         self._references = References(journal.name, extent.first_record_offset)
-        self._sync_points: list[tuple[int, JournalOpRecord]] = []
+        self._first_sync_point: int | None = None
+
+    @property
+    def _stated_first_sync_point(self) -> int:
+        """Where the header says that a rollover ended, in bytes; 0 in a journal that none made."""
+        header = self._extent.opened.header
+        assert isinstance(header, JournalFileHeader)
+        return header.first_sync_point_after_rollover_offset_words * WORD
+
+    @property
+    def queues(self) -> dict[bytes, KnownQueue]:
+        return self._queues.queues
 
     def check(self, on_progress: Progress | None) -> Iterator[Fault]:
-        extent, name = self._extent, self._journal.name
-        for index, records in scan_chunks(self._journal.buffer, extent):
-            offset = extent.first_record_offset + index * JOURNAL_RECORD_SIZE
-            yield from self._check_chunk(Chunk(name, index, offset, records))
+        extent, first = self._extent, self._extent.first_record_offset
+        for index in range(0, extent.record_count, recover.CHUNK_RECORDS):
+            records = scan_source(self.journal, first, index, min(recover.CHUNK_RECORDS, extent.record_count - index))
+            offset = first + index * JOURNAL_RECORD_SIZE
+            yield from self._check_chunk(Chunk(self.journal.name, index, offset, records))
             if on_progress is not None:
                 on_progress(index + len(records), extent.record_count)
         yield from self._references.check()
-        if self._qlist is not None:
-            yield from self._qlist.check(self._references)
-            yield from self._references.check_apps(self._qlist.apps)
-            for index, record in self._sync_points:
-                end = self._qlist.end_before(index)
-                if record.qlist_file_offset_words * WORD != end:
-                    yield self._sync_point(index, f"QLIST ends at {record.qlist_file_offset_words * WORD}, not {end}")
+        yield from self._queues.check_end()
         if self._data is not None:
             yield from self._data.check_tail()
         yield from self._check_rollover()
@@ -163,51 +173,79 @@ class _SetChecker:
         good = np.ones(len(chunk.records), bool)
         yield from check_shape(chunk, good)
         yield from check_order(chunk, good, self._order)
-        for kind in LAYOUTS:
-            records, positions = select(chunk.records, RecordType(kind))
-            readable = good[positions]
-            records, positions = records[readable], positions[readable]
-            yield from check_fields(chunk, RecordType(kind), records, positions)
-            self._references.add(chunk, RecordType(kind), records, positions)
-            if kind == RecordType.MESSAGE and self._data is not None:
-                yield from self._data.check(chunk, records, positions)
-            elif kind == RecordType.JOURNAL_OP:
-                yield from self._check_sync_points(chunk, records, positions)
+        self._note_leases(chunk, good)
+        # Queues come first: what the others refer to must be known.
+        for kind in (RecordType.QUEUE_OP, RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION):
+            records, positions = _readable(chunk, kind, good)
+            yield from check_fields(chunk, kind, records, positions)
+            if kind is RecordType.QUEUE_OP:
+                yield from self._queues.begin(chunk, records, positions)
+                continue
+            self._references.add(chunk, kind, records, positions)
+            yield from self._queues.check(chunk, kind, records, positions)
+            if kind is RecordType.MESSAGE:
+                yield from self._check_messages(chunk, records, positions)
+        records, positions = _readable(chunk, RecordType.JOURNAL_OP, good)
+        yield from check_fields(chunk, RecordType.JOURNAL_OP, records, positions)
+        yield from self._check_sync_points(chunk, records, positions)
+
+    def _note_leases(self, chunk: Chunk, good: NDArray[Any]) -> None:
+        import numpy as np
+
+        positions = np.flatnonzero(good)
+        leases, first = np.unique(chunk.records["primary_lease_id"][positions], return_index=True)
+        for lease, at in zip(leases.tolist(), first.tolist(), strict=True):
+            self.leases.setdefault(lease, chunk.offset_of(int(positions[at])))
+
+    def _check_messages(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
+        if self._data is not None:
+            yield from self._data.check(chunk, records, positions)
+        if self._stated_first_sync_point and self._first_sync_point is None:
+            return
+        yield from self._queues.check_ref_counts(chunk, records, positions)
 
     def _check_sync_points(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
         for position, raw in zip(positions.tolist(), records, strict=True):
             record = JOURNAL_OP_RECORD.unpack(raw.tobytes())
             if record.journal_op_type != JournalOpType.SYNCPOINT:
                 continue
-            index = chunk.index + position
-            self._sync_points.append((index, record))
+            if self._first_sync_point is None:
+                self._first_sync_point = chunk.index + position
             lease, number = record.sync_point_primary_lease_id, record.sync_point_sequence_number
             # A new primary may write the sync point that its predecessor owed: then the lease id inside is lower.
             own = (record.primary_lease_id, record.sequence_number)
             if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
-                yield self._sync_point(index, f"stands for ({lease}, {number}), its record is {own}")
-            if self._data is not None:
-                end = self._data.end_before(position)
-                if record.data_file_offset_dwords * DWORD != end:
-                    yield self._sync_point(index, f"DATA ends at {record.data_file_offset_dwords * DWORD}, not {end}")
+                yield chunk.fault("sync-point", position, f"stands for ({lease}, {number}), its record is {own}")
+            self.primaries.setdefault((own[0], record.primary_node_id), chunk.offset_of(position))
+            for checked, stated, end in (
+                ("DATA", record.data_file_offset_dwords * DWORD, self._data and self._data.end_before(position)),
+                (
+                    "QLIST",
+                    record.qlist_file_offset_words * WORD,
+                    self.qlist and self._queues.qlist_end_before(position),
+                ),
+            ):
+                if end is not None and stated != end:
+                    yield chunk.fault("sync-point", position, f"{checked} ends at {stated}, not {end}")
 
     def _check_rollover(self) -> Iterator[Fault]:
-        extent, name = self._extent, self._journal.name
-        header = extent.opened.header
-        assert isinstance(header, JournalFileHeader)
-        stated = header.first_sync_point_after_rollover_offset_words * WORD
+        extent, name = self._extent, self.journal.name
+        stated = self._stated_first_sync_point
         first = extent.first_record_offset
-        at = first + self._sync_points[0][0] * JOURNAL_RECORD_SIZE if self._sync_points else extent.end
-        if stated and (stated != at or not self._sync_points):
-            found = f"at {at}" if self._sync_points else "nowhere"
+        found_at = self._first_sync_point
+        at = extent.end if found_at is None else first + found_at * JOURNAL_RECORD_SIZE
+        if stated and (stated != at or found_at is None):
+            found = "nowhere" if found_at is None else f"at {at}"
             yield fault("rollover-offset", name, 32, f"first sync point at {stated}, found {found}")
         elif not stated and at != first:
             yield fault("rollover-unfinished", name, first, f"{at - first} bytes of records before any sync point")
 
     def _check_tail(self) -> Iterator[Fault]:
         """What follows the last record: zeros, or what a stop amid a write left, or damage that hides more records."""
-        buffer, name, end = self._journal.buffer, self._journal.name, self._extent.end
-        tail = bytes(buffer[end : end + JOURNAL_RECORD_SIZE])
+        name, end = self.journal.name, self._extent.end
+        tail = bytes(self.journal.read(end, JOURNAL_RECORD_SIZE))
+        if tail[-WORD:] == _MAGIC and tail[0] >> 4:
+            return  # written by a broker since the journal's end was found out
         hidden = sum(self._records_with_magic(end + JOURNAL_RECORD_SIZE))
         if hidden:
             yield fault("records-after-end", name, end, f"no valid record, but {hidden} records follow")
@@ -220,23 +258,26 @@ class _SetChecker:
             yield fault("torn-tail", name, end, "an unfinished record")
 
     def _records_with_magic(self, offset: int) -> Iterator[int]:
-        buffer, step = self._journal.buffer, 1 << 20
-        total = max(0, len(buffer) - offset) // JOURNAL_RECORD_SIZE
+        step = recover.CHUNK_RECORDS
+        total = max(0, self.journal.size - offset) // JOURNAL_RECORD_SIZE
         for index in range(0, total, step):
-            records = scan(buffer, offset + index * JOURNAL_RECORD_SIZE, min(step, total - index))
+            records = scan_source(self.journal, offset, index, min(step, total - index))
             yield int((records["magic"] == RECORD_MAGIC).sum())
 
-    def _sync_point(self, index: int, reason: str) -> Fault:
-        offset = self._extent.first_record_offset + index * JOURNAL_RECORD_SIZE
-        return fault("sync-point", self._journal.name, offset, reason)
+
+def _readable(chunk: Chunk, kind: RecordType, good: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The records of a kind whose shape is good, and their positions in the chunk."""
+    records, positions = select(chunk.records, kind)
+    readable = good[positions]
+    return records[readable], positions[readable]
 
 
-def _open(view: FileView | None, file_type: FileType) -> Generator[Fault, None, int | None]:
+def _open(view: Source | None, file_type: FileType) -> Generator[Fault, None, int | None]:
     """Where the records of `view` begin, or None if there is no file or its headers are wrong."""
     if view is None:
         return None
     try:
-        opened = open_file(view.buffer, file_type)
+        opened = open_file(view.read(0, HEADERS_SIZE_MAX), file_type)
     except FormatError as error:
         yield _header_fault(view, error)
         return None
@@ -244,12 +285,12 @@ def _open(view: FileView | None, file_type: FileType) -> Generator[Fault, None, 
     return opened.first_record_offset
 
 
-def _check_name(view: FileView, partition_id: int, file_type: FileType) -> Iterator[Fault]:
+def _check_name(view: Source, partition_id: int, file_type: FileType) -> Iterator[Fault]:
     name = parse_file_name(view.name)
     if name is not None and (name.partition_id, name.file_type) != (partition_id, file_type):
         reason = f"the header says {file_type.name} of partition {partition_id}"
         yield fault("partition-mismatch", view.name, 20, reason)
 
 
-def _header_fault(view: FileView, error: FormatError) -> Fault:
+def _header_fault(view: Source, error: FormatError) -> Fault:
     return fault("header", view.name, error.offset, f"{error.path}: {error.reason}")
