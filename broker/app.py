@@ -19,6 +19,7 @@ from broker.admin.environment import Context, Environment
 from broker.admin.results import ClusterInfo, ClusterNode
 from broker.admin.service import Admin
 from broker.authenticators import make_authentications
+from broker.certificates import make_context
 from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
@@ -34,7 +35,7 @@ from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
-from broker.shell.server import ListenError, Server, listen
+from broker.shell.server import Listener, ListenError, Server, listen
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 from formats.guid import GuidGenerator
@@ -83,7 +84,7 @@ def _run(config: NodeConfig) -> int:
             "clusters of more than one node cannot be run yet: leave one node",
         )
     # First the sockets: a second node must not touch the files of the first.
-    listeners = [listen(listener.address, listener.port) for listener in config.listeners]
+    listeners = _listen(config)
     partition = cluster.partition_config
     folder = Path(partition.location)
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
@@ -116,6 +117,13 @@ def _run(config: NodeConfig) -> int:
     directory.close()
     log.info("BMQbrkr stopped")
     return EXIT_OK
+
+
+def _listen(config: NodeConfig) -> list[Listener]:
+    """Open all listeners, those for TLS with the one certificate."""
+    tls = config.broker.app_config.tls_config
+    context = make_context(tls, _where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
+    return [Listener(listen(each.address, each.port), context if each.tls else None) for each in config.listeners]
 
 
 @contextmanager

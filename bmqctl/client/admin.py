@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -49,16 +50,19 @@ class AdminLost(Exception):
 class AdminClient:
     """One connection, identified as an administrator's; to be used in a `with` statement.
 
-    `timeout_s` bounds the connecting, and the silence before an answer.
+    `timeout_s` bounds the connecting, and the silence before an answer. `tls_authority` is a file with the
+    certificates, in PEM, by which the broker's is known; without it the connection is plain.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float = 30.0, tls_authority: Path | None = None) -> None:
         self._received = bytearray()
         self._requests = 0
         try:
             self._sock = socket.create_connection((host, port), timeout_s)
         except OSError as error:
             raise AdminLost(f"no broker at {host}:{port}: {error.strerror or error}") from None
+        if tls_authority is not None:
+            self._sock = _secured(self._sock, host, tls_authority)
         try:
             self._identify()
         except BaseException:
@@ -139,6 +143,14 @@ class AdminClient:
         if not data:
             raise AdminLost("the broker closed the connection")
         self._received += data
+
+
+def _secured(sock: socket.socket, host: str, authority: Path) -> socket.socket:
+    try:
+        return ssl.create_default_context(cafile=authority).wrap_socket(sock, server_hostname=host)
+    except OSError as error:
+        sock.close()
+        raise AdminLost(f"no TLS with {host}: {error.strerror or error}") from None
 
 
 def _decoded(cls: type[T], frame: Frame, body: bytes) -> T:

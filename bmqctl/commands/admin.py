@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -42,6 +43,13 @@ def admin(
         str, typer.Option("--broker", "-b", help="The broker, as tcp://HOST:PORT.")
     ] = "tcp://localhost:30114",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30,
+    tls_authority: Annotated[
+        Path | None,
+        typer.Option(
+            help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Administer a broker: send it commands and print its answers.
 
@@ -63,7 +71,7 @@ def admin(
     """
     host, port = _endpoint(broker)
     try:
-        client = AdminClient(host, port, timeout)
+        client = AdminClient(host, port, timeout, tls_authority)
     except AdminLost as lost:
         refuse("admin", str(lost))
     lines = [" ".join(command)] if command else (line.strip() for line in sys.stdin)

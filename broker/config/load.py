@@ -37,7 +37,8 @@ def load_broker_config(directory: Path) -> NodeConfig:
     """The configuration in `directory`: broker and clusters now, each domain's file when it is asked for.
 
     Raises `ConfigError` for the first fault: a file that is missing, cannot be read or decoded, a member that is
-    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS, authorization).
+    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS without a
+    certificate, authorization).
     """
     if not directory.is_dir():
         raise ConfigError(
@@ -86,12 +87,12 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
     """What a configuration asks for to be safe must not be passed over in silence."""
     app = broker.app_config
     for index, listener in enumerate(app.network_interfaces.tcp_interface.listeners):
-        if listener.tls:
+        if listener.tls and app.tls_config is None:
             raise ConfigError(
                 file,
                 f"$.appConfig.networkInterfaces.tcpInterface.listeners[{index}].tls",
-                "asks for TLS, which this broker does not speak",
-                "set it to false and let a TLS proxy stand before the port",
+                "asks for TLS, and there is no certificate",
+                'name one in "tlsConfig" of "appConfig", or set it to false',
             )
     demands = {
         "authentication.credentialProvider": app.authentication.credential_provider,

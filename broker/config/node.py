@@ -134,7 +134,8 @@ class NodeConfig:
 
     def _listening(self, host: str | None, port: int | None) -> NodeConfig:
         first = self.listeners[0]
-        listener = _listener(first.name, host or first.address, first.port if port is None else port)
+        update = {"address": host or first.address, "port": first.port if port is None else port}
+        listener = first.model_copy(update=update)
         tcp = self.tcp.model_copy(update={"port": listener.port, "listeners": (listener,)})
         app = self.broker.app_config
         network = app.network_interfaces.model_copy(update={"tcp_interface": tcp})

@@ -52,12 +52,23 @@ class Machine(Protocol):
         ...
 
 
+class Stream(Protocol):
+    """What of a connected socket a link uses; see `socket.socket`."""
+
+    def recv_into(self, view: memoryview, /) -> int: ...
+    def send(self, data: bytearray | memoryview, /) -> int: ...
+    def fileno(self) -> int: ...
+    def setblocking(self, flag: bool, /) -> None: ...
+    def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
 class Link:
     """A connected socket and its machine. `ended` says why the link is over, once it is."""
 
     __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "machine", "sock")
 
-    def __init__(self, sock: socket.socket, machine: Machine, scratch: memoryview) -> None:
+    def __init__(self, sock: Stream, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock

@@ -11,17 +11,19 @@ import logging
 import select
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
 from broker.core.node import Node
 from broker.core.session import Session
 from broker.shell.link import READ_BYTES, Link
+from broker.shell.tls import TlsLink, TlsStream
 
-__all__ = ["ListenError", "Server", "listen"]
+__all__ = ["ListenError", "Listener", "Server", "listen"]
 
 log = logging.getLogger("broker.server")
 
@@ -70,6 +72,13 @@ def listen(host: str, port: int) -> socket.socket:
 T = TypeVar("T")
 
 
+class Listener(NamedTuple):
+    """Where peers come in, and how they speak there: TLS, or plainly (None)."""
+
+    sock: socket.socket
+    tls: ssl.SSLContext | None = None
+
+
 class Source(Protocol):
     """Something beside sockets that becomes readable."""
 
@@ -80,14 +89,14 @@ class Source(Protocol):
 class Server:
     """Carries bytes between sockets and the sessions of a node, and tells the node the time."""
 
-    def __init__(self, node: Node, listeners: Iterable[socket.socket], threads_max: int = 8) -> None:
+    def __init__(self, node: Node, listeners: Iterable[Listener], threads_max: int = 8) -> None:
         self._node = node
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
         self._stop = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._threads = trio.CapacityLimiter(threads_max)
-        self._listeners = {listener.fileno(): listener for listener in listeners}
+        self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
         self._masks: dict[int, int] = {}
@@ -122,7 +131,7 @@ class Server:
         for link in list(self._links.values()):
             self._end(link, "the node stops")
         for listener in self._listeners.values():
-            listener.close()
+            listener.sock.close()
         self._epoll.close()
 
     async def _serve(self) -> None:
@@ -155,22 +164,31 @@ class Server:
             if link.is_over or not link.wants_read:
                 self._watch(fd, link)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: Listener) -> None:
         try:
-            sock, address = listener.accept()
+            sock, address = listener.sock.accept()
         except BlockingIOError:
             return
         except OSError as error:
             # Out of descriptors, most likely: those who are connected must not suffer for it. The one that knocks
             # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
             log.error("cannot accept a connection: %s", error.strerror)
-            self._epoll.modify(listener.fileno(), 0)
+            self._epoll.modify(listener.sock.fileno(), 0)
             return
         session = self._node.connect(f"{address[0]}:{address[1]}")
-        link = Link(sock, session, self._scratch)
-        self._links[sock.fileno()] = self._by_session[session] = link
-        self._masks[sock.fileno()] = select.EPOLLIN
-        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        try:
+            if listener.tls is None:
+                link = Link(sock, session, self._scratch)
+            else:
+                link = TlsLink(TlsStream(sock, listener.tls), session, self._scratch)
+        except OSError as error:
+            sock.close()
+            self._node.disconnect(session, f"the connection failed: {error.strerror}")
+            return
+        fd = link.sock.fileno()
+        self._links[fd] = self._by_session[session] = link
+        self._masks[fd] = select.EPOLLIN
+        self._epoll.register(fd, select.EPOLLIN)
 
     def _watch(self, fd: int, link: Link) -> None:
         """Ask epoll for what the link now waits for, or end it."""

@@ -196,7 +196,7 @@ FAULTS: dict[str, tuple[str, list[str | int], Any, str]] = {
         "bmqbrkrcfg.json",
         ["appConfig", "networkInterfaces", "tcpInterface", "listeners"],
         [{"name": "a", "address": "127.0.0.1", "port": PORT, "tls": True}],
-        "$.appConfig.networkInterfaces.tcpInterface.listeners[0].tls: asks for TLS, which this broker does not speak; ",
+        "$.appConfig.networkInterfaces.tcpInterface.listeners[0].tls: asks for TLS, and there is no certificate; ",
     ),
 }
 

@@ -239,7 +239,7 @@ PARAMETERS = ("definition", "parameters")
             [{"name": "A", "port": 30201, "tls": True}],
             "$.{}.{}.{}.listeners[0].tls",
             "asks for TLS",
-            "TLS proxy",
+            'name one in "tlsConfig"',
         ),
         (
             "bmqbrkrcfg.json",

@@ -1,0 +1,65 @@
+"""What a node shows peers that connect with TLS: its certificate, and the versions that it speaks.
+
+Peers are not asked for certificates of their own: who they are is a matter of authentication.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.config import ConfigError
+from broker.config.broker_schema import TlsConfig
+
+__all__ = ["make_context"]
+
+WHERE = "$.appConfig.tlsConfig"
+
+_VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
+    """The server's side of TLS as `config` has it; `ConfigError` about `file` if that cannot be."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version, context.maximum_version = _versions(config.versions, file)
+    # The chain that is shown is completed from the authorities, where the certificate's file has not all of it.
+    authority, certificate, key = config.certificate_authority, config.certificate, config.key
+    for member, path in (("certificateAuthority", authority), ("certificate", certificate), ("key", key)):
+        _check_readable(path, member, file)
+    _load(lambda: context.load_verify_locations(authority), "certificateAuthority", authority, file)
+    what = f"{certificate} with key {key}"
+    _load(lambda: context.load_cert_chain(certificate, key, _no_password), "certificate", what, file)
+    return context
+
+
+def _check_readable(path: str, member: str, file: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        reason = f"{path}: {(error.strerror or 'cannot be read').lower()}"
+        raise ConfigError(file, f"{WHERE}.{member}", reason, "name a readable file in PEM") from None
+
+
+def _load(load: Callable[[], None], member: str, what: str, file: str) -> None:
+    try:
+        load()
+    except ssl.SSLError as error:
+        reason = (error.reason or "not PEM").replace("_", " ").lower()
+        raise ConfigError(file, f"{WHERE}.{member}", f"{what}: {reason}", "name files in PEM that fit") from None
+
+
+def _versions(text: str, file: str) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    names = [name.strip().upper() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in _VERSIONS]
+    if unknown or not names:
+        remedy = "list TLSv1.2 or TLSv1.3, or both with a comma between"
+        raise ConfigError(file, f"{WHERE}.versions", f'is "{text}"', remedy)
+    versions = [_VERSIONS[name] for name in names]
+    return min(versions), max(versions)
+
+
+def _no_password() -> str:
+    # An encrypted key would make OpenSSL ask the terminal.
+    return ""
