@@ -375,11 +375,11 @@ def test_a_member_that_is_wrong(
 
 
 def test_integers_and_booleans_may_stand_in_quotes(directory: Path) -> None:
-    quoted = changed(changed(BROKER, (*TCP, "port"), "30114"), ("appConfig", "configureStream"), "true")
+    quoted = changed(changed(BROKER, (*TCP, "port"), "30201"), ("appConfig", "configureStream"), "true")
     quoted = changed(quoted, (*TCP, "maxConnections"), "-1")
     write(directory, "bmqbrkrcfg.json", quoted)
     broker = load_broker_config(directory).broker
-    assert broker.app_config.network_interfaces.tcp_interface.port == 30114
+    assert broker.app_config.network_interfaces.tcp_interface.port == 30201
     assert broker.app_config.network_interfaces.tcp_interface.max_connections == -1
     assert broker.app_config.configure_stream is True
 
