@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from bmqctl.journal.files import FileKind, companions, find_files, identify, map_data, read_written
-from formats.disk.faults import Fault, Severity, fault
+from bmqctl.journal.files import FileKind, companions, find_files, identify, recovery_sets
+from bmqctl.journal.source import FileSource
+from formats.disk.check_ledger import LedgerState, check_agreement, check_ledger
+from formats.disk.faults import CATALOGUE, Fault, Severity, fault
 from formats.disk.files import FileSet, FileType, StoreFileName
-from formats.disk.validate import FileView, Progress, validate_file, validate_file_set, validate_ledger
+from formats.disk.validate import Progress, SetChecker, check_file_set, validate_file
 
 __all__ = ["Report", "check_path"]
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Report:
-    """What was checked and found; `faults` keeps the first `limit`, `counts` counts all by severity."""
+    """What was checked and found; `faults` keeps the first `limit`, `counts` counts all by code."""
 
     limit: int
     files: list[str] = field(default_factory=list)
@@ -27,33 +33,44 @@ class Report:
 
     @property
     def errors(self) -> int:
-        return self.counts[Severity.ERROR]
+        return self._count(Severity.ERROR)
 
     @property
     def warnings(self) -> int:
-        return self.counts[Severity.WARNING]
+        return self._count(Severity.WARNING)
 
-    def add(self, found: Iterable[Fault]) -> None:
-        for one in found:
-            self.counts[one.severity] += 1
+    def _count(self, severity: Severity) -> int:
+        return sum(count for code, count in self.counts.items() if CATALOGUE[code].severity is severity)
+
+    def take(self, found: Generator[Fault, None, T]) -> T:
+        """Take in faults as they come; what their checker returns."""
+        while True:
+            try:
+                one = next(found)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            self.counts[one.code] += 1
             if len(self.faults) < self.limit:
                 self.faults.append(one)
+
+    def add(self, found: Iterable[Fault]) -> None:
+        self.take(_generate(found))
+
+
+def _generate(found: Iterable[Fault]) -> Generator[Fault, None, None]:
+    yield from found
 
 
 def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
     """Check a store directory, the file set that a file belongs to, or a file by itself.
 
-    NotAStoreFile if `path` is neither. Reads the journal before the files that it refers to: a broker that is
-    writing them has written those parts by then.
+    NotAStoreFile if `path` is neither. Only of a directory is it known what belongs together: there the ledger is held
+    against the file sets that a broker would recover from.
     """
     report = Report(limit)
     if path.is_dir():
-        found = find_files(path)
-        any_qlist = any(files.qlist for files in found.sets)
-        for files in found.sets:
-            _check_set(report, path, files, any_qlist, on_progress)
-        for name in found.ledgers:
-            _check_ledger(report, path / name)
+        _check_store(report, path, on_progress)
         return report
     kind = identify(path)
     if kind is FileKind.LEDGER:
@@ -67,7 +84,25 @@ def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
     return report
 
 
-def _check_set(report: Report, directory: Path, files: FileSet, wants_qlist: bool, on_progress: Progress) -> None:
+def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
+    found = find_files(path)
+    any_qlist = any(files.qlist for files in found.sets)
+    in_use = recovery_sets(path) if any(files.journal for files in found.sets) else {}
+    partitions = []
+    for files in found.sets:
+        checked = _check_set(report, path, files, any_qlist, on_progress)
+        if checked is not None and in_use[files.partition_id] == files:
+            partitions.append(checked)
+    for name in found.ledgers:
+        state = _check_ledger(report, path / name)
+        # Names sort by time: the last ledger is the one in use.
+        if name == found.ledgers[-1]:
+            report.add(check_agreement(state, partitions))
+
+
+def _check_set(
+    report: Report, directory: Path, files: FileSet, wants_qlist: bool, on_progress: Progress
+) -> SetChecker | None:
     """`wants_qlist`: a broker may run without QLIST files, but then all sets of a store lack them."""
     for file_type, name in (
         (FileType.DATA, files.data),
@@ -81,24 +116,29 @@ def _check_set(report: Report, directory: Path, files: FileSet, wants_qlist: boo
         for file_type, name in ((FileType.DATA, files.data), (FileType.QLIST, files.qlist)):
             if name is not None:
                 _check_alone(report, directory / name, file_type, on_progress)
-        return
-    journal = _view(report, directory / files.journal)
-    data = _view(report, directory / files.data) if files.data is not None else None
-    qlist = _view(report, directory / files.qlist) if files.qlist is not None else None
-    report.add(validate_file_set(journal, data, qlist, on_progress=_counting(report, on_progress)))
+        return None
+    with ExitStack() as stack:
+        journal, data, qlist = (
+            None if name is None else stack.enter_context(_open(report, directory / name))
+            for name in (files.journal, files.data, files.qlist)
+        )
+        assert journal is not None
+        return report.take(check_file_set(journal, data, qlist, on_progress=_counting(report, on_progress)))
 
 
 def _check_alone(report: Report, path: Path, file_type: FileType, on_progress: Progress) -> None:
-    report.add(validate_file(_view(report, path), file_type, on_progress=_counting(report, on_progress)))
+    with _open(report, path) as file:
+        report.add(validate_file(file, file_type, on_progress=_counting(report, on_progress)))
 
 
-def _check_ledger(report: Report, path: Path) -> None:
-    report.add(validate_ledger(_view(report, path)))
+def _check_ledger(report: Report, path: Path) -> LedgerState:
+    with _open(report, path) as file:
+        return report.take(check_ledger(file))
 
 
-def _view(report: Report, path: Path) -> FileView:
+def _open(report: Report, path: Path) -> FileSource:
     report.files.append(str(path))
-    return FileView(path.name, map_data(path) if path.suffix == FileType.DATA.extension else read_written(path))
+    return FileSource(path)
 
 
 def _counting(report: Report, on_progress: Progress) -> Progress:

@@ -40,6 +40,7 @@ _PAYLOAD = "The message cannot be delivered as it was posted; restore the partit
 _TAIL = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
 _LEDGER = "Remove the ledger if other nodes have theirs: it is sent anew."
 _BETWEEN = "Nothing to do after a stop between two writes; otherwise compare with another node."
+_LOST_MESSAGE = "The message's own record is damaged or missing, or was deleted before. " + _REPLICA
 _WRITER = "Find out which program wrote it; a broker of a later version may use the field."
 
 CATALOGUE: dict[str, FaultKind] = {
@@ -80,12 +81,13 @@ CATALOGUE: dict[str, FaultKind] = {
     "unknown-queue-key": FaultKind(Severity.ERROR, "A broker ignores the record, or refuses the store. " + _REPLICA),
     "queue-created-twice": FaultKind(Severity.ERROR, "A broker refuses the store. " + _REPLICA),
     "unknown-app-key": FaultKind(Severity.ERROR, _REPLICA),
-    "unknown-message": FaultKind(Severity.ERROR, "The message's own record is damaged or missing. " + _REPLICA),
+    "confirm-without-message": FaultKind(Severity.ERROR, _LOST_MESSAGE),
+    "deletion-without-message": FaultKind(Severity.ERROR, _LOST_MESSAGE),
+    "confirm-repeated": FaultKind(Severity.WARNING, "Nothing to do: an app needs one confirm, more change nothing."),
     "ref-count": FaultKind(
         Severity.WARNING, "The message may stay for ever, or go before all apps had it: compare with another node."
     ),
     "duplicate-message": FaultKind(Severity.ERROR, _REPLICA),
-    "after-deletion": FaultKind(Severity.ERROR, _REPLICA),
     "qlist-offset": FaultKind(Severity.ERROR, _REPLICA),
     "qlist-record": FaultKind(Severity.ERROR, _REPLICA),
     "qlist-mismatch": FaultKind(Severity.ERROR, _REPLICA),

@@ -16,6 +16,7 @@ from formats.disk.check_ledger import check_ledger
 from formats.disk.check_queues import KnownQueue, QlistChecker, QueueChecker
 from formats.disk.check_records import Chunk, Order, check_fields, check_order, check_shape
 from formats.disk.check_references import References
+from formats.disk.columns import kinds_of
 from formats.disk.faults import Fault, fault
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
 from formats.disk.journal import (
@@ -138,7 +139,7 @@ class SetChecker:
         self._data = data
         self._order = Order()
         self._queues = QueueChecker(journal.name, qlist)
-        self._references = References(journal.name, extent.first_record_offset)
+        self._references = References()
         self._first_sync_point: int | None = None
 
     @property
@@ -160,7 +161,6 @@ class SetChecker:
             yield from self._check_chunk(Chunk(self.journal.name, index, offset, records))
             if on_progress is not None:
                 on_progress(index + len(records), extent.record_count)
-        yield from self._references.check()
         yield from self._queues.check_end()
         if self._data is not None:
             yield from self._data.check_tail()
@@ -181,10 +181,10 @@ class SetChecker:
             if kind is RecordType.QUEUE_OP:
                 yield from self._queues.begin(chunk, records, positions)
                 continue
-            self._references.add(chunk, kind, records, positions)
             yield from self._queues.check(chunk, kind, records, positions)
             if kind is RecordType.MESSAGE:
                 yield from self._check_messages(chunk, records, positions)
+        yield from self._references.check(chunk, kinds_of(chunk.records) * good)
         records, positions = _readable(chunk, RecordType.JOURNAL_OP, good)
         yield from check_fields(chunk, RecordType.JOURNAL_OP, records, positions)
         yield from self._check_sync_points(chunk, records, positions)

@@ -67,6 +67,7 @@ def _as_json(report: Report) -> dict[str, object]:
         "records": report.records,
         "errors": report.errors,
         "warnings": report.warnings,
+        "counts": dict(sorted(report.counts.items())),
         "faults": [asdict(found) for found in report.faults],
     }
 

@@ -100,7 +100,7 @@ def empty(extension: str) -> Damage:
         pytest.param(flip(".bmq_journal", 44 + 60 * 9 + 5), "sequence-gap", ".bmq_journal", 44 + 60 * 9, id="sequence"),
         pytest.param(flip(".bmq_journal", 3), "header", ".bmq_journal", 0, id="header"),
         pytest.param(flip(".bmq_qlist", 104), "qlist-mismatch", ".bmq_qlist", 36, id="queue key"),
-        pytest.param(flip(".bmq_csl", 60), "ledger-record", ".bmq_csl", 84, id="ledger"),
+        pytest.param(flip(".bmq_csl", 60), "ledger-checksum", ".bmq_csl", 84, id="ledger"),
         pytest.param(cut(".bmq_journal", 10), "torn-tail", ".bmq_journal", 44 + 60 * 603, id="torn journal"),
         pytest.param(cut(".bmq_journal", 600), "data-tail", ".bmq_data", None, id="cut journal"),
         pytest.param(cut(".bmq_data", 100), "data-record", ".bmq_data", None, id="cut data"),

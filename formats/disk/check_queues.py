@@ -1,0 +1,243 @@
+"""Faults between the journal's queue operations, its other records, and QLIST, a chunk of the journal at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.disk.check_records import Chunk
+from formats.disk.columns import key_bytes, key_numbers
+from formats.disk.faults import Fault, fault
+from formats.disk.journal import (
+    CONFIRM_RECORD,
+    LAYOUTS,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    ConfirmReason,
+    QueueOpRecord,
+    QueueOpType,
+    RecordType,
+)
+from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY
+from formats.disk.padding import WORD
+from formats.disk.qlist import QueueRecord, parse_queue_record
+from formats.disk.source import Source
+from formats.errors import FormatError
+from formats.uri import parse_uri
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["KnownQueue", "QlistChecker", "QueueChecker"]
+
+_NEVER = 1 << 62
+
+
+class _Life(NamedTuple):
+    """When a queue key meant something: from its CREATION to its DELETION, as indexes in the journal."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class KnownQueue:
+    """A queue as journal and QLIST have it; `apps` are keys by id, offsets in bytes.
+
+    `uri` and `qlist_offset` are None if QLIST does not name it.
+    """
+
+    queue_key: bytes
+    journal_offset: int
+    uri: str | None = None
+    qlist_offset: int | None = None
+    apps: dict[str, bytes] = field(default_factory=dict)
+
+    def learn(self, entry: QueueRecord) -> None:
+        self.uri, self.qlist_offset = entry.uri, entry.offset
+        self.apps.update((app.app_id, app.app_key) for app in entry.apps)
+
+    @property
+    def app_keys(self) -> set[bytes]:
+        return set(self.apps.values()) or {DEFAULT_APP_KEY}
+
+
+class QlistChecker:
+    """Follows the journal's CREATION and ADDITION records through a QLIST file; `end` is where the last entry ended."""
+
+    def __init__(self, qlist: Source, first_record_offset: int) -> None:
+        self.name = qlist.name
+        self.end = first_record_offset
+        self._buffer = qlist.read(0, qlist.size)
+        self._first = first_record_offset
+
+    def check(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault | QueueRecord]:
+        """The entry that `record` points to, if it can be read, and what is wrong with it."""
+        offset = record.queue_uri_record_offset_words * WORD
+        if not self._first <= offset < len(self._buffer):
+            reason = f"queue record at {offset}, outside {self.name} ({self._first} to {len(self._buffer)} bytes)"
+            yield chunk.fault("qlist-offset", position, reason)
+            return
+        try:
+            entry = parse_queue_record(self._buffer, offset)
+        except FormatError as error:
+            yield fault("qlist-record", self.name, error.offset, f"{error.path}: {error.reason}")
+            return
+        try:
+            parse_uri(entry.uri)
+        except FormatError as error:
+            yield fault("qlist-record", self.name, entry.offset, f"QueueRecord.uri: {error.reason}")
+        if entry.queue_key != record.queue_key:
+            where = chunk.offset_of(position)
+            reason = f"key {_hex(entry.queue_key)}, the journal's record at {where} says {_hex(record.queue_key)}"
+            yield fault("qlist-mismatch", self.name, entry.offset, reason)
+        if entry.offset != self.end:
+            yield fault("qlist-offset", self.name, entry.offset, f"the record before it ends at {self.end}")
+        self.end = entry.end
+        yield entry
+
+    def check_tail(self) -> Iterator[Fault]:
+        """What follows the last entry: nothing, or one whose journal record was not written any more."""
+        if any(self._buffer[self.end : self.end + 2 * WORD]):
+            yield fault("qlist-tail", self.name, self.end, "a queue record without a journal record")
+
+
+class QueueChecker:
+    """Which queues exist at each point of a journal, and what its records say of queues and apps that do not.
+
+    `queues` are those that exist at the end of what has been checked, by key.
+    """
+
+    def __init__(self, file: str, qlist: QlistChecker | None) -> None:
+        """`file` is the journal's name; `qlist` is None without a QLIST file: then nothing is known of apps."""
+        self.file = file
+        self.queues: dict[bytes, KnownQueue] = {}
+        self._qlist = qlist
+        self._lives: dict[bytes, list[_Life]] = {}
+        self._app_keys: dict[bytes, set[bytes]] = {}  # all that a queue ever had
+        self._app_counts: dict[bytes, list[tuple[int, int]]] = {}  # (index, apps from there on)
+        self._confirming: dict[tuple[bytes, bytes], int] = {}  # where (queue, app) did first, in bytes
+        self._auto_confirming: set[bytes] = set()
+        self._qlist_ends: list[tuple[int, int]] = []  # of this chunk: (position, end from there on)
+        self._qlist_end_before = 0 if qlist is None else qlist.end
+
+    def begin(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
+        """Take in the QUEUE_OP records of a chunk, before its others."""
+        if self._qlist is not None:
+            self._qlist_ends, self._qlist_end_before = [], self._qlist.end
+        for position, raw in zip(positions.tolist(), records, strict=True):
+            record = QUEUE_OP_RECORD.unpack(raw.tobytes())
+            yield from self._apply(chunk, position, record)
+
+    def qlist_end_before(self, position: int) -> int:
+        """Where QLIST ended when the record at `position` of the chunk was written."""
+        return next((end for at, end in reversed(self._qlist_ends) if at < position), self._qlist_end_before)
+
+    def _apply(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault]:
+        key, kind = record.queue_key, record.queue_op_type
+        index = chunk.index + position
+        queue = self.queues.get(key)
+        if kind == QueueOpType.CREATION and queue is None:
+            queue = self.queues[key] = KnownQueue(key, chunk.offset_of(position))
+            self._lives.setdefault(key, []).append(_Life(index, _NEVER))
+        elif kind == QueueOpType.CREATION and queue is not None:
+            reason = f"queue {_hex(key)} exists since {queue.journal_offset}"
+            yield chunk.fault("queue-created-twice", position, reason)
+        elif queue is None:
+            yield _unknown_queue(chunk, position, key)
+        elif kind == QueueOpType.DELETION and record.app_key == NULL_KEY:
+            self._lives[key][-1] = self._lives[key][-1]._replace(end=index)
+            del self.queues[key]
+            return
+        if kind in (QueueOpType.CREATION, QueueOpType.ADDITION) and self._qlist is not None:
+            for found in self._qlist.check(chunk, position, record):
+                if isinstance(found, Fault):
+                    yield found
+                    continue
+                self._qlist_ends.append((position, found.end))
+                self._app_keys.setdefault(key, set()).update(app.app_key for app in found.apps)
+                if queue is not None:
+                    queue.learn(found)
+        elif kind == QueueOpType.DELETION and queue is not None:
+            queue.apps = {app_id: each for app_id, each in queue.apps.items() if each != record.app_key}
+        if queue is not None and queue.uri is not None:
+            self._app_counts.setdefault(key, []).append((index, len(queue.app_keys)))
+
+    def check(self, chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
+        """Records of queues that do not exist when they are written; `records` are those of `kind` at `positions`."""
+        import numpy as np
+
+        if not len(records):
+            return
+        keys = key_numbers(records, LAYOUTS[kind], "queue_key")
+        for number in np.unique(keys).tolist():
+            key = key_bytes(number)
+            used = np.flatnonzero(keys == number)
+            indexes = positions[used] + chunk.index
+            # Lives of one key follow each other: the last that started before a record is the one to ask.
+            lives = self._lives.get(key, [])
+            begins = np.array([life.start for life in lives] or [_NEVER])
+            ends = np.array([life.end for life in lives] or [0])
+            asked = begins.searchsorted(indexes) - 1
+            alive = (asked >= 0) & (indexes < ends[asked])
+            for at in used[~alive].tolist():
+                yield _unknown_queue(chunk, int(positions[at]), key)
+            if kind is RecordType.CONFIRM:
+                self._note_apps(chunk, key, records[used], positions[used])
+
+    def _note_apps(self, chunk: Chunk, key: bytes, records: NDArray[Any], positions: NDArray[Any]) -> None:
+        import numpy as np
+
+        numbers, first = np.unique(key_numbers(records, CONFIRM_RECORD, "app_key"), return_index=True)
+        for number, at in zip(numbers.tolist(), first.tolist(), strict=True):
+            self._confirming.setdefault((key, key_bytes(number)), chunk.offset_of(int(positions[at])))
+        reasons = CONFIRM_RECORD.column(records, "reason").astype(np.uint16)
+        if (reasons & np.uint16(ConfirmReason.AUTO_CONFIRMED)).any():
+            self._auto_confirming.add(key)
+
+    def check_ref_counts(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
+        """Messages whose reference count is not the number of apps of their queue; `records` are MESSAGE records.
+
+        Not for those that a rollover copied, whose apps may have been others. Apps that confirm of themselves may be
+        left out of the count.
+        """
+        import numpy as np
+
+        if not len(records):
+            return
+        counts = MESSAGE_RECORD.column(records, "ref_count_high").astype(np.int64) << 12
+        counts |= MESSAGE_RECORD.column(records, "ref_count_low").astype(np.int64)
+        keys = key_numbers(records, MESSAGE_RECORD, "queue_key")
+        for number in np.unique(keys).tolist():
+            key = key_bytes(number)
+            history = self._app_counts.get(key)
+            if not history:
+                continue
+            used = np.flatnonzero(keys == number)
+            at = np.array([index for index, _ in history]).searchsorted(positions[used] + chunk.index) - 1
+            wanted = np.array([count for _, count in history])[at]
+            wrong = (at >= 0) & (counts[used] != wanted) & (counts[used] != 0)
+            if key in self._auto_confirming:
+                wrong &= counts[used] > wanted
+            for row in np.flatnonzero(wrong).tolist():
+                reason = f"{counts[used][row]}, queue {_hex(key)} has {wanted[row]} apps"
+                yield chunk.fault("ref-count", int(positions[used][row]), reason)
+
+    def check_end(self) -> Iterator[Fault]:
+        """Confirms by apps that their queue never had, and what follows the last entry of QLIST."""
+        if self._qlist is None:
+            return
+        for (queue_key, app_key), offset in self._confirming.items():
+            if app_key != NULL_KEY and queue_key in self._app_keys and app_key not in self._app_keys[queue_key]:
+                reason = f"queue {_hex(queue_key)} has no app {_hex(app_key)}"
+                yield fault("unknown-app-key", self.file, offset, reason)
+        yield from self._qlist.check_tail()
+
+
+def _unknown_queue(chunk: Chunk, position: int, key: bytes) -> Fault:
+    return chunk.fault("unknown-queue-key", position, f"no queue with key {_hex(key)} exists at this point")
+
+
+def _hex(key: bytes) -> str:
+    return key.hex().upper()
