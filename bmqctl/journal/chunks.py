@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.disk.columns import sound_kinds
 from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import ANY_RECORD, LAYOUTS, RECORD_MAGIC, RecordType, decode_record
+from formats.disk.journal import ANY_RECORD, LAYOUTS, RecordType, decode_record
 from formats.errors import FormatError
 from formats.schema import Layout
 
-__all__ = ["FAULT", "Chunk", "ChunkScanner", "Part", "sound_records"]
+__all__ = ["FAULT", "Chunk", "ChunkScanner", "Part"]
 
 FAULT = int(RecordType.UNDEFINED)
 """The kind of a place that holds no record."""
@@ -113,19 +114,6 @@ class Chunk:
         )
 
 
-def sound_records(records: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of the scanned records `formats.disk.journal.decode_record` accepts."""
-    kinds = ANY_RECORD.column(records, "type")
-    sound: NDArray[np.bool_] = (
-        (records["magic"] == RECORD_MAGIC)
-        & (kinds != RecordType.UNDEFINED)
-        & (kinds <= RecordType.JOURNAL_OP)
-        & (records["primary_lease_id"] != 0)
-        & (ANY_RECORD.column(records, "sequence_number") != 0)
-    )
-    return sound
-
-
 class ChunkScanner:
     """Makes chunks of a journal's blocks, which follow each other from the place `start` on.
 
@@ -146,17 +134,15 @@ class ChunkScanner:
         records = np.frombuffer(block, ANY_RECORD.dtype, whole)
         first = (offset - self._first) // JOURNAL_RECORD_SIZE
         index = np.arange(first, first + whole, dtype=np.int64)
-        kinds = ANY_RECORD.column(records, "type").astype(np.uint8)
-        sound = sound_records(records)
+        kinds = sound_kinds(records)
         rest = block[whole * JOURNAL_RECORD_SIZE :]
-        if first == self._next and not any(rest) and sound.all():
+        if first == self._next and not any(rest) and kinds.all():
             self._next, self._unreadable = first + whole, self._unreadable and not whole
             return Chunk(self._partition_id, self._first, index, records, kinds, [])
         if any(rest):
             records = np.frombuffer(block.ljust((whole + 1) * JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
-            index, kinds = np.append(index, first + whole), np.append(kinds, np.uint8(0))
-            sound = np.append(sound, False)
-        return self._with_faults(block, index, records, kinds, sound)
+            index, kinds = np.append(index, first + whole), np.append(kinds, np.uint8(FAULT))
+        return self._with_faults(block, index, records, kinds)
 
     def _with_faults(
         self,
@@ -164,7 +150,6 @@ class ChunkScanner:
         index: NDArray[np.int64],
         records: NDArray[Any],
         kinds: NDArray[np.uint8],
-        sound: NDArray[np.bool_],
     ) -> Chunk:
         """Keeps the sound records, and puts in a fault for what is not zeros, and one for zeros before a record."""
         rows: list[int] = []
@@ -173,12 +158,10 @@ class ChunkScanner:
         octets = records.view(np.uint8).reshape(len(records), JOURNAL_RECORD_SIZE)
         blank: NDArray[np.bool_] = (octets == 0).all(axis=1)
         # Only places that are no record or come after one that is none can differ from the plain case.
-        for row, (place, is_sound, is_blank) in enumerate(
-            zip(index.tolist(), sound.tolist(), blank.tolist(), strict=True)
-        ):
+        for row, (place, kind, is_blank) in enumerate(zip(index.tolist(), kinds.tolist(), blank.tolist(), strict=True)):
             if is_blank:
                 continue
-            if not is_sound:
+            if kind == FAULT:
                 self._unreadable = True
                 faults.append(_fault(block, row * JOURNAL_RECORD_SIZE))
                 rows.append(row)
@@ -196,7 +179,7 @@ class ChunkScanner:
             places.append(place)
         taken = np.array(rows, np.int64)
         at = np.array(places, np.int64)
-        kinds = np.where(sound[taken] & (at == index[taken]), kinds[taken], np.uint8(FAULT))
+        kinds = np.where(at == index[taken], kinds[taken], np.uint8(FAULT))
         return Chunk(self._partition_id, self._first, at, records[taken], kinds, faults)
 
 

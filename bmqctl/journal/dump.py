@@ -14,6 +14,7 @@ from bmqctl.journal.names import QueueNames
 from bmqctl.journal.output import Sink, Source
 from bmqctl.journal.payload import PayloadForm, PayloadReader
 from bmqctl.journal.reader import JournalReader, load_names, with_names
+from bmqctl.journal.status import StatusFilter
 from formats.disk.queues import NamedByLedgers
 
 __all__ = ["DumpReport", "Journal", "PayloadPlan", "Printer", "check_names", "dump_journals", "open_journal"]
@@ -142,11 +143,12 @@ def dump_journals(
     sizes = [journal.reader.path.stat().st_size for journal in journals]
     for number, journal in enumerate(journals):
         printer.begin(journal)
-        for chunk in _chunks(journal, filters):
+        for chunk in _chunks(journal, filters, on_progress):
             if printer.is_done:
                 break
-            on_progress(sum(sizes[:number]) + chunk.end_offset, sum(sizes))
-            printer.print(chunk)
+            if len(chunk):
+                on_progress(sum(sizes[:number]) + chunk.end_offset, sum(sizes))
+                printer.print(chunk)
         report.damaged |= journal.reader.damaged
         if journal.source.payloads is not None:
             report.payload_faults += journal.source.payloads.faults
@@ -154,6 +156,10 @@ def dump_journals(
     return report
 
 
-def _chunks(journal: Journal, filters: Filters) -> Iterator[Chunk]:
+def _chunks(journal: Journal, filters: Filters, on_progress: Progress) -> Iterator[Chunk]:
     start, end = places(journal.reader, filters)
-    return with_names(journal.reader.chunks(start, end), journal.names)
+    if filters.status is None:
+        return with_names(journal.reader.chunks(start, end), journal.names)
+    # A confirm is known by its message, which may lie before the range.
+    by_status = StatusFilter(journal.reader, filters.status, on_progress)
+    return (by_status.select(chunk) for chunk in with_names(journal.reader.chunks(0, end), journal.names))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bmqctl.journal.chunks import Chunk, Part
 from bmqctl.journal.names import QueueNames
 from bmqctl.journal.reader import JournalReader
+from bmqctl.journal.status import Status
 from formats.disk.journal import ANY_RECORD, Record, RecordType
 from formats.disk.keys import KEY_SIZE
 
@@ -152,10 +153,12 @@ class Filters(Ranges):
     guids: frozenset[bytes] = frozenset()
     queues: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()
+    status: Status | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for option, given, has in (
+            (f"--{self.status and self.status.value}", self.status, WITH_GUID),
             ("--guid", self.guids, WITH_GUID),
             ("--queue", self.queues, WITH_QUEUE),
             ("--app", self.apps, WITH_APP),
@@ -165,7 +168,7 @@ class Filters(Ranges):
 
     @property
     def _has_others(self) -> bool:
-        return bool(self.types or self.guids or self.queues or self.apps)
+        return bool(self.types or self.guids or self.queues or self.apps or self.status)
 
 
 def _listed(types: Collection[RecordType]) -> str:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bmqctl.journal.chunks import Chunk, ChunkScanner, sound_records
+from bmqctl.journal.chunks import Chunk, ChunkScanner
 from bmqctl.journal.dump import Journal
 from bmqctl.journal.files import NotAStoreFile, find_files
 from bmqctl.journal.filters import Filters, RecordNumber, number_above, places
 from bmqctl.journal.reader import load_names, with_names
+from formats.disk.columns import sound_kinds
 from formats.disk.files import JOURNAL_RECORD_SIZE, parse_file_name
 from formats.disk.journal import ANY_RECORD, RecordType
 from formats.errors import FormatError
@@ -96,7 +97,7 @@ class Follower:
             offset = first + self._place * JOURNAL_RECORD_SIZE
             block = os.pread(self._file.fileno(), BLOCK_RECORDS * JOURNAL_RECORD_SIZE, offset)
             whole = len(block) // JOURNAL_RECORD_SIZE
-            sound = np.flatnonzero(sound_records(np.frombuffer(block, ANY_RECORD.dtype, whole)))
+            sound = np.flatnonzero(sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, whole)))
             if not len(sound):
                 return
             count = int(sound[-1]) + 1

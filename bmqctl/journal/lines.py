@@ -1,8 +1,8 @@
 """The lines that `bmqctl journal build` reads: one model for each kind of record, with the names that `dump` prints.
 
-Fields that follow from a record's place in its file (`index`, `offset`, `time`, `data_offset`, `qlist_offset` and the
-file offsets of sync points) are taken and left aside, so that a dump can be read back; any other field that a record
-does not have is refused, so that a misspelt one is not lost.
+Fields that follow from others, or from a record's place in its file (`index`, `offset`, `time`, `data_offset`,
+`payload_size`, `qlist_offset` and the file offsets of sync points), are taken and left aside, so that a dump can be
+read back; any other field that a record does not have is refused, so that a misspelt one is not lost.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ class MessageLine(_QueueLine):
     compression: Annotated[Literal["NONE", "ZLIB"], BeforeValidator(_upper)] = "NONE"
     crc32c: U32 | None = None
     data_offset: Any = None
+    payload_size: Any = None
     payload: str | None = None
     payload_hex: Hex | None = None
     application_data_hex: Hex | None = None

@@ -80,6 +80,9 @@ def dump(
     offset_lt: options.OffsetLt = None,
     seqnums: options.Seqnums = None,
     offsets: options.Offsets = None,
+    outstanding: options.Outstanding = False,
+    confirmed: options.Confirmed = False,
+    partially_confirmed: options.PartiallyConfirmed = False,
     payload: options.Payload = None,
     payload_limit: options.PayloadLimit = 1024,
     follow: options.Follow = False,
@@ -97,6 +100,8 @@ def dump(
         bmqctl journal dump store/bmq_0.20261121_051104.bmq_journal
 
         bmqctl journal dump --queue bmq://my.domain/orders --since 2026-11-21T05:00 --output csv store/
+
+        bmqctl journal dump --outstanding --type message --queue bmq://my.domain/orders store/
 
         bmqctl journal dump --guid 40000000000000CDB805BF1837EE82B1 --payload auto store/
 
@@ -123,8 +128,21 @@ def dump(
             else:
                 _dump_rows(path, kind, chosen, out, limit)
             return
+        status = options.one_status(outstanding, confirmed, partially_confirmed)
         wanted = options.build_filters(
-            types, guids, queues, apps, since, until, seqnum_gt, seqnum_lt, offset_gt, offset_lt, seqnums, offsets
+            status,
+            types,
+            guids,
+            queues,
+            apps,
+            since,
+            until,
+            seqnum_gt,
+            seqnum_lt,
+            offset_gt,
+            offset_lt,
+            seqnums,
+            offsets,
         )
         if data_file is not None and identify(data_file) is not FileKind.DATA:
             raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
@@ -159,6 +177,8 @@ def dump(
 def _refuse_to_follow(wanted: Filters, chosen: DumpFormat) -> None:
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
+    if wanted.status is not None:
+        refuse(COMMAND, f"--{wanted.status.value} is known at the end: --follow has none")
     if wanted.is_exact or any(end is not None for end in (wanted.until, wanted.seqnum_lt, wanted.offset_lt)):
         refuse(COMMAND, "--follow prints what comes: an end, or single records, cannot be asked of it")
 

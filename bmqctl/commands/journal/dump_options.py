@@ -10,6 +10,7 @@ import typer
 from bmqctl.journal.filters import BadFilter, Filters, parse_number, parse_time
 from bmqctl.journal.output import DumpFormat
 from bmqctl.journal.payload import PayloadForm
+from bmqctl.journal.status import Status
 from formats.disk.journal import RecordType
 from formats.errors import FormatError
 from formats.guid import GUID_SIZE, parse_guid
@@ -88,6 +89,16 @@ Offsets = Annotated[
         "--offset", min=0, max=OFFSET_MAX, help="The record at this offset; may be given again.", show_default=False
     ),
 ]
+Outstanding = Annotated[
+    bool, typer.Option("--outstanding", help="Only messages that are not gone, with their confirms.")
+]
+Confirmed = Annotated[
+    bool,
+    typer.Option("--confirmed", help="Only messages that all their apps confirmed, with confirms and deletions."),
+]
+PartiallyConfirmed = Annotated[
+    bool, typer.Option("--partially-confirmed", help="Only messages that some apps, but not all, confirmed.")
+]
 Follow = Annotated[
     bool,
     typer.Option(
@@ -123,7 +134,24 @@ CslFile = Annotated[
 ]
 
 
+def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) -> Status | None:
+    """The status that was asked for; BadFilter if there are two."""
+    given = [
+        status
+        for status, is_given in (
+            (Status.OUTSTANDING, outstanding),
+            (Status.CONFIRMED, confirmed),
+            (Status.PARTIALLY_CONFIRMED, partially_confirmed),
+        )
+        if is_given
+    ]
+    if len(given) > 1:
+        raise BadFilter(" and ".join(f"--{status.value}" for status in given) + ": give one of them")
+    return given[0] if given else None
+
+
 def build_filters(
+    status: Status | None,
     types: list[str] | None,
     guids: list[str] | None,
     queues: list[str] | None,
@@ -139,6 +167,7 @@ def build_filters(
 ) -> Filters:
     """What the options ask of a journal; BadFilter if one cannot be read, or two contradict each other."""
     return Filters(
+        status=status,
         types=frozenset(map(_record_type, types or [])),
         guids=frozenset(map(_guid, guids or [])),
         queues=tuple(queues or []),
