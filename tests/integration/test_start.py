@@ -35,6 +35,7 @@ def test_start_and_stop(bmq_node: NodeProcess, connect: Connect, how: signal.Sig
     )
     assert bmq_node.pid_file.read_text() == f"{bmq_node.pid}\n"
     assert bmq_node.log.count("BMQbrkr started successfully") == 1
+    assert bmq_node.log.count("Cluster (local) is available") == 1
     client = connect(bmq_node)
     uri = queue_name()
     client.open(uri, write=True)
