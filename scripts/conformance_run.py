@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -78,7 +77,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.sdk:
             suite = stack.enter_context(_client_suite(checkout, home, options.bmqctl, Path(scratch)))
         else:
-            suite = _broker_suite(checkout, home, options)
+            suite = _broker_suite(checkout, home, Path(scratch), options)
         report = Path(scratch) / "report.jsonl"
         cases = (
             [case for case, was in _last_results(suite.name, home).items() if was == "failed"]
@@ -118,19 +117,18 @@ def _parser() -> argparse.ArgumentParser:
 # -- the two suites
 
 
-def _broker_suite(checkout: Path, home: Path, options: argparse.Namespace) -> Suite:
+def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.Namespace) -> Suite:
     source = checkout / "src" / "python"
     python = _environment(home / "broker", (source / "requirements-test.txt", source / "requirements.txt"))
-    programs = home / "programs"
     # The suite links a folder of plugins into each node's; it may be empty.
-    (programs / "plugins").mkdir(parents=True, exist_ok=True)
+    (scratch / "plugins").mkdir()
+    # It writes the log of each case, and removes it again if the case passes.
     logs = home / "logs"
-    shutil.rmtree(logs, ignore_errors=True)
-    logs.mkdir()
+    logs.mkdir(exist_ok=True)
     environment = clean_environment(home)
-    environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(programs / "plugins")}
+    environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(scratch / "plugins")}
     for variable, (name, command) in PROGRAMS.items():
-        file = programs / name
+        file = scratch / name
         file.write_text(WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words=command))
         file.chmod(0o755)
         environment[variable] = str(file)
