@@ -107,10 +107,8 @@ def domain_meter(domain: Domain) -> CapacityMeter:
 
 def queue_meter(queue: Queue, domain: CapacityMeter) -> CapacityMeter:
     """How full a queue is, which counts against its domain."""
-    usage = Usage()
-    usage.messages, usage.bytes = len(queue.messages), queue.bytes
     config: DomainConfig = queue.config
-    return _meter(f"queue [{queue.uri}]", usage, config.queue_messages_max, config.queue_bytes_max, domain)
+    return _meter(f"queue [{queue.uri}]", queue.usage, config.queue_messages_max, config.queue_bytes_max, domain)
 
 
 def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: CapacityMeter | None) -> CapacityMeter:

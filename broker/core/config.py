@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["DEFAULT_APP_ID", "DomainConfig", "Mode", "NodeIdentity"]
+__all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity"]
 
 # The app id of queues that have no app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
 DEFAULT_APP_ID = "__default"
@@ -23,7 +23,10 @@ class Mode(Enum):
 class DomainConfig:
     """One domain. A limit of 0 means none.
 
-    `deduplication_time_ms` is told to clients, who keep posting a message under one GUID for that long.
+    `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
+    at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
+    `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
+    message under one GUID for that long.
     """
 
     name: str
@@ -34,12 +37,43 @@ class DomainConfig:
     queue_bytes_max: int = 0
     domain_messages_max: int = 0
     domain_bytes_max: int = 0
+    queue_messages_ratio: float = 0.8
+    queue_bytes_ratio: float = 0.8
+    domain_messages_ratio: float = 0.8
+    domain_bytes_ratio: float = 0.8
     deduplication_time_ms: int = 300_000
+    subscriptions: tuple[tuple[str, str], ...] = ()
+    message_ttl_s: int | None = None
+    delivery_attempts_max: int = 0
+    idle_time_max_ms: int = 0
+    consumers_max: int = 0
+    producers_max: int = 0
+    queues_max: int = 0
 
     @property
     def queue_app_ids(self) -> tuple[str, ...]:
         """The apps of each of its queues: one, unnamed, unless the mode is fanout."""
         return self.app_ids if self.mode is Mode.FANOUT else (DEFAULT_APP_ID,)
+
+    @property
+    def app_subscriptions(self) -> dict[str, str]:
+        """The expression of each app that has one. Queues of one app take the first, whatever app it names."""
+        if self.mode is Mode.FANOUT:
+            return dict(self.subscriptions)
+        return {DEFAULT_APP_ID: self.subscriptions[0][1]} if self.subscriptions else {}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageThrottle:
+    """How long poisonous messages keep a distance: those with few attempts left, and those with fewer.
+
+    Source: mqbcfg::MessageThrottleConfig.
+    """
+
+    low_threshold: int = 2
+    high_threshold: int = 4
+    low_interval_ms: int = 1000
+    high_interval_ms: int = 3000
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from lark import Lark, Token, Tree
@@ -42,6 +42,9 @@ __all__ = [
 EXPRESSION_SIZE_MAX = 128  # bytes of UTF-8
 OPERATORS_MAX = 10  # a property counts as one
 PROPERTIES_MAX = 10
+
+# Compiled expressions that are remembered: many consumers ask for the same.
+COMPILED_MAX = 4096
 
 Value = bool | int | str
 Values = Mapping[str, Value]
@@ -147,7 +150,7 @@ _TEXTS = {
 
 
 class ExpressionError(ValueError):
-    """An expression that cannot be compiled, or not be evaluated on a message; the text says where and why."""
+    """An expression that cannot be compiled, or not be evaluated on a message; the message says where and why."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -386,6 +389,7 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", keep_all_tokens=True)
 
 
+@lru_cache(COMPILED_MAX)
 def compile_expression(text: str) -> Expression:
     """Compile an expression. `ExpressionError` says in the reference's words what is wrong with it."""
     # One character per byte: sizes and offsets count bytes.

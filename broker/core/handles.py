@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from broker.core.config import DEFAULT_APP_ID
-from broker.core.queue import App, Queue, Sink, Stream
+from broker.core.messages import Sink
+from broker.core.queue import Queue
+from broker.core.routing import Stream
 from formats.control.messages import QueueHandleParameters, Status, StatusCategory
 
-__all__ = ["Handle", "QueueFlag", "Refusal", "check_open"]
+__all__ = ["Handle", "QueueFlag", "Refusal", "check_limits", "check_open"]
 
 
 class QueueFlag:
@@ -48,8 +50,29 @@ def check_open(parameters: QueueHandleParameters) -> None:
         raise Refusal(invalid, "AppId should not be specified in the URI if queue is opened in write mode", 0)
 
 
+def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
+    """Whether the domain allows one more producer or consumer; `Refusal` otherwise."""
+    config = queue.config
+    beyond = []
+    if config.producers_max and parameters.write_count + queue.writers > config.producers_max:
+        beyond.append(f"the limit of {config.producers_max} producer(s)")
+    app = queue.apps.get(_app_id(parameters))
+    readers = sum(stream.readers for stream in app.streams) if app else 0
+    if config.consumers_max and parameters.read_count + readers > config.consumers_max:
+        beyond.append(f"the limit of {config.consumers_max} consumer(s)")
+    if beyond:
+        raise Refusal(StatusCategory.UNKNOWN, f"Client would exceed {' and '.join(beyond)}", -1)
+
+
+def _app_id(parameters: QueueHandleParameters) -> str:
+    return parameters.sub_id_info.app_id if parameters.sub_id_info else DEFAULT_APP_ID
+
+
 class Handle:
-    """One queue id of one session. `streams` are by sub-queue id, `by_app` the same by app id."""
+    """One queue id of one session. `streams` are by sub-queue id, `by_app` the same by app id.
+
+    `writes` is how often it is open for writing.
+    """
 
     __slots__ = ("by_app", "queue", "queue_id", "sink", "streams", "writes")
 
@@ -57,22 +80,23 @@ class Handle:
         self.sink = sink
         self.queue_id = queue_id
         self.queue = queue
-        self.writes = False
+        self.writes = 0
         self.streams: dict[int, Stream] = {}
         self.by_app: dict[str, Stream] = {}
 
     def open(self, parameters: QueueHandleParameters, queue: Queue) -> None:
         """Take in one more open request for this id; its URI, which a redirection may have changed, names `queue`."""
+        check_limits(queue, parameters)
         if queue is not self.queue:
             raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
         if parameters.flags & QueueFlag.READ:
             self._open_stream(parameters)
         if parameters.flags & QueueFlag.WRITE:
-            self.writes = True
+            self.writes += parameters.write_count
+            queue.writers += parameters.write_count
 
     def _open_stream(self, parameters: QueueHandleParameters) -> None:
-        info = parameters.sub_id_info
-        app_id = info.app_id if info else DEFAULT_APP_ID
+        app_id = _app_id(parameters)
         fanout = DEFAULT_APP_ID not in self.queue.apps
         if fanout and app_id == DEFAULT_APP_ID:
             message = "Reader of a fanout queue requires an appId to be specified."
@@ -80,13 +104,14 @@ class Handle:
         if not fanout and app_id != DEFAULT_APP_ID:
             message = "AppId should not be specified when opening a non-fanout queue"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
-        if app_id in self.by_app:
+        known = self.by_app.get(app_id)
+        if known is not None:
+            known.readers += parameters.read_count
             return
-        sub_id = info.sub_id if info else 0
-        # An app that the domain does not name may be opened, and receives nothing (FANOUT_UNREGISTERED_APPID).
-        app = self.queue.apps.get(app_id) or App(app_id, b"", 0)
-        stream = Stream(app, self.sink, self.queue_id, sub_id)
-        self.queue.attach(app, stream)
+        sub_id = parameters.sub_id_info.sub_id if parameters.sub_id_info else 0
+        stream = Stream(self.queue.app(app_id), self.sink, self.queue_id, sub_id)
+        stream.readers = parameters.read_count
+        self.queue.attach(stream)
         self.streams[sub_id] = self.by_app[app_id] = stream
 
     def close(self, parameters: QueueHandleParameters, is_final: bool) -> None:
@@ -97,23 +122,28 @@ class Handle:
         if is_final:
             self.drop()
             return
-        if parameters.read_count:
+        if parameters.read_count > 0:
             sub_id = parameters.sub_id_info.sub_id if parameters.sub_id_info else 0
-            stream = self.streams.pop(sub_id, None)
+            stream = self.streams.get(sub_id)
             if stream is None:
                 raise Refusal(StatusCategory.UNKNOWN, "No subStream of the queue with specified subId", 0)
-            del self.by_app[stream.app.app_id]
-            self.queue.detach(stream)
-        if parameters.write_count:
-            self.writes = False
+            stream.readers -= parameters.read_count
+            if stream.readers <= 0:
+                del self.streams[sub_id], self.by_app[stream.app.app_id]
+                self.queue.detach(stream)
+        if parameters.write_count > 0:
+            given_up = min(parameters.write_count, self.writes)
+            self.writes -= given_up
+            self.queue.writers -= given_up
 
-    def drop(self) -> None:
-        """Give up everything."""
+    def drop(self, *, lost: bool = False) -> None:
+        """Give up everything; `lost` says that the client is gone without a word."""
         for stream in self.streams.values():
-            self.queue.detach(stream)
+            self.queue.detach(stream, lost=lost)
         self.streams.clear()
         self.by_app.clear()
-        self.writes = False
+        self.queue.writers -= self.writes
+        self.writes = 0
 
     def resume(self) -> None:
         """The session can be sent to again."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.core.clock import Now
-from broker.core.queue import Full
+from broker.core.messages import Full
 from broker.ports.files import Directory, StoreFile
 from broker.store.partition_files import readable, written_end, zero_from
 from formats.control import ber

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from broker.core.authentication import Authentications
 from broker.core.clock import Now
-from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode, NodeIdentity
+from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.queue import Content, Full, Message, Queue, Usage
 from broker.core.session import Session
 from broker.core.shard import FileLog, MemoryLog, Shard
+from broker.core.timers import Timers
+from broker.core.upkeep import expire
 from broker.store.recovery import Recovered, RecoveredMessage
 from formats.control.messages import (
     PartitionPrimaryInfo,
@@ -33,7 +35,8 @@ log = logging.getLogger("broker.node")
 # The configuration of a domain by the name that a client asks for, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
 
-# Two queues may differ by so little that a file system or a table would mix them up; the ledger's keys do not.
+SECOND_MS = 1000
+
 _MODE_FLAGS = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
     Mode.FANOUT: (
@@ -81,8 +84,13 @@ class Node:
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.authentications = Authentications.open()
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
+        self.stopping = False
+        self.timers = Timers()
+        self.throttle = MessageThrottle()
+        self.keep_rejected: Callable[[str], str] = _no_files
         self._resolve_domain = resolve_domain
         self._session_ids = 0
+        self._ticked_ms = now.ms
         self._logged: set[int] = set()
 
     # -- starting
@@ -139,7 +147,8 @@ class Node:
             if app.key not in found.confirmed:
                 outstanding |= app.bit
         content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
-        message = Message(found.guid, 0, found.size, content, outstanding)
+        arrived_ms = self.now.ms - (self.now.wall_s - found.timestamp) * 1000
+        message = Message(found.guid, 0, found.size, content, outstanding, arrived_ms)
         message.offset = found.offset
         shard.adopt(outstanding.bit_count())
         queue.restore(message)
@@ -155,13 +164,22 @@ class Node:
 
     def disconnect(self, session: Session, reason: str) -> None:
         """The link is gone."""
-        session.end(reason)
+        session.end(reason, lost=not self.stopping)
         self.sessions.pop(session.session_id, None)
         self.dirty.discard(session)
 
     def tick(self) -> None:
-        """Once a second."""
+        """A few times a second."""
+        self.timers.run(self.now.ms)
+        for queue in self.queues.values():
+            if queue.messages:
+                expire(queue)
+        if self.now.ms - self._ticked_ms < SECOND_MS:
+            return
+        self._ticked_ms = self.now.ms
         self._logged.clear()
+        for queue in self.queues.values():
+            queue.history.expire(self.now.ms)
         for session in list(self.sessions.values()):
             session.tick()
         for shard in self.shards.values():
@@ -209,7 +227,9 @@ class Node:
             config = self._resolve_domain(name)
             if config is None:
                 return None
-            domain = self.domains.setdefault(config.name, Domain(config, Usage()))
+            usage = Usage(f"domain [bmq://{config.name}]")
+            set_domain_limits(usage, config)
+            domain = self.domains.setdefault(config.name, Domain(config, usage))
             self.domains[name] = domain
         return domain
 
@@ -264,9 +284,24 @@ class Node:
     ) -> Queue:
         apps = apps or [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent
-        queue = Queue(uri, key, domain.config, apps, FileLog(shard, key) if in_files else MemoryLog(), domain.usage)
+        log = FileLog(shard, key) if in_files else MemoryLog()
+        queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
         shard.register(key, queue.messages if in_files else {})
         return queue
+
+
+def set_domain_limits(usage: Usage, config: DomainConfig) -> None:
+    """Hold a domain's queues together to its limits."""
+    usage.set_limits(
+        config.domain_messages_max,
+        config.domain_bytes_max,
+        config.domain_messages_ratio,
+        config.domain_bytes_ratio,
+    )
+
+
+def _no_files(text: str) -> str:
+    raise OSError("this node keeps no rejected messages")
 
 
 def _no_administration(command: str, source: str) -> tuple[int, str]:

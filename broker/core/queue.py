@@ -1,170 +1,79 @@
-"""The queue engine: messages, apps, consumers. It knows no protocol's frames.
+"""The queue engine: what becomes of each message. It knows no protocol's frames.
 
 A `Queue` holds messages in the order of their arrival and, per app, which of them wait, which are with a
 consumer and which the app has confirmed. It decides who gets what; a `Sink` carries it there and a `Log`
 keeps it.
 
 Invariants, for every message in `Queue.messages` and every app `a` with `message.outstanding & a.bit`:
-it is in exactly one of `a.redelivery`, `a.pending`, and the `unconfirmed` of one stream of `a`; an app's bit
+it is in exactly one of `a.redelivery`, `a.pending`, `a.aside`, and the `unconfirmed` of one stream of `a`; an app's bit
 is cleared once, and a message whose last bit is cleared is removed from the log and from the queue.
-`a.pending` may still hold messages that the app no longer wants; they are passed over when they come up.
+`a.pending` and `a.redelivery` may still hold messages that the app no longer wants; they are passed over when they
+come up.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from broker.core.config import DomainConfig, Mode
+from broker.core.alarms import alarm
+from broker.core.capacity import Usage
+from broker.core.clock import Now
+from broker.core.config import DomainConfig, MessageThrottle, Mode
+from broker.core.consumption import ConsumptionMonitor
+from broker.core.delivery import Delivery, Outcome, release
+from broker.core.expressions import compile_expression
+from broker.core.history import History
+from broker.core.messages import Buffer, Content, Full, Log, Message, Sink
+from broker.core.poison import PoisonAlarm
+from broker.core.reports import app_report
+from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
+from broker.core.timers import Timers
+from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 
-__all__ = ["App", "Content", "Full", "Log", "Message", "Queue", "Sink", "Stream", "Subscription"]
+__all__ = [
+    "App",
+    "Content",
+    "Full",
+    "Log",
+    "Message",
+    "Queue",
+    "Sink",
+    "Stream",
+    "Subscription",
+    "Surroundings",
+    "Usage",
+]
 
-Buffer = bytes | memoryview
+log = logging.getLogger("broker.queue")
 
-
-class Content(NamedTuple):
-    """What a producer posted: `data` is properties and payload as they came, maybe compressed.
-
-    `schema_id` is the wire form (see `SchemaMultiplexer`); `data` may be a view that is only valid now.
-    """
-
-    data: Buffer
-    crc32c: int
-    compression: int
-    has_properties: bool
-    schema_id: int
-    options: Buffer = b""
-
-
-class Message:
-    """One stored message. `order` grows by one with every message of the queue, so it sorts them."""
-
-    __slots__ = (
-        "compression",
-        "guid",
-        "has_properties",
-        "offset",
-        "order",
-        "outstanding",
-        "payload",
-        "schema_id",
-        "size",
-    )
-
-    def __init__(self, guid: bytes, order: int, size: int, content: Content, outstanding: int) -> None:
-        self.guid = guid
-        self.order = order
-        self.size = size
-        self.compression = content.compression
-        self.has_properties = content.has_properties
-        self.schema_id = content.schema_id
-        self.outstanding = outstanding  # bits of the apps that have yet to confirm
-        self.offset = 0  # of the payload in its log
-        self.payload: bytes | None = None  # only where the log keeps no bytes itself
-
-    def __lt__(self, other: Message) -> bool:
-        return self.order < other.order
+Guid = bytes
 
 
-class Full(Exception):
-    """A limit stands against a message: `status` is the name of the NACK, the text is for the log."""
+class Surroundings(Protocol):
+    """What a queue asks of its node."""
 
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+    @property
+    def now(self) -> Now: ...
 
+    @property
+    def timers(self) -> Timers: ...
 
-class Log(Protocol):
-    """Where a queue's messages are kept; raises `Full` when it cannot keep one more."""
+    @property
+    def throttle(self) -> MessageThrottle: ...
 
-    def append(self, message: Message, content: Content, ref_count: int) -> None: ...
-    def confirm(self, message: Message, app_key: bytes) -> None: ...
-    def remove(self, message: Message) -> None: ...
-    def read(self, message: Message) -> Buffer: ...
-
-
-class Sink(Protocol):
-    """A consumer's side of a link. `ready` is False while more than enough waits to be sent."""
-
-    ready: bool
-
-    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...
-
-
-class Subscription:
-    """One subscription of a stream: `capacity` counts down as messages go out and up as they are confirmed."""
-
-    __slots__ = ("bytes_left", "messages_left", "priority", "stream", "subscription_id")
-
-    def __init__(self, stream: Stream, subscription_id: int, priority: int, messages_max: int, bytes_max: int) -> None:
-        self.stream = stream
-        self.subscription_id = subscription_id
-        self.priority = priority
-        self.messages_left = messages_max
-        self.bytes_left = bytes_max
-
-
-class Stream:
-    """One app as one client reads it (a sub-stream of a queue handle)."""
-
-    __slots__ = ("app", "queue_id", "schemas_sent", "sink", "sub_queue_id", "subscriptions", "unconfirmed")
-
-    def __init__(self, app: App, sink: Sink, queue_id: int, sub_queue_id: int) -> None:
-        self.app = app
-        self.sink = sink
-        self.queue_id = queue_id
-        self.sub_queue_id = sub_queue_id
-        self.subscriptions: list[Subscription] = []
-        self.unconfirmed: dict[bytes, tuple[Message, Subscription]] = {}
-        self.schemas_sent: set[int] = set()
-
-
-class App:
-    """One consumer group of a queue; `bit` marks it in `Message.outstanding`."""
-
-    __slots__ = ("active", "app_id", "bit", "key", "pending", "redelivery", "streams", "turn")
-
-    def __init__(self, app_id: str, key: bytes, bit: int) -> None:
-        self.app_id = app_id
-        self.key = key
-        self.bit = bit
-        self.pending: deque[Message] = deque()
-        self.redelivery: list[Message] = []  # sorted; all older than what `pending` holds
-        self.streams: list[Stream] = []
-        self.active: list[Subscription] = []  # those of the highest priority
-        self.turn = 0
-
-    def rebuild(self) -> None:
-        """Find the subscriptions that may receive: the highest priority takes all (mqbblp's consumer priority)."""
-        everyone = [s for stream in self.streams for s in stream.subscriptions]
-        highest = max((s.priority for s in everyone), default=0)
-        self.active = [s for s in everyone if s.priority == highest]
-        self.turn = 0
-
-    def choose(self, size: int) -> Subscription | None:
-        """The next active subscription in turn that has room; None when nobody has."""
-        active = self.active
-        count = len(active)
-        turn = self.turn
-        for _ in range(count):
-            if turn >= count:
-                turn = 0
-            candidate = active[turn]
-            turn += 1
-            # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
-            if candidate.messages_left > 0 and candidate.bytes_left > 0 and candidate.stream.sink.ready:
-                self.turn = turn
-                return candidate
-        return None
+    @property
+    def keep_rejected(self) -> Callable[[str], str]:
+        """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
+        ...
 
 
 class Queue:
     """One queue and the decisions about it.
 
-    `usage` is the domain's count of messages and bytes, shared by its queues.
+    `usage` is how full it is; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
     def __init__(
@@ -174,47 +83,110 @@ class Queue:
         config: DomainConfig,
         app_keys: Iterable[tuple[str, bytes]],
         log: Log,
-        usage: Usage,
+        domain_usage: Usage,
+        around: Surroundings,
     ) -> None:
         self.uri = uri
         self.key = key
-        self.config = config
         self.apps = {app_id: App(app_id, app_key, 1 << n) for n, (app_id, app_key) in enumerate(app_keys)}
+        self.unregistered: dict[str, App] = {}  # apps that the domain does not name, while somebody reads them
         self.log = log
-        self.usage = usage
-        self.messages: dict[bytes, Message] = {}
-        self.bytes = 0
+        self.usage = Usage(f"queue [{uri}]", domain_usage, self._details)
+        self.now = around.now
+        self.timers = around.timers
+        self.throttle = around.throttle
+        self.keep_rejected = around.keep_rejected
+        self.messages: dict[Guid, Message] = {}
         self.order = 0
+        self.writers = 0  # how often it is open for writing
         self.schemas = SchemaMultiplexer()
+        self.history = History(config.deduplication_time_ms)
+        self.consumption = ConsumptionMonitor(self)
+        self._poison = PoisonAlarm(self)
+        self.delivery = Delivery(self)
+        self._all_apps = 0
+        self.configure_domain(config)
+
+    def configure_domain(self, config: DomainConfig) -> None:
+        """Take up the domain's parameters, which may have changed; the apps stay (see `broker.core.upkeep`)."""
+        self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
-        self._all_apps = (1 << len(self.apps)) - 1
+        self.usage.set_limits(
+            config.queue_messages_max,
+            config.queue_bytes_max,
+            config.queue_messages_ratio,
+            config.queue_bytes_ratio,
+        )
+        self.history.window_ms = config.deduplication_time_ms
+        self.consumption.configure(0 if self.broadcast else config.idle_time_max_ms)
+        self.apps_changed()
+
+    def apps_changed(self) -> None:
+        """The apps or what they want of messages is another."""
+        texts = self.config.app_subscriptions
+        self._has_app_subscriptions = False
+        self._all_apps = 0
+        for app in self.apps.values():
+            self._all_apps |= app.bit
+            text = texts.get(app.app_id, "")
+            app.subscription = compile_expression(text) if text else None
+            self._has_app_subscriptions |= bool(text)
+
+    @property
+    def bytes(self) -> int:
+        return self.usage.bytes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has it open and nothing is in it."""
+        readers = any(app.streams for apps in (self.apps, self.unregistered) for app in apps.values())
+        return not (self.messages or self.writers or readers)
 
     # -- messages in
 
-    def post(self, guid: bytes, content: Content) -> None:
-        """Take a message: keep it, then hand it to every app. Raises `Full`, having changed nothing."""
+    def post(self, guid: Guid, content: Content) -> bool:
+        """Take a message: keep it, then hand it to every app. Raises `Full`, having changed nothing.
+
+        False for a retransmission of one that is here or was: acknowledged again, kept once.
+        """
+        if guid in self.messages or not self.history.is_new(guid):
+            return False
         size = len(content.data)
+        message = Message(guid, self.order, size, content, self._all_apps, self.now.ms)
+        if self._has_app_subscriptions:
+            self._select_apps(message, content.data)
+        outstanding = message.outstanding
+        if not outstanding:
+            return True  # nobody will ever read it
         if self.broadcast:
-            self._broadcast(guid, size, content)
-            return
-        if guid in self.messages or not self.apps:
-            # Nobody will ever read it; or it is a retransmission of what is kept: acknowledged again, kept once.
-            return
-        self._check_limits(size)
-        message = Message(guid, self.order, size, content, self._all_apps)
-        self.log.append(message, content, len(self.apps))
+            self.delivery.broadcast(message, content.data)
+            return True
+        self.usage.check()
+        if outstanding == self._all_apps:
+            self.log.append(message, content, len(self.apps))
+        else:
+            others = [app.key for app in self.apps.values() if not outstanding & app.bit]
+            self.log.append(message, content, outstanding.bit_count(), others)
         self.order += 1
         self.messages[guid] = message
-        self.bytes += size
-        self.usage.messages += 1
-        self.usage.bytes += size
+        self.usage.add(size)
+        if self.consumption.max_idle_ms:
+            self.consumption.on_post()
         for app in self.apps.values():
-            if app.active and not app.pending and not app.redelivery:
-                subscription = app.choose(size)
-                if subscription is not None:
-                    self._send(subscription, message, content.data)
-                    continue
-            app.pending.append(message)
+            if not outstanding & app.bit:
+                continue
+            if app.pending or app.redelivery:
+                app.pending.append(message)
+            elif self.delivery.offer(app, message, content.data) is Outcome.STOP:
+                self.delivery.log_exit(app, message)
+                app.pending.append(message)
+        return True
+
+    def _select_apps(self, message: Message, data: Buffer) -> None:
+        """Leave the message to those apps that want it, as the domain says."""
+        for app in self.apps.values():
+            if app.subscription is not None and not app.subscription.matches(self.delivery.properties(message, data)):
+                message.outstanding &= ~app.bit
 
     def restore(self, message: Message) -> None:
         """Put back a message that the log holds from before; call in order, before any consumer comes."""
@@ -222,163 +194,192 @@ class Queue:
         self.order += 1
         self.schemas.keep(message.schema_id)
         self.messages[message.guid] = message
-        self.bytes += message.size
-        self.usage.messages += 1
-        self.usage.bytes += message.size
+        self.usage.add(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
                 app.pending.append(message)
-
-    def _check_limits(self, size: int) -> None:
-        config = self.config
-        if config.queue_messages_max and len(self.messages) >= config.queue_messages_max:
-            raise Full("LIMIT_MESSAGES", f"queue holds {len(self.messages)} messages, its limit")
-        if config.queue_bytes_max and self.bytes + size > config.queue_bytes_max:
-            raise Full("LIMIT_BYTES", f"queue holds {self.bytes} of {config.queue_bytes_max} bytes")
-        if config.domain_messages_max and self.usage.messages >= config.domain_messages_max:
-            raise Full("LIMIT_MESSAGES", f"domain holds {self.usage.messages} messages, its limit")
-        if config.domain_bytes_max and self.usage.bytes + size > config.domain_bytes_max:
-            raise Full("LIMIT_BYTES", f"domain holds {self.usage.bytes} of {config.domain_bytes_max} bytes")
-
-    def _broadcast(self, guid: bytes, size: int, content: Content) -> None:
-        """At most once, to whoever listens now and has room; nothing is kept."""
-        message = Message(guid, self.order, size, content, 0)
-        self.order += 1
-        for app in self.apps.values():
-            for subscription in app.active:
-                stream = subscription.stream
-                if stream.sink.ready:
-                    schema_id = _announced(stream, message.schema_id)
-                    stream.sink.push(stream.queue_id, message, content.data, subscription.subscription_id, schema_id)
-
-    # -- messages out
+        if self.consumption.max_idle_ms:
+            self.consumption.on_post()
 
     def deliver(self, app: App) -> None:
         """Send what waits, oldest first, for as long as somebody has room."""
-        redelivery, pending, bit = app.redelivery, app.pending, app.bit
-        while redelivery or pending:
-            message = redelivery[0] if redelivery else pending[0]
-            if message.outstanding & bit:
-                subscription = app.choose(message.size)
-                if subscription is None:
-                    return
-                self._send(subscription, message, self.log.read(message))
-            if redelivery:
-                del redelivery[0]
-            else:
-                pending.popleft()
+        self.delivery.deliver(app)
 
-    def _send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
-        stream = subscription.stream
-        stream.unconfirmed[message.guid] = (message, subscription)
-        subscription.messages_left -= 1
-        subscription.bytes_left -= message.size
-        schema_id = message.schema_id
-        if schema_id:
-            schema_id = _announced(stream, schema_id)
-        stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+    # -- confirms and rejects
 
-    def confirm(self, stream: Stream, guid: bytes) -> bool:
+    def confirm(self, stream: Stream, guid: Guid) -> bool:
         """An app is done with a message. False when the app had no such message to confirm."""
         app = stream.app
         held = stream.unconfirmed.pop(guid, None)
         if held is not None:
             message, subscription = held
-            subscription.messages_left += 1
-            subscription.bytes_left += message.size
+            release(subscription, message)
         else:
             # A client that reconnected may confirm what was delivered to it before.
             found = self.messages.get(guid)
             if found is None or not found.outstanding & app.bit:
                 return False
             message = found
-            self._recall(app, message)
-        message.outstanding &= ~app.bit
+            recall(app, message)
+        app.forget(message)
         if message.outstanding:
             self.log.confirm(message, app.key)
         else:
-            self._remove(message)
-        if app.redelivery or app.pending:
-            self.deliver(app)
+            self.log.remove(message)
+            self.gone(message)
+        if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
+            # The poisonous one went well: no need to keep the distance.
+            stream.last_sent_ms = NEVER_MS
+            app.delayed_until_ms = NEVER_MS
+        if app.redelivery or app.pending or app.aside:
+            self.delivery.deliver(app)
         return True
 
-    def _recall(self, app: App, message: Message) -> None:
-        """Take back a message from whichever other stream of `app` holds it."""
-        for stream in app.streams:
-            held = stream.unconfirmed.pop(message.guid, None)
-            if held is not None:
-                held[1].messages_left += 1
-                held[1].bytes_left += message.size
+    def reject(self, stream: Stream, guid: Guid) -> None:
+        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it."""
+        held = stream.unconfirmed.get(guid)
+        attempts_max = self.config.delivery_attempts_max
+        if held is None or not attempts_max:
+            return
+        app, message = stream.app, held[0]
+        left = app.attempts.get(guid, attempts_max) - 1
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
+            self.uri,
+            guid.hex().upper(),
+            app.app_id,
+            stream.sub_queue_id,
+            left + 1,
+        )
+        if left > 0:
+            app.attempts[guid] = left
+            return
+        del stream.unconfirmed[guid]
+        release(held[1], message)
+        self._poison.removed(app, stream.sub_queue_id, message, attempts_max)
+        app.forget(message)
+        if message.outstanding:
+            self.log.confirm(message, app.key, ConfirmReason.REJECTED)
+        else:
+            self.log.remove(message)
+            self.gone(message)
 
-    def _remove(self, message: Message) -> None:
-        self.log.remove(message)
+    def gone(self, message: Message) -> None:
+        """No app wants it, and the log knows."""
         del self.messages[message.guid]
-        self.bytes -= message.size
-        self.usage.messages -= 1
-        self.usage.bytes -= message.size
+        self.usage.remove(message.size)
+        self.history.add(message.guid, self.now.ms)
+
+    def drop(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Remove a message, whoever wants it."""
+        self.log.remove(message, flag)
+        self.forget(message)
+
+    def forget(self, message: Message) -> None:
+        """The log has removed a message, whoever wanted it."""
+        for app in self.apps.values():
+            if message.outstanding & app.bit:
+                recall(app, message)
+                app.forget(message)
+        self.gone(message)
 
     # -- consumers
 
-    def attach(self, app: App, stream: Stream) -> None:
-        """A client opened the app for reading; it receives once it is configured."""
-        app.streams.append(stream)
+    def app(self, app_id: str) -> App:
+        """The app of that name, for a reader: one that the domain does not name may be read, and receives nothing."""
+        app = self.apps.get(app_id) or self.unregistered.get(app_id)
+        if app is None:
+            alarm(
+                log,
+                "FANOUT_UNREGISTERED_APPID",
+                f"AppId '{app_id}' is not authorized for queue '{self.uri}' - please update the domain configuration "
+                "to include the appId to enable consumption.",
+            )
+            app = self.unregistered[app_id] = App(app_id, b"", 0)
+        return app
+
+    def attach(self, stream: Stream) -> None:
+        """A client opened an app for reading; it receives once it is configured."""
+        stream.app.streams.append(stream)
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         """Replace a stream's subscriptions; what it holds unconfirmed counts against the new ones.
 
-        A stream left without subscriptions gives back what it holds, in order, to the others. Nothing is sent yet:
-        call `deliver` when the client has its answer.
+        A stream left without subscriptions keeps what it holds until it confirms or closes. Nothing is sent yet: call
+        `deliver` when the client has its answer.
         """
-        app = stream.app
         stream.subscriptions = subscriptions
-        if not subscriptions:
-            self._give_back(stream)
-        else:
-            by_id = {s.subscription_id: s for s in subscriptions}
-            for guid, (message, old) in stream.unconfirmed.items():
-                new = by_id.get(old.subscription_id, subscriptions[0])
+        by_id = {each.subscription_id: each for each in subscriptions}
+        by_text = {each.text: each for each in subscriptions}
+        for guid, (message, old) in stream.unconfirmed.items():
+            new = by_id.get(old.subscription_id)
+            if new is None or new.text != old.text:
+                new = by_text.get(old.text, new)
+            if new is not None:
                 new.messages_left -= 1
                 new.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, new)
-        app.rebuild()
+        self._rebuild(stream.app)
 
-    def detach(self, stream: Stream) -> None:
-        """The client closed the app or went away: others get what it did not confirm, in order."""
-        app = stream.app
-        if stream in app.streams:
-            app.streams.remove(stream)
-        self._give_back(stream)
-        app.rebuild()
-        self.deliver(app)
+    def detach(self, stream: Stream, *, lost: bool = False) -> None:
+        """The client closed the app or went away: others get what it did not confirm, in order.
 
-    def _give_back(self, stream: Stream) -> None:
+        A client that is `lost` may have been lost because of what it holds: that has one attempt less each.
+        """
         app = stream.app
-        for message, subscription in stream.unconfirmed.values():
-            subscription.messages_left += 1
-            subscription.bytes_left += message.size
-            if message.outstanding & app.bit:
-                insort(app.redelivery, message)
-        stream.unconfirmed.clear()
+        if stream not in app.streams:
+            return
+        if lost and stream.unconfirmed:
+            count = len(stream.unconfirmed)
+            log.info("Queue '%s' rejecting %d messages because of a client crash.", self.uri, count)
+            for guid in list(stream.unconfirmed):
+                self.reject(stream, guid)
+        app.streams.remove(stream)
+        stream.subscriptions = []
+        if stream.unconfirmed:
+            log.info(
+                "Lost a reader for queue '%s' %s, redelivering %d message(s) to %d remaining readers starting from %s",
+                self.uri,
+                app.app_id,
+                len(stream.unconfirmed),
+                len(app.streams),
+                next(iter(stream.unconfirmed)).hex().upper(),
+            )
+            app.give_back(message for message, _ in stream.unconfirmed.values())
+            stream.unconfirmed = {}
+        if not app.streams:
+            self.unregistered.pop(app.app_id, None)
+        self._rebuild(app)
+        self.delivery.deliver(app)
+
+    def _rebuild(self, app: App) -> None:
+        app.delayed_until_ms = NEVER_MS
+        for text, fault in app.rebuild().items():
+            log.warning(
+                "#BMQ_SUBSCRIPTION_FAILURE for queue '%s', error rebuilding routing: "
+                '[ [ expression: "%s", rc: %d, reason: "%s" ] ]',
+                self.uri,
+                text,
+                fault.code,
+                fault.code.text,
+            )
 
     def resume(self, stream: Stream) -> None:
         """The stream's sink is ready again."""
         if not self.broadcast:
+            for subscription in stream.subscriptions:
+                if subscription.group is not None:
+                    subscription.group.blocked = False
             self.deliver(stream.app)
 
-
-class Usage:
-    """Messages and bytes that a domain's queues hold together."""
-
-    __slots__ = ("bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
+    def _details(self) -> str:
+        """What an alarm about the queue says of its apps."""
+        return "".join(app_report(self, app) for app in self.apps.values())
 
 
-def _announced(stream: Stream, schema_id: int) -> int:
-    """The wire schema id, its low bit set when this reader meets the id for the first time."""
-    if schema_id in stream.schemas_sent and not schema_id & 1:
-        return schema_id
-    stream.schemas_sent.add(schema_id & ~1)
-    return schema_id | 1
+def recall(app: App, message: Message) -> None:
+    """Take back a message from whichever stream of `app` holds it."""
+    for stream in app.streams:
+        held = stream.unconfirmed.pop(message.guid, None)
+        if held is not None:
+            release(held[1], message)

@@ -22,9 +22,10 @@ from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
 from broker.core.handles import Handle, Refusal
+from broker.core.messages import Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
-from broker.core.queue import Buffer, Content, Full, Message, Queue, Stream
+from broker.core.queue import Queue, Stream
 from broker.core.subscriptions import make_subscriptions, modern_parameters
 from formats.control import ber, jsonc
 from formats.control.messages import (
@@ -243,12 +244,12 @@ class Session:
             for handle in self.handles.values():
                 handle.resume()
 
-    def end(self, reason: str) -> None:
-        """Close the session; what its consumers held goes to others."""
+    def end(self, reason: str, *, lost: bool = True) -> None:
+        """Close the session; what its consumers held goes to others, and if it is `lost`, has one attempt less."""
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
-        self._drop_handles()
+        self._drop_handles(lost=lost)
         self.host.dirty.add(self)
 
     def tick(self) -> None:
@@ -317,14 +318,21 @@ class Session:
                 schema_id = queue.schemas.translate(self.session_id, schema_id)
             has_properties = flags & _MESSAGE_PROPERTIES != 0
             try:
-                queue.post(guid, Content(content, checksum, compression, has_properties, schema_id, options))
+                is_new = queue.post(guid, Content(content, checksum, compression, has_properties, schema_id, options))
             except Full as full:
                 self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
                 continue
-            if flags & _ACK_REQUESTED:
+            if not is_new:
+                self._log_duplicate(queue, guid)
+            if flags & _ACK_REQUESTED or not is_new:
                 out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
+
+    def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
+        if self.host.may_log(self):
+            text = "Duplicate PUT message queue [%s] from client [%s], GUID [%s]"
+            log.warning(text, queue.uri, self.description, guid.hex().upper())
 
     def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Refuse a message; one line a second per session says why."""
@@ -489,9 +497,9 @@ class Session:
         if handle.is_closed:
             del self.handles[parameters.q_id]
 
-    def _drop_handles(self) -> None:
+    def _drop_handles(self, *, lost: bool = False) -> None:
         for handle in self.handles.values():
-            handle.drop()
+            handle.drop(lost=lost)
         self.handles.clear()
 
     # -- heartbeats

@@ -10,11 +10,11 @@ had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.core.clock import Now
-from broker.core.queue import Buffer, Content, Full, Message
+from broker.core.messages import Buffer, Content, Full, Message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
@@ -134,11 +134,21 @@ class Shard:
 
     # -- records
 
-    def append_message(self, queue_key: bytes, message: Message, content: Content, ref_count: int) -> None:
-        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full."""
+    def append_message(
+        self,
+        queue_key: bytes,
+        message: Message,
+        content: Content,
+        ref_count: int,
+        auto_confirms: Sequence[bytes] = (),
+    ) -> None:
+        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full.
+
+        The confirms of apps that do not want it come before it: so recovery sees no time when they might.
+        """
         files = self.files
         size = data_record_size(len(content.options), len(content.data))
-        due = self.due + ref_count + 1
+        due = self.due + ref_count + 1 + len(auto_confirms)
         if (
             files.data_end + size > self._data_granted
             or files.journal_end + (due + SPARE_RECORDS) * JOURNAL_RECORD_SIZE > self._journal_granted
@@ -154,6 +164,9 @@ class Shard:
             1 if content.has_properties else 0,
             content.schema_id,
         )
+        for app_key in auto_confirms:
+            self.append_confirm(queue_key, message, app_key, ConfirmReason.AUTO_CONFIRMED)
+            self.due += 1
         self.sequence_number += 1
         pack_message(
             files.journal.buffer,
@@ -169,10 +182,12 @@ class Shard:
             content.crc32c,
         )
         files.journal_end += JOURNAL_RECORD_SIZE
-        self.due = due - 1
+        self.due += ref_count
         message.offset = offset
 
-    def append_confirm(self, queue_key: bytes, message: Message, app_key: bytes) -> None:
+    def append_confirm(
+        self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
         """One app is done; its room was set aside when the message came."""
         files = self.files
         self.sequence_number += 1
@@ -182,7 +197,7 @@ class Shard:
             self.primary_lease_id,
             self.sequence_number,
             self.now.wall_s,
-            ConfirmReason.CONFIRMED,
+            reason,
             queue_key,
             app_key,
             message.guid,
@@ -190,8 +205,10 @@ class Shard:
         files.journal_end += JOURNAL_RECORD_SIZE
         self.due -= 1
 
-    def append_deletion(self, queue_key: bytes, message: Message) -> None:
-        """The last app is done: the deletion stands for its confirm too."""
+    def append_deletion(
+        self, queue_key: bytes, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE
+    ) -> None:
+        """Nobody wants a message any longer: the deletion stands for the confirms that are due."""
         files = self.files
         self.sequence_number += 1
         pack_deletion(
@@ -200,12 +217,12 @@ class Shard:
             self.primary_lease_id,
             self.sequence_number,
             self.now.wall_s,
-            DeletionRecordFlag.NONE,
+            flag,
             queue_key,
             message.guid,
         )
         files.journal_end += JOURNAL_RECORD_SIZE
-        self.due -= 1
+        self.due -= message.outstanding.bit_count() or 1
 
     def append_queue(self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]]) -> None:
         """A queue is created: its record in QLIST, then the operation in the journal. May raise `Full`."""
@@ -351,7 +368,7 @@ class Shard:
 
 
 class FileLog:
-    """One queue's messages in its shard; see `broker.core.queue.Log`."""
+    """One queue's messages in its shard; see `broker.core.messages.Log`."""
 
     __slots__ = ("_key", "_shard")
 
@@ -359,14 +376,14 @@ class FileLog:
         self._shard = shard
         self._key = queue_key
 
-    def append(self, message: Message, content: Content, ref_count: int) -> None:
-        self._shard.append_message(self._key, message, content, ref_count)
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        self._shard.append_message(self._key, message, content, ref_count, auto_confirms)
 
-    def confirm(self, message: Message, app_key: bytes) -> None:
-        self._shard.append_confirm(self._key, message, app_key)
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        self._shard.append_confirm(self._key, message, app_key, reason)
 
-    def remove(self, message: Message) -> None:
-        self._shard.append_deletion(self._key, message)
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        self._shard.append_deletion(self._key, message, flag)
 
     def read(self, message: Message) -> Buffer:
         return self._shard.read(message)
@@ -377,13 +394,13 @@ class MemoryLog:
 
     __slots__ = ()
 
-    def append(self, message: Message, content: Content, ref_count: int) -> None:
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         message.payload = bytes(content.data)
 
-    def confirm(self, message: Message, app_key: bytes) -> None:
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
         """Nothing to record."""
 
-    def remove(self, message: Message) -> None:
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Nothing to record."""
 
     def read(self, message: Message) -> Buffer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.core.handles import Refusal
-from broker.core.queue import Stream, Subscription
+from broker.core.routing import Stream, Subscription
 from formats.control.messages import (
     ConsumerInfo,
     Expression,
@@ -15,6 +15,10 @@ from formats.control.messages import (
 from formats.control.messages import Subscription as SubscriptionInfo
 
 __all__ = ["make_subscriptions", "modern_parameters"]
+
+# bmqp::Protocol::k_CONSUMER_PRIORITY_INVALID
+PRIORITY_INVALID = -(1 << 31)
+INVALID_PRIORITY = "Attempting to configure stream with invalid priority."
 
 
 def modern_parameters(old: QueueStreamParameters) -> StreamParameters:
@@ -39,16 +43,24 @@ def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Sub
     """The subscriptions of a configure request; `Refusal` for one that cannot be served."""
     found = []
     for subscription in parameters.subscriptions:
-        if subscription.expression.version is not ExpressionVersion.UNDEFINED and subscription.expression.text:
-            raise Refusal(StatusCategory.NOT_SUPPORTED, "Subscription expressions are not supported", -1)
-        found += [
-            Subscription(
-                stream,
-                subscription.s_id,
-                consumer.consumer_priority,
-                consumer.max_unconfirmed_messages,
-                consumer.max_unconfirmed_bytes,
+        expression = subscription.expression
+        text = expression.text if expression.version is not ExpressionVersion.UNDEFINED else ""
+        for consumer in subscription.consumers:
+            if consumer.consumer_priority == PRIORITY_INVALID:
+                if consumer.consumer_priority_count:
+                    raise Refusal(StatusCategory.UNKNOWN, INVALID_PRIORITY, -1)
+                continue  # an older client's way to say that it takes nothing
+            if consumer.consumer_priority_count <= 0:
+                raise Refusal(StatusCategory.UNKNOWN, INVALID_PRIORITY, -1)
+            found.append(
+                Subscription(
+                    stream,
+                    subscription.s_id,
+                    consumer.consumer_priority,
+                    consumer.max_unconfirmed_messages,
+                    consumer.max_unconfirmed_bytes,
+                    text,
+                    consumer.consumer_priority_count,
+                )
             )
-            for consumer in subscription.consumers
-        ]
     return found

@@ -17,9 +17,11 @@ from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
+    CONFIRM_RECORD,
     GUID_SIZE,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
+    ConfirmReason,
     QueueOpType,
     RecordType,
     scan,
@@ -39,7 +41,8 @@ __all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "record_keys", "re
 class RecoveredMessage(NamedTuple):
     """A message that some app still wants; `confirmed` are the keys of the apps that are done with it.
 
-    `offset` is that of its DATA record, `size` its application data's, both in bytes.
+    `offset` is that of its DATA record, `size` its application data's, both in bytes; `timestamp` is when it came, in
+    seconds since the epoch.
     """
 
     guid: bytes
@@ -51,6 +54,7 @@ class RecoveredMessage(NamedTuple):
     has_properties: bool
     schema_id: int
     confirmed: frozenset[bytes]
+    timestamp: int
 
 
 @dataclass(slots=True)
@@ -163,15 +167,16 @@ def _messages(
         offsets[rows].tolist(),
         ref_counts[rows].tolist(),
         MESSAGE_RECORD.column(found[rows], "compression").tolist(),
+        MESSAGE_RECORD.column(found[rows], "timestamp").tolist(),
         *_headers(files, offsets[rows]),
     )
     messages = []
-    for row, offset, ref_count, compression, size, has_properties, schema_id in zip(*columns, strict=True):
+    for row, offset, ref_count, compression, timestamp, size, has_properties, schema_id in zip(*columns, strict=True):
         key = keys[row]
         queue_key = key[:KEY_SIZE]
         if queue_key not in queues:
             continue
-        done = confirmed.get(key, _NOBODY)
+        done, unasked = confirmed.get(key, (_NOBODY, _NOBODY))
         for app_key, purged_at in purged.get(queue_key, ()):
             if indexes[row] < purged_at:
                 if app_key == NULL_KEY:
@@ -179,12 +184,9 @@ def _messages(
                 done |= {app_key}
         else:
             if len(done) < max(1, ref_count):
-                guid = key[KEY_SIZE:]
-                messages.append(
-                    RecoveredMessage(
-                        guid, queue_key, offset, ref_count, compression, size, has_properties, schema_id, done
-                    )
-                )
+                guid, done = key[KEY_SIZE:], done | unasked
+                place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
+                messages.append(RecoveredMessage(guid, *place, done, timestamp))
     return messages, last_offset
 
 
@@ -212,17 +214,21 @@ def _headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[in
 
 def _confirmed(
     records: NDArray[np.void], alive: dict[bytes, int], since: dict[bytes, int]
-) -> dict[bytes, frozenset[bytes]]:
-    """By message alive: the apps that are done with it. `since` is where an earlier one of the same GUID was deleted.
+) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
+    """By message alive: the apps that are done with it, and those that never wanted it (auto-confirm).
 
-    Not where the message was written: apps that confirm of themselves (auto-confirm) do so before it is.
+    The reference count of a message does not count the latter, and their records come before it; `since` is where an
+    earlier message of the same GUID was deleted.
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
-    out: dict[bytes, frozenset[bytes]] = {}
+    out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
     app_keys = _cells(found["app_key"], KEY_SIZE)
-    for key, app_key, index in zip(record_keys(found), app_keys, confirmed_at.tolist(), strict=True):
+    auto = (CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED).tolist()
+    columns = zip(record_keys(found), app_keys, auto, confirmed_at.tolist(), strict=True)
+    for key, app_key, is_auto, index in columns:
         if key in alive and since.get(key, -1) < index:
-            out[key] = out.get(key, _NOBODY) | {app_key}
+            done, unasked = out.get(key, (_NOBODY, _NOBODY))
+            out[key] = (done, unasked | {app_key}) if is_auto else (done | {app_key}, unasked)
     return out
 
 

@@ -33,6 +33,7 @@ from formats.control.messages import (
     Disconnect,
     DisconnectResponse,
     Expression,
+    ExpressionVersion,
     GuidInfo,
     NegotiationMessage,
     OpenQueue,
@@ -69,6 +70,7 @@ __all__ = [
     "Client",
     "Pushed",
     "Rig",
+    "Wanted",
     "guid",
     "handle",
     "identity",
@@ -211,6 +213,17 @@ def identity(
         guid_info=GuidInfo(client_id=client_id, nano_seconds_from_epoch=1),
         user_agent="rig",
     )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One subscription of a consumer; no `text` for all messages."""
+
+    text: str = ""
+    priority: int = 0
+    messages_max: int = 1 << 20
+    bytes_max: int = 1 << 40
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -365,6 +378,30 @@ class Client:
         one = Subscription(s_id=subscription_id, expression=Expression(text=""), consumers=(consumer,))
         parameters = StreamParameters(app_id=app, subscriptions=(one,) if consume else ())
         request = ConfigureStream(q_id=queue_id, stream_parameters=parameters)
+        assert self.ask(request) == ConfigureStreamResponse(request=request)
+
+    def subscribe(self, queue_id: int, *wanted: Wanted, app: str = "__default") -> None:
+        """Take several subscriptions, under the ids 1, 2, ..."""
+        subscriptions = tuple(
+            Subscription(
+                s_id=number,
+                expression=Expression(
+                    version=ExpressionVersion.VERSION_1 if each.text else ExpressionVersion.UNDEFINED, text=each.text
+                ),
+                consumers=(
+                    ConsumerInfo(
+                        max_unconfirmed_messages=each.messages_max,
+                        max_unconfirmed_bytes=each.bytes_max,
+                        consumer_priority=each.priority,
+                        consumer_priority_count=each.count,
+                    ),
+                ),
+            )
+            for number, each in enumerate(wanted, 1)
+        )
+        request = ConfigureStream(
+            q_id=queue_id, stream_parameters=StreamParameters(app_id=app, subscriptions=subscriptions)
+        )
         assert self.ask(request) == ConfigureStreamResponse(request=request)
 
     def read(

@@ -14,6 +14,7 @@ from formats.control.messages import (
     ConfigureQueueStream,
     ConfigureQueueStreamResponse,
     ConfigureStream,
+    ConfigureStreamResponse,
     ConsumerInfo,
     Expression,
     ExpressionVersion,
@@ -238,16 +239,32 @@ def test_a_producer_cannot_consume(client: Client) -> None:
     client.configure(1, consume=False)
 
 
-def test_expressions_are_refused(client: Client) -> None:
-    client.open(1, QUEUE, READ)
-    expression = Expression(version=ExpressionVersion.VERSION_1, text="x > 1")
+def test_an_expression_that_does_not_compile_matches_everything(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in the reference: clients check their expressions themselves."""
+    client.open(1, QUEUE, READ | WRITE)
+    expression = Expression(version=ExpressionVersion.VERSION_1, text="x >")
     one = Subscription(s_id=1, expression=expression, consumers=(CONSUMER,))
+    request = ConfigureStream(q_id=1, stream_parameters=StreamParameters(subscriptions=(one,)))
+    assert client.ask(request) == ConfigureStreamResponse(request=request)
+    assert "#BMQ_SUBSCRIPTION_FAILURE for queue" in caplog.text
+    assert 'expression: "x >", rc: -100, reason: "syntax error"' in caplog.text
+    client.put(1, guid(1), b"payload")
+    assert [push.payload for push in client.pushes()] == [b"payload"]
+
+
+@pytest.mark.parametrize(("priority", "count"), [(0, 0), (0, -1), (-(1 << 31), 1)])
+def test_priorities_that_make_no_sense_are_refused(client: Client, priority: int, count: int) -> None:
+    client.open(1, QUEUE, READ)
+    consumer = ConsumerInfo(
+        max_unconfirmed_messages=1, max_unconfirmed_bytes=1, consumer_priority=priority, consumer_priority_count=count
+    )
+    one = Subscription(s_id=1, expression=Expression(text=""), consumers=(consumer,))
     request = ConfigureStream(q_id=1, stream_parameters=StreamParameters(subscriptions=(one,)))
     status = client.ask(request)
     assert isinstance(status, Status)
-    assert status.category is StatusCategory.NOT_SUPPORTED
-    client.put(1, guid(1), b"payload")
-    assert client.pushes() == []
+    assert status.message == "Attempting to configure stream with invalid priority."
 
 
 @pytest.mark.parametrize(("uri", "app", "sub_id"), [(QUEUE, "", 0), (FANOUT, "bar", 7)])

@@ -7,7 +7,7 @@ After every restart, and after every step that rolled over, the validator must f
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.broker.rig import ACK, APPS, READ, WRITE, Client, Rig, guid, start, store_faults
+from tests.broker.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start, store_faults
 
 QUEUES = {"bmq://priority/a": ("",), "bmq://priority/b": ("",), "bmq://fanout/c": APPS}
 URIS = list(QUEUES)
@@ -26,6 +26,9 @@ GUIDS = 40
 PLENTY = 1 << 40
 
 # A rollover every 60 records or every 4 KB of payloads, so that a short history has several.
+# GUIDs come again once their messages are gone.
+FORGETFUL = [replace(config, deduplication_time_ms=0) for config in DOMAINS.values()]
+
 LIMITS = PartitionLimits(journal=(SPARE_RECORDS + 100) * JOURNAL_RECORD_SIZE, data=8 << 10, qlist=1 << 10)
 
 
@@ -64,7 +67,7 @@ def payload(step: Step) -> bytes:
 class History:
     """A node, the clients that work on it, and the model: by queue and GUID, the payload and who still wants it."""
 
-    rig: Rig = field(default_factory=lambda: start(limits=LIMITS))
+    rig: Rig = field(default_factory=lambda: start(limits=LIMITS, domains=FORGETFUL))
     state: State = field(default_factory=lambda: {uri: {} for uri in QUEUES})
     producer: Client = field(init=False)
     rollovers: int = 0

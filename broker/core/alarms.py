@@ -1,0 +1,22 @@
+"""Alarms: lines of the log that operators' tools wait for, in the reference's words (source: bmqtsk::AlarmLog)."""
+
+from __future__ import annotations
+
+import logging
+
+__all__ = ["alarm", "panic", "printable"]
+
+
+def alarm(log: logging.Logger, category: str, text: str) -> None:
+    """Something needs an operator. `text` may have lines; what peers sent must have gone through `printable`."""
+    log.error("ALARM [%s] %s", category, text, extra={"multiline": True})
+
+
+def panic(log: logging.Logger, category: str, text: str) -> None:
+    """The node cannot do its work; as `alarm`."""
+    log.error("PANIC [%s] %s", category, text, extra={"multiline": True})
+
+
+def printable(text: str) -> str:
+    """`text` without anything that could begin a line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

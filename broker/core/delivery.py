@@ -1,0 +1,263 @@
+"""Handing a queue's messages to the consumers of its apps.
+
+A message is offered to an app's groups (see `broker.core.routing`), and is sent, put aside, or stops the app: then
+nobody has room, and all that is newer waits behind it. What was put aside is looked at again when a group that it
+matches has room, and when the app's subscriptions change.
+
+A message that was rejected, and has few attempts left, goes only to a consumer that was not sent a message that had
+waited just before; until there is one, the app waits (source: mqbblp::QueueEngineUtil_AppState).
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import Protocol
+
+from broker.core.clock import Now
+from broker.core.config import DomainConfig, MessageThrottle
+from broker.core.consumption import ConsumptionMonitor
+from broker.core.expressions import Values, property_values
+from broker.core.messages import Buffer, Log, Message
+from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
+from broker.core.timers import Timers
+from formats.errors import FormatError
+from formats.wire.application_data import split_application_data
+
+__all__ = ["Delivery", "Outcome", "release"]
+
+log = logging.getLogger("broker.queue")
+
+# Lines about deliveries that end for want of room: at most so many per app in so much time.
+EXIT_LINES_MAX = 32
+EXIT_LINES_MS = 5000
+
+
+class Outcome(Enum):
+    """What became of a message that was offered to an app's consumers."""
+
+    SENT = "sent"
+    ASIDE = "put aside"
+    STOP = "nobody has room"
+
+
+class Source(Protocol):
+    """The queue whose messages are handed out."""
+
+    uri: str
+    config: DomainConfig
+    log: Log
+    apps: dict[str, App]
+    consumption: ConsumptionMonitor
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def throttle(self) -> MessageThrottle: ...
+
+
+class Delivery:
+    """Offers the messages of one queue, and remembers the properties of the last."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._log = source.log
+        self._values_of: Message | None = None
+        self._values: Values = {}
+        self._exit_lines: dict[App, tuple[int, int]] = {}
+
+    def deliver(self, app: App) -> None:
+        """Send what waits, oldest first, for as long as somebody has room."""
+        for group in app.groups.values():
+            if group.waiting and not group.blocked:
+                self._drain(app, group)
+        bit = app.bit
+        while True:
+            source = app.redelivery or app.pending
+            if not source:
+                return
+            message = source[0]
+            if message.outstanding & bit:
+                if app.attempts and message.guid in app.attempts and self._throttles(app, message):
+                    outcome = self._offer_poisonous(app, message)
+                else:
+                    outcome = self.offer(app, message, None)
+                if outcome is Outcome.STOP:
+                    if app.delayed_until_ms == NEVER_MS:
+                        self.log_exit(app, message)
+                    return
+                if self._source.consumption.idle:
+                    self._source.consumption.on_sent(app)
+            source.popleft()
+
+    def _drain(self, app: App, group: Group) -> None:
+        """Send what was put aside until the group would have room."""
+        while group.waiting:
+            message = group.waiting[0]
+            if app.aside.get(message.guid) is message:
+                subscription = group.choose()
+                if subscription is None:
+                    return
+                del app.aside[message.guid]
+                self._send(subscription, message, self._log.read(message))
+                self._note_sent(subscription.stream, message)
+                if self._source.consumption.idle:
+                    self._source.consumption.on_sent(app)
+            group.waiting.popleft()
+
+    def offer(self, app: App, message: Message, data: Buffer | None) -> Outcome:
+        """Find a consumer; `data` is None for a message that has waited."""
+        if app.only is not None:
+            subscription = app.only.choose()
+            if subscription is None:
+                return Outcome.STOP
+            self._send(subscription, message, self._log.read(message) if data is None else data)
+            if data is None:
+                self._note_sent(subscription.stream, message)
+            return Outcome.SENT
+        if not app.has_room():
+            return Outcome.STOP
+        contents = self._log.read(message) if data is None else data
+        values = self.properties(message, contents)
+        matched: list[Group] = []
+        for level in app.levels:
+            for group in level:
+                if group.matches(values):
+                    subscription = None if group.blocked else group.choose()
+                    if subscription is not None:
+                        self._send(subscription, message, contents)
+                        if data is None:
+                            self._note_sent(subscription.stream, message)
+                        return Outcome.SENT
+                    matched.append(group)
+            if matched:
+                break
+        if not app.has_room():
+            return Outcome.STOP
+        # Nobody wants it, or those who do have no room: others must not wait for them.
+        for group in matched:
+            group.waiting.append(message)
+        app.aside[message.guid] = message
+        return Outcome.ASIDE
+
+    def properties(self, message: Message, data: Buffer) -> Values:
+        """What expressions see of a message; kept for the next that asks."""
+        if self._values_of is not message:
+            self._values_of, self._values = message, _message_values(message, memoryview(data))
+        return self._values
+
+    def _send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
+        subscription.stream.unconfirmed[message.guid] = (message, subscription)
+        subscription.messages_left -= 1
+        subscription.bytes_left -= message.size
+        self._push(subscription, message, data)
+
+    def _push(self, subscription: Subscription, message: Message, data: Buffer) -> None:
+        stream = subscription.stream
+        schema_id = message.schema_id
+        if schema_id:
+            schema_id = _announced(stream, schema_id)
+        stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+
+    def log_exit(self, app: App, message: Message) -> None:
+        since, count = self._exit_lines.get(app, (NEVER_MS, 0))
+        now = self._source.now.ms
+        if now - since > EXIT_LINES_MS:
+            since, count = now, 0
+        self._exit_lines[app] = (since, count + 1)
+        if count < EXIT_LINES_MAX:
+            log.info(
+                "[THROTTLED] Queue '%s', appId = '%s' does not have any subscription capacity; early exits delivery "
+                "at %s",
+                self._source.uri,
+                app.app_id,
+                message.guid.hex().upper(),
+            )
+
+    def _throttles(self, app: App, message: Message) -> bool:
+        return app.attempts[message.guid] <= self._source.throttle.high_threshold
+
+    def _offer_poisonous(self, app: App, message: Message) -> Outcome:
+        """Find a consumer that was sent nothing for a while; until then the app waits."""
+        throttle, now = self._source.throttle, self._source.now.ms
+        left = app.attempts[message.guid]
+        delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
+        data = self._log.read(message)
+        values = self.properties(message, data)
+        app.delayed_until_ms = NEVER_MS
+        wait_ms = None
+        for stream in app.streams:
+            for subscription in stream.subscriptions:
+                group = subscription.group
+                if (
+                    group is None
+                    or subscription not in group.subscriptions
+                    or subscription.messages_left <= 0
+                    or subscription.bytes_left <= 0
+                    or not stream.sink.ready
+                    or not group.matches(values)
+                ):
+                    continue
+                wait_until = stream.last_sent_ms + delay_ms
+                if wait_until <= now:
+                    self._send(subscription, message, data)
+                    self._note_sent(stream, message)
+                    return Outcome.SENT
+                wait_ms = wait_until if wait_ms is None else min(wait_ms, wait_until)
+                break
+        if wait_ms is not None:
+            app.delayed_until_ms = wait_ms
+            self._source.timers.at(wait_ms, lambda: self.deliver(app))
+        return Outcome.STOP
+
+    def _note_sent(self, stream: Stream, message: Message) -> None:
+        if self._source.config.delivery_attempts_max:
+            stream.last_sent, stream.last_sent_ms = message, self._source.now.ms
+
+    def broadcast(self, message: Message, data: Buffer) -> None:
+        """At most once, to whoever listens now and has room; nothing is kept."""
+        for app in self._source.apps.values():
+            for stream in app.streams:
+                if stream.sink.ready:
+                    for subscription in stream.subscriptions:
+                        group = subscription.group
+                        if (
+                            group is not None
+                            and subscription.priority == group.priority
+                            and subscription.messages_left > 0
+                            and (group.expression is None or group.matches(self.properties(message, data)))
+                        ):
+                            self._push(subscription, message, data)
+                            break
+
+
+def release(subscription: Subscription, message: Message) -> None:
+    """A consumer is done with a message: it has room for more."""
+    subscription.messages_left += 1
+    subscription.bytes_left += message.size
+    if subscription.group is not None:
+        subscription.group.blocked = False
+
+
+def _message_values(message: Message, data: memoryview) -> Values:
+    if not message.has_properties:
+        return {}
+    if message.compression and not message.schema_id:
+        try:
+            properties = split_application_data(data, True, 0, message.compression).properties
+        except FormatError:
+            return {}
+        return property_values(memoryview(properties), True, 0)
+    return property_values(data, True, message.schema_id)
+
+
+def _announced(stream: Stream, schema_id: int) -> int:
+    """The wire schema id, its low bit set when this reader meets the id for the first time."""
+    if schema_id in stream.schemas_sent and not schema_id & 1:
+        return schema_id
+    stream.schemas_sent.add(schema_id & ~1)
+    return schema_id | 1

@@ -1,0 +1,105 @@
+"""What a queue holds and what it asks of the world: messages, the log that keeps them, the sinks that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from formats.disk.journal import ConfirmReason, DeletionRecordFlag
+
+__all__ = ["Buffer", "Content", "Full", "Log", "Message", "Sink"]
+
+Buffer = bytes | memoryview
+
+
+class Content(NamedTuple):
+    """What a producer posted: `data` is properties and payload as they came, maybe compressed.
+
+    `schema_id` is the wire form (see `SchemaMultiplexer`); `data` may be a view that is only valid now.
+    """
+
+    data: Buffer
+    crc32c: int
+    compression: int
+    has_properties: bool
+    schema_id: int
+    options: Buffer = b""
+
+
+class Message:
+    """One stored message. `order` grows by one with every message of the queue, so it sorts them.
+
+    `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
+    """
+
+    __slots__ = (
+        "arrived_ms",
+        "compression",
+        "guid",
+        "has_properties",
+        "offset",
+        "order",
+        "outstanding",
+        "payload",
+        "schema_id",
+        "size",
+    )
+
+    def __init__(
+        self, guid: bytes, order: int, size: int, content: Content, outstanding: int, arrived_ms: int = 0
+    ) -> None:
+        self.guid = guid
+        self.order = order
+        self.size = size
+        self.compression = content.compression
+        self.has_properties = content.has_properties
+        self.schema_id = content.schema_id
+        self.outstanding = outstanding  # bits of the apps that have yet to confirm
+        self.arrived_ms = arrived_ms
+        self.offset = 0  # of the payload in its log
+        self.payload: bytes | None = None  # only where the log keeps no bytes itself
+
+
+class Full(Exception):
+    """A limit stands against a message: `status` is the name of the NACK, the text is for the log."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Log(Protocol):
+    """Where a queue's messages are kept.
+
+    `append` raises `Full`, having written nothing, when it cannot keep one more; room for what becomes of a message is
+    set aside with it, so that the others cannot fail.
+    """
+
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        """Keep a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
+        ...
+
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        """One app is done with it, others are not."""
+        ...
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Nobody wants it any longer."""
+        ...
+
+    def read(self, message: Message) -> Buffer:
+        """Its data; the view is valid until the next step."""
+        ...
+
+
+class Sink(Protocol):
+    """A consumer's side of a link. `ready` is False while more than enough waits to be sent."""
+
+    ready: bool
+
+    @property
+    def description(self) -> str:
+        """Who it is, for people."""
+        ...
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...

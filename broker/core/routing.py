@@ -1,0 +1,239 @@
+"""Who may receive what: subscriptions, grouped by expression and priority (source: mqbblp::Routers).
+
+All subscriptions of an app with one expression are a `Group`; of these only those of the highest priority receive, in
+turn. A message goes to the group of the highest priority whose expression matches it. Groups of a lower priority get
+it only if none above them matches: not if one does that has no room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+
+from broker.core.expressions import Expression, ExpressionError, Values, compile_expression
+from broker.core.messages import Message, Sink
+
+__all__ = ["App", "Group", "Stream", "Subscription"]
+
+_order = attrgetter("order")
+
+# When a stream was sent a message for the last time, if it never was or may be sent the next at once.
+NEVER_MS = -(1 << 62)
+
+
+class Subscription:
+    """One subscription of a stream: what is left counts down as messages go out, and up as they are confirmed.
+
+    `text` is its expression, empty for all messages; `count` is how many messages in a row are its turn.
+    """
+
+    __slots__ = (
+        "bytes_left",
+        "bytes_max",
+        "count",
+        "group",
+        "messages_left",
+        "messages_max",
+        "priority",
+        "stream",
+        "subscription_id",
+        "text",
+        "turns_left",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        subscription_id: int,
+        priority: int,
+        messages_max: int,
+        bytes_max: int,
+        text: str = "",
+        count: int = 1,
+    ) -> None:
+        self.stream = stream
+        self.subscription_id = subscription_id
+        self.priority = priority
+        self.messages_max = self.messages_left = messages_max
+        self.bytes_max = self.bytes_left = bytes_max
+        self.text = text
+        self.count = self.turns_left = count
+        self.group: Group | None = None
+
+
+class Stream:
+    """One app as one client reads it (a sub-stream of a queue handle).
+
+    `last_sent_ms` and `last_sent` are of what it was sent after waiting: poisonous messages keep a distance to that.
+    """
+
+    __slots__ = (
+        "app",
+        "last_sent",
+        "last_sent_ms",
+        "queue_id",
+        "readers",
+        "schemas_sent",
+        "sink",
+        "sub_queue_id",
+        "subscriptions",
+        "unconfirmed",
+    )
+
+    def __init__(self, app: App, sink: Sink, queue_id: int, sub_queue_id: int) -> None:
+        self.app = app
+        self.sink = sink
+        self.queue_id = queue_id
+        self.sub_queue_id = sub_queue_id
+        self.readers = 1  # how often the client has opened it
+        self.subscriptions: list[Subscription] = []
+        self.unconfirmed: dict[bytes, tuple[Message, Subscription]] = {}
+        self.schemas_sent: set[int] = set()
+        self.last_sent: Message | None = None
+        self.last_sent_ms = NEVER_MS
+
+
+class Group:
+    """The subscriptions of an app with one expression, those of the highest priority, in the order of their turns.
+
+    `blocked` says that none of them had room when last asked; `waiting` are messages that match, put aside for that.
+    Some of them may have gone elsewhere since.
+    """
+
+    __slots__ = ("blocked", "expression", "group_id", "priority", "subscriptions", "text", "waiting")
+
+    def __init__(self, text: str, expression: Expression | None, priority: int, group_id: int) -> None:
+        self.text = text
+        self.expression = expression
+        self.priority = priority
+        self.group_id = group_id
+        self.subscriptions: list[Subscription] = []
+        self.blocked = False
+        self.waiting: deque[Message] = deque()
+
+    def matches(self, values: Values) -> bool:
+        return self.expression is None or self.expression.matches(values)
+
+    def choose(self) -> Subscription | None:
+        """The next subscription in turn that has room; None, the group being blocked, when nobody has."""
+        subscriptions = self.subscriptions
+        for at, candidate in enumerate(subscriptions):
+            # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
+            if candidate.messages_left > 0 and candidate.bytes_left > 0 and candidate.stream.sink.ready:
+                if len(subscriptions) > 1:
+                    candidate.turns_left -= 1
+                    if candidate.turns_left == 0:
+                        candidate.turns_left = candidate.count
+                        del subscriptions[at]
+                        subscriptions.append(candidate)
+                return candidate
+        self.blocked = True
+        return None
+
+
+class App:
+    """One consumer group of a queue; `bit` marks it in `Message.outstanding`.
+
+    `redelivery` is in order, and all in it is older than what `pending` holds. `aside` holds, by GUID, what matched no
+    group or only such as had no room. `attempts` says of messages that were rejected how often they may still be
+    delivered. `subscription` is what the domain says that the app wants at all.
+    """
+
+    __slots__ = (
+        "app_id",
+        "aside",
+        "attempts",
+        "bit",
+        "delayed_until_ms",
+        "groups",
+        "key",
+        "levels",
+        "only",
+        "pending",
+        "redelivery",
+        "streams",
+        "subscription",
+    )
+
+    def __init__(self, app_id: str, key: bytes, bit: int) -> None:
+        self.app_id = app_id
+        self.key = key
+        self.bit = bit
+        self.subscription: Expression | None = None
+        self.pending: deque[Message] = deque()
+        self.redelivery: deque[Message] = deque()
+        self.aside: dict[bytes, Message] = {}
+        self.attempts: dict[bytes, int] = {}
+        self.delayed_until_ms = NEVER_MS
+        self.streams: list[Stream] = []
+        self.groups: dict[str, Group] = {}
+        self.levels: list[list[Group]] = []  # by priority, the highest first
+        self.only: Group | None = None  # the group that takes every message, if there is but this one
+
+    @property
+    def active(self) -> list[Subscription]:
+        """The subscriptions that may receive."""
+        return [subscription for group in self.groups.values() for subscription in group.subscriptions]
+
+    def has_room(self) -> bool:
+        """Whether a group may take a message."""
+        return any(not group.blocked for group in self.groups.values())
+
+    def rebuild(self) -> dict[str, ExpressionError]:
+        """Group the subscriptions anew; what was put aside is to be looked at again.
+
+        The faults are those of expressions that do not compile: such a one matches everything, as in the reference.
+        """
+        faults: dict[str, ExpressionError] = {}
+        known = self.groups
+        self.groups = {}
+        subscriptions = [each for stream in self.streams for each in stream.subscriptions]
+        for subscription in sorted(subscriptions, key=lambda each: -each.priority):
+            text = subscription.text
+            group = self.groups.get(text)
+            if group is None:
+                expression = None
+                if text:
+                    try:
+                        expression = compile_expression(text)
+                    except ExpressionError as error:
+                        faults[text] = error
+                group_id = known[text].group_id if text in known else _free_id(known, self.groups)
+                group = self.groups[text] = Group(text, expression, subscription.priority, group_id)
+            subscription.group = group
+            if subscription.priority == group.priority:
+                group.subscriptions.append(subscription)
+        by_level = groupby(self.groups.values(), attrgetter("priority"))
+        self.levels = [list(groups) for _, groups in by_level]
+        groups = list(self.groups.values())
+        self.only = groups[0] if len(groups) == 1 and groups[0].expression is None else None
+        if self.aside:
+            self.give_back(self.aside.values())
+            self.aside = {}
+        return faults
+
+    def give_back(self, messages: Iterable[Message]) -> None:
+        """Messages that were tried or delivered before are to be delivered again, in their order."""
+        self.redelivery = deque(sorted((*self.redelivery, *messages), key=_order))
+
+    def forget(self, message: Message) -> None:
+        """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
+        message.outstanding &= ~self.bit
+        if self.aside:
+            self.aside.pop(message.guid, None)
+        if self.attempts:
+            self.attempts.pop(message.guid, None)
+
+    def waiting(self) -> Iterator[Message]:
+        """What the app wants and no consumer has: in no order as to what was put aside."""
+        for messages in (self.redelivery, self.aside.values(), self.pending):
+            for message in messages:
+                if message.outstanding & self.bit:
+                    yield message
+
+
+def _free_id(*taken: dict[str, Group]) -> int:
+    """A number for a new group: one above all there are."""
+    return 1 + max((group.group_id for groups in taken for group in groups.values()), default=0)

@@ -1,0 +1,29 @@
+"""Actions to be taken later, by the clock that the shell sets."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+__all__ = ["Timers"]
+
+
+class Timers:
+    """What is due when. An action that is no longer wanted finds out itself."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def at(self, ms: int, action: Callable[[], None]) -> None:
+        """Take `action` at `ms` (of `Now.ms`), or with the first tick behind it."""
+        heapq.heappush(self._heap, (ms, next(self._numbers), action))
+
+    def run(self, now_ms: int) -> None:
+        """Take all actions that are due, in their order; those that they ask for may wait for the next time."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due.append(heapq.heappop(self._heap)[2])
+        for action in due:
+            action()
