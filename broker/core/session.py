@@ -289,7 +289,9 @@ class Session:
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
-        log.info("%s: session starts (sdk %d)", self.description, identity.sdk_version)
+        log.info(
+            "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
+        )
 
     # -- posts and confirms
 
