@@ -12,8 +12,7 @@ from typing import Final
 import trio
 
 from bmqctl.client.events import StreamOptions, StreamSubscription
-from bmqctl.tool.commands import properties_of, subscriptions_of
-from bmqctl.tool.interactive import parse_flags
+from bmqctl.tool.commands import parse_flags, properties_of, subscription_faults, subscriptions_of
 from bmqctl.tool.latency import Latencies
 from bmqctl.tool.log import Log, Severity
 from bmqctl.tool.parameters import Parameters
@@ -73,6 +72,11 @@ class Automatic:
 
     async def _open(self) -> ToolQueue | None:
         parameters = self._parameters
+        if faults := subscription_faults(parameters.subscriptions):
+            for fault in faults:
+                self._error(f"#INVALID_SUBSCRIPTION {fault}")
+            self._error("Invalid subscriptions")
+            return None
         messages, size = parameters.limits()
         every = tuple(
             StreamSubscription(expression=f"{AUTO_PUB_SUB_PROPERTY}=={rest}")

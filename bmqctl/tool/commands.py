@@ -24,14 +24,17 @@ __all__ = [
     "Start",
     "Stop",
     "Subscription",
+    "parse_flags",
     "properties_of",
     "stream_options",
+    "subscription_faults",
     "subscriptions_of",
 ]
 
 MAX_UNCONFIRMED_MESSAGES = 1024
 MAX_UNCONFIRMED_BYTES = 33554432
 _INT32 = 1 << 31
+_FLAGS = ("admin", "read", "write", "ack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,15 @@ messageProperties=[{{"name": "x", "value": "10", "type": "E_INT"}}]
 """
 
 
+def parse_flags(text: str) -> frozenset[str]:
+    """Flags of a queue, by commas; `CommandError` names those that are none."""
+    flags = [flag.lower() for flag in text.split(",") if flag]
+    wrong = [f"'{flag}'" for flag in flags if flag not in _FLAGS]
+    if wrong:
+        raise CommandError(f"Invalid flag(s) {','.join(wrong)}")
+    return frozenset(flags)
+
+
 def properties_of(wanted: tuple[MessageProperty, ...]) -> list[Property]:
     """The properties to post; `CommandError` if a value is not of its type."""
     made = {}
@@ -226,3 +238,12 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
         )
         for each in wanted
     )
+
+
+def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
+    """What no broker need be asked about: an expression that is there must say something."""
+    return [
+        f'Expression validation failed: [ expression: "{each.expression}", reason: "expression is empty" ]'
+        for each in wanted
+        if each.expression is not None and not each.expression.strip()
+    ]

@@ -26,8 +26,11 @@ from bmqctl.tool.commands import (
     Post,
     Start,
     Stop,
+    Subscription,
+    parse_flags,
     properties_of,
     stream_options,
+    subscription_faults,
 )
 from bmqctl.tool.grammar import CommandError, decode, parse_line, show
 from bmqctl.tool.log import Log, Severity
@@ -41,14 +44,13 @@ from formats.guid import format_guid, parse_guid
 from formats.uri import parse_uri
 from formats.wire.properties import decode_properties
 
-__all__ = ["Interactive", "Lines", "Refusal", "parse_flags"]
+__all__ = ["Interactive", "Lines", "Refusal"]
 
 CATEGORY: Final = "BMQTOOL.INTERACTIVE"
 START_TIMEOUT_S: Final = 5.0
 LISTED_BYTES_MAX: Final = 32
 # The newer encoding of properties, as brokers dump it.
 _SCHEMA_ID: Final = 1
-_FLAGS = ("admin", "read", "write", "ack")
 
 
 class Lines(Protocol):
@@ -150,8 +152,12 @@ class Interactive:
 
     async def _open(self, command: OpenQueue) -> None:
         self._check_uri(command.uri)
-        flags = parse_flags(command.flags)
+        try:
+            flags = parse_flags(command.flags)
+        except CommandError as fault:
+            raise Refusal(str(fault)) from None
         self._info(f"--> Opening queue: {show(command)}")
+        self._check_subscriptions(command.subscriptions)
         options = stream_options(command)
 
         def done(outcome: Outcome) -> None:
@@ -171,6 +177,7 @@ class Interactive:
         queue = self._queue(command.uri)
         options = stream_options(command)
         self._info(f"--> Configuring queue: {show(command)}")
+        self._check_subscriptions(command.subscriptions)
         await self._request(
             "configureQueue",
             "CONFIGURE_QUEUE_RESULT",
@@ -226,6 +233,12 @@ class Interactive:
             return self._session.queues[uri]
         except KeyError:
             raise Refusal(f"unknown queue '{uri}'") from None
+
+    def _check_subscriptions(self, subscriptions: tuple[Subscription, ...]) -> None:
+        if faults := subscription_faults(subscriptions):
+            for fault in faults:
+                self._error(f"#INVALID_SUBSCRIPTION {fault}")
+            raise Refusal("Invalid subscriptions")
 
     def _check_uri(self, uri: str) -> None:
         if not uri:
@@ -343,15 +356,6 @@ class Interactive:
 
     def _result(self, ok: bool, text: str) -> None:
         self._log.write(Severity.INFO if ok else Severity.ERROR, CATEGORY, text, depth=2)
-
-
-def parse_flags(text: str) -> frozenset[str]:
-    """Flags of a queue, by commas; `Refusal` names those that are none."""
-    flags = [flag.lower() for flag in text.split(",") if flag]
-    wrong = [f"'{flag}'" for flag in flags if flag not in _FLAGS]
-    if wrong:
-        raise Refusal(f"Invalid flag(s) {','.join(wrong)}")
-    return frozenset(flags)
 
 
 def _number(queue: ToolQueue) -> int | None:

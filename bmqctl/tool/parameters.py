@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmqctl.tool.commands import MessageProperty, Subscription
+from bmqctl.tool.commands import MessageProperty, Subscription, parse_flags, properties_of
 from bmqctl.tool.grammar import CommandError, decode, encode
 from bmqctl.tool.log import DEFAULT_FORMAT, Severity
 
@@ -84,7 +84,7 @@ class Parameters:
     authn_data: str = ""
 
     def check(self) -> None:
-        """`ParameterError` if the options do not go together."""
+        """`ParameterError` if the options do not go together, `CommandError` if one of them cannot be."""
         for name, value, allowed in (
             ("mode", self.mode, MODES),
             ("latency", self.latency, LATENCIES),
@@ -114,6 +114,8 @@ class Parameters:
                 raise ParameterError(f"{name} must not be negative")
         self.limits()
         self.events()
+        parse_flags(self.queue_flags)
+        properties_of(self.message_properties)
 
     def limits(self) -> tuple[int, int]:
         """How many messages and bytes may be unconfirmed."""

@@ -48,6 +48,7 @@ from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
 from bmqctl.tool.printing import Plain, attributes, correlation, queue_id
 from bmqctl.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, PackResult, result_of
+from formats.codes import PUT_SIZE_MAX
 from formats.errors import FormatError
 from formats.uri import parse_uri
 
@@ -146,10 +147,10 @@ class SessionNote:
 
 
 class PackError(Exception):
-    """A message that cannot be posted."""
+    """A message that cannot be posted; the text is the result's name, and a reason if that is not enough."""
 
-    def __init__(self, result: PackResult) -> None:
-        super().__init__(result.name)
+    def __init__(self, result: PackResult, reason: str = "") -> None:
+        super().__init__(f"{result.name}: {reason}" if reason else result.name)
         self.result = result
 
 
@@ -360,8 +361,9 @@ class ToolSession:
             )
         except Unusable:
             raise PackError(PackResult.QUEUE_INVALID) from None
-        except ValueError:
-            raise PackError(PackResult.PAYLOAD_TOO_BIG) from None
+        except ValueError as fault:
+            result = PackResult.PAYLOAD_TOO_BIG if len(payload) > PUT_SIZE_MAX else PackResult.UNKNOWN
+            raise PackError(result, str(fault)) from None
         link.wake()
         return guid
 

@@ -100,6 +100,12 @@ class FakeBroker:
         self.held = self.held[at:]
         return out
 
+    def hang_up(self) -> None:
+        """The connection is gone, and all that belonged to it."""
+        self.identity = None
+        self.held = b""
+        self.consumers.clear()
+
     def push(self, queue_id: int, subscription_id: int, guid: bytes, data: bytes) -> bytes:
         body = bytearray()
         append_push(body, queue_id, guid, data, subscription_id, 0, 0, 0)
@@ -152,9 +158,10 @@ class FakeBroker:
         out = b""
         for put in iter_puts(view, start, end):
             self.posted.append((put.guid, bytes(put.data)))
-            if self.mute_puts or not put.flags & PutFlag.ACK_REQUESTED:
+            if self.mute_puts:
                 continue
-            out += self.ack(put.queue_id, [put.guid])
+            if put.flags & PutFlag.ACK_REQUESTED:
+                out += self.ack(put.queue_id, [put.guid])
             if self.echo and put.queue_id in self.consumers and not self.ack_status:
                 body = bytearray()
                 append_push(

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-
 import pytest
 import trio
 import trio.testing
@@ -13,46 +9,12 @@ from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOp
 from formats.control.messages import CloseQueue, ConfigureStream, Disconnect, OpenQueue, Status, StatusCategory
 from formats.wire.ack import AckStatus
 from tests.bmqctl.client.fakes import FakeBroker
+from tests.bmqctl.client.serving import serving
 
 pytestmark = pytest.mark.trio
 
 URI = "bmq://bmq.test.mem.priority/orders"
 REFUSAL = Status(category=StatusCategory.UNKNOWN, code=-1, message="no such domain")
-
-
-@dataclass
-class Server:
-    """A fake broker on a port; `cut` ends its connections, `reading` may be replaced to hold it up."""
-
-    broker: FakeBroker
-    port: int = 0
-    streams: list[trio.SocketStream] = field(default_factory=list)
-    reading: trio.Event = field(default_factory=trio.Event)
-
-    async def serve(self, stream: trio.SocketStream) -> None:
-        self.streams.append(stream)
-        try:
-            while data := await stream.receive_some(65536):
-                await self.reading.wait()
-                if reply := self.broker.receive(bytes(data)):
-                    await stream.send_all(reply)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-
-    async def cut(self) -> None:
-        for stream in self.streams:
-            await stream.aclose()
-
-
-@asynccontextmanager
-async def serving(broker: FakeBroker | None = None) -> AsyncIterator[Server]:
-    server = Server(broker or FakeBroker())
-    server.reading.set()
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
-        server.port = listeners[0].socket.getsockname()[1]
-        yield server
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_message_goes_round() -> None:

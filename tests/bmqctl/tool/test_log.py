@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bmqctl.tool.file_log import FileLog
+from bmqctl.tool.log import DEFAULT_FORMAT, Log, Record, Severity, compile_format
+
+RECORD = Record(datetime(2026, 8, 5, 9, 7, 3, 45_678, UTC), Severity.WARN, "BMQTOOL.X", "/src/x.py", 12, "100% of\nit")
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("%d|%D", "05Aug2026_09:07:03.045|05Aug2026_09:07:03.045678"),
+        ("%i|%I|%O", "2026-08-05T09:07:03Z|2026-08-05T09:07:03.045Z|2026-08-05T09:07:03.045678Z"),
+        ("%s %c %m", "WARN BMQTOOL.X 100% of\nit"),
+        ("%F:%l %f", "x.py:12 /src/x.py"),
+        ("%p", str(os.getpid())),
+        (r'"%c~@~%s\n"', '"BMQTOOL.X~@~WARN\n"'),
+        (r"%%\t\\%q\q%u%a", "%\t\\%q\\q"),
+    ],
+)
+def test_records_are_written_as_the_format_says(text: str, written: str) -> None:
+    assert compile_format(text)(RECORD) == written
+
+
+def test_the_threads_number_is_printed_in_both_ways() -> None:
+    decimal, hexadecimal = compile_format("%t %T")(RECORD).split()
+    assert int(decimal) == int(hexadecimal, 16)
+
+
+def test_only_what_is_severe_enough_is_written() -> None:
+    out = io.StringIO()
+    log = Log(r"%s %F %m\n", Severity.INFO, out)
+    log.write(Severity.DEBUG, "X", "no")
+    log.write(Severity.INFO, "X", "yes")
+    log.print("plain")
+    assert out.getvalue() == "INFO test_log.py yes\nplain"
+
+
+def test_an_empty_format_is_the_default() -> None:
+    out = io.StringIO()
+    Log("", out=out).write(Severity.ERROR, "X", "why")
+    assert re.fullmatch(r"\d\d[A-Z][a-z]{2}\d{4}_[\d:]{8}\.\d{3} \(\d+\) ERROR test_log.py:\d+ why\n", out.getvalue())
+    assert DEFAULT_FORMAT == r"%d (%t) %s %F:%l %m\n"
+
+
+def test_a_terminal_gets_faults_in_color() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    log = Log("%m", out=out)
+    log.write(Severity.INFO, "X", "a")
+    log.write(Severity.ERROR, "X", "b")
+    assert out.getvalue() == "a\033[1;31mb\033[0m"
+
+
+def test_the_file_has_a_line_for_each_message(tmp_path: Path) -> None:
+    path = tmp_path / "tool.log"
+    guid = bytes(range(16))
+    with FileLog(path) as log:
+        assert log.is_open
+        log.session_event("CONNECTED", "")
+        log.put("bmq://d/q", "[ autoValue = 2 ]", guid, b"msg000000001")
+        log.ack("bmq://d/q", "[ autoValue = 2 ]", guid, -100)
+        log.push("bmq://d/q", guid, b"\xff\nline")
+        log.confirm("bmq://d/q", guid)
+    content = path.read_bytes().decode("latin-1")
+    name = guid.hex().upper()
+    for expected in (
+        " SESSION CONNECTED| ",
+        f" PUT bmq://d/q|[ autoValue = 2 ]|{name}|msg000000001 ",
+        f" ACK bmq://d/q|[ autoValue = 2 ]|{name}|-100| ",
+        f" PUSH bmq://d/q|{name}|\xff\nline ",
+        f" CONFIRM bmq://d/q|{name}| ",
+    ):
+        assert content.count(expected) == 1
+    assert re.match(r"\n\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z \d+:\d+ INFO SESSION", content)
+
+
+def test_without_a_file_nothing_is_written() -> None:
+    with FileLog(None) as log:
+        assert not log.is_open
+        log.session_event("CONNECTED", "")
