@@ -55,7 +55,7 @@ def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
         def on_acks(acks: list[Ack]) -> None:
             now_ns = monotonic_ns()
             tally = pacer.tally
-            for status, _, (sequence, due_ns) in acks:
+            for status, _, (sequence, due_ns), _ in acks:
                 if status is AckStatus.SUCCESS:
                     tally.ack(sequence, due_ns, now_ns)
                 else:
