@@ -7,7 +7,7 @@ A target is a module of `tests.fuzz.targets` with three functions:
 - `verify(data, value)`: what holds for a value that was decoded. It may raise nothing.
 - `seeds()`: inputs to start from, as the reference wrote them where it writes them.
 
-It may have `words()` too: what inputs are made of, for the fuzzer to put in.
+It may have `words()` too, what inputs are made of, for the fuzzer to put in, and a `BASE` of its own.
 
 `BASE` is for what an interpreter takes once (caches, an exception with its traceback), `FACTOR` for what Python objects
 take more than the bytes that they were read from: a message of 24 bytes becomes a tuple of five objects.
@@ -43,6 +43,7 @@ class Target(NamedTuple):
     verify: Callable[[bytes, Any], None]
     seeds: Callable[[], Iterable[bytes]]
     words: Callable[[], Iterable[bytes]] = tuple
+    base: int = BASE
 
 
 def names() -> list[str]:
@@ -55,8 +56,8 @@ def names() -> list[str]:
 def load(name: str) -> Target:
     """The target `name`, after one look at each of its seeds: what the decoder imports and caches is there now."""
     module = importlib.import_module(f"tests.fuzz.targets.{name}")
-    words = getattr(module, "words", tuple)
-    target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds), words)
+    more = (getattr(module, "words", tuple), getattr(module, "BASE", BASE))
+    target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds), *more)
     for seed in target.seeds():
         _attempt(target, seed)
     return target
@@ -77,7 +78,7 @@ def run(target: Target, data: bytes) -> None:
         before, _ = tracemalloc.get_traced_memory()
         value, fault = _attempt(target, data)
         _, peak = tracemalloc.get_traced_memory()
-        if peak - before > BASE + FACTOR * len(data):
+        if peak - before > target.base + FACTOR * len(data):
             # Garbage of runs before this one may have been collected late: measure again without it.
             del value, fault
             gc.collect()
@@ -85,7 +86,9 @@ def run(target: Target, data: bytes) -> None:
             before, _ = tracemalloc.get_traced_memory()
             value, fault = _attempt(target, data)
             _, peak = tracemalloc.get_traced_memory()
-        assert peak - before <= BASE + FACTOR * len(data), f"{peak - before} bytes of memory for {len(data)} of input"
+        assert peak - before <= target.base + FACTOR * len(data), (
+            f"{peak - before} bytes of memory for {len(data)} of input"
+        )
     finally:
         if not tracing:
             tracemalloc.stop()
