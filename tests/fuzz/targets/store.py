@@ -1,7 +1,7 @@
 """Any files as those of a partition are validated: to an end, with faults of the catalogue, without an exception.
 
 The first byte says what is validated: 0 a JOURNAL, a DATA and a QLIST file with each other, 1 to 3 one of them by
-itself, 4 a ledger. The next four say how long the JOURNAL and the DATA file of a set are; what is left is its QLIST file.
+itself, 4 a ledger. The next four say how long the JOURNAL and the DATA file of a set are; its QLIST file is the rest.
 """
 
 from __future__ import annotations
