@@ -36,16 +36,19 @@ class Fullness(IntEnum):
     FULL = 2
 
 
-class Gauge:
-    """One amount against its limit, 0 for none.
+# Looking up a member of an enumeration costs more than the comparison with it.
+_FULL = Fullness.FULL
 
-    Invariant: below `rises_at` and above `falls_at` its state stays as it is.
+
+class Gauge:
+    """One amount against its limit, 0 for none: what its state is, and at which values that changes.
+
+    Invariant: for values below `rises_at` and above `falls_at` the state stays.
     """
 
-    __slots__ = ("falls_at", "high", "limit", "low", "rises_at", "state", "value")
+    __slots__ = ("falls_at", "high", "limit", "low", "rises_at", "state")
 
     def __init__(self) -> None:
-        self.value = 0
         self.state = Fullness.NORMAL
         self.set_limit(0, WATERMARK_RATIO)
 
@@ -61,12 +64,12 @@ class Gauge:
         self.rises_at: float = (self.high, self.limit, INFINITE)[state] if self.limit else INFINITE
         self.falls_at: float = (-INFINITE, self.low, self.high)[state]
 
-    def update(self) -> None:
-        """Take up the state that the value calls for: it is at one of the bounds, or beyond."""
-        if self.value >= self.rises_at:
-            self._enter(Fullness.FULL if self.value >= self.limit else Fullness.HIGH_WATERMARK)
-        elif self.value <= self.falls_at:
-            self._enter(Fullness.NORMAL if self.value <= self.low else Fullness.HIGH_WATERMARK)
+    def update(self, value: int) -> None:
+        """Take up the state that a value calls for that is at one of the bounds, or beyond."""
+        if value >= self.rises_at:
+            self._enter(Fullness.FULL if value >= self.limit else Fullness.HIGH_WATERMARK)
+        elif value <= self.falls_at:
+            self._enter(Fullness.NORMAL if value <= self.low else Fullness.HIGH_WATERMARK)
 
 
 class Usage:
@@ -75,34 +78,39 @@ class Usage:
     `name` is as it stands in alarms; `parent` is the domain's; `details` gives what an alarm says beyond the figures.
     """
 
-    __slots__ = ("_bytes", "_messages", "details", "name", "parent")
+    __slots__ = (
+        "_bytes_gauge",
+        "_messages_gauge",
+        "bytes",
+        "bytes_fall_at",
+        "bytes_rise_at",
+        "details",
+        "messages",
+        "messages_fall_at",
+        "messages_rise_at",
+        "name",
+        "parent",
+        "state",
+    )
 
     def __init__(self, name: str = "", parent: Usage | None = None, details: Callable[[], str] | None = None) -> None:
         self.name = name
         self.parent = parent
         self.details = details
-        self._messages = Gauge()
-        self._bytes = Gauge()
-
-    @property
-    def messages(self) -> int:
-        return self._messages.value
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes.value
+        self.messages = 0
+        self.bytes = 0
+        self.state = Fullness.NORMAL
+        self._messages_gauge = Gauge()
+        self._bytes_gauge = Gauge()
+        self._take_bounds()
 
     @property
     def messages_max(self) -> int:
-        return self._messages.limit
+        return self._messages_gauge.limit
 
     @property
     def bytes_max(self) -> int:
-        return self._bytes.limit
-
-    @property
-    def state(self) -> Fullness:
-        return max(self._messages.state, self._bytes.state)
+        return self._bytes_gauge.limit
 
     def set_limits(
         self,
@@ -112,44 +120,57 @@ class Usage:
         bytes_ratio: float = WATERMARK_RATIO,
     ) -> None:
         """Take up limits, now or later; a ratio is where the high watermark is."""
-        self._messages.set_limit(messages_max, messages_ratio)
-        self._bytes.set_limit(bytes_max, bytes_ratio)
+        self._messages_gauge.set_limit(messages_max, messages_ratio)
+        self._bytes_gauge.set_limit(bytes_max, bytes_ratio)
+        self._take_bounds()
+
+    def _take_bounds(self) -> None:
+        """Copy from the gauges what every message is compared with."""
+        messages, size = self._messages_gauge, self._bytes_gauge
+        self.messages_rise_at, self.messages_fall_at = messages.rises_at, messages.falls_at
+        self.bytes_rise_at, self.bytes_fall_at = size.rises_at, size.falls_at
+        self.state = max(messages.state, size.state)
 
     def check(self) -> None:
         """Whether one more message may come. `Full` if it may not."""
         usage: Usage | None = self
         while usage is not None:
-            messages, size = usage._messages, usage._bytes
-            if messages.limit and messages.value > messages.limit:
-                raise Full("LIMIT_MESSAGES", f"{usage.name} holds {messages.value} messages of {messages.limit}")
-            if size.limit and size.value > size.limit:
-                raise Full("LIMIT_BYTES", f"{usage.name} holds {size.value} bytes of {size.limit}")
+            limit = usage.messages_max
+            if limit and usage.messages > limit:
+                raise Full("LIMIT_MESSAGES", f"{usage.name} holds {usage.messages} messages of {limit}")
+            limit = usage.bytes_max
+            if limit and usage.bytes > limit:
+                raise Full("LIMIT_BYTES", f"{usage.name} holds {usage.bytes} bytes of {limit}")
             usage = usage.parent
 
-    def add(self, size: int, messages: int = 1) -> None:
-        """A message has come, or with `messages` 0 or more as many, of `size` bytes together."""
-        count, volume = self._messages, self._bytes
-        count.value += messages
-        volume.value += size
-        if count.value >= count.rises_at or volume.value >= volume.rises_at:
+    @property
+    def may_be_full(self) -> bool:
+        """Whether `check` is worth its while: nothing that is not at its limit is beyond it."""
+        return self.state is _FULL or (self.parent is not None and self.parent.state is _FULL)
+
+    def add(self, size: int) -> None:
+        """A message of `size` bytes has come."""
+        self.messages += 1
+        self.bytes += size
+        if self.messages >= self.messages_rise_at or self.bytes >= self.bytes_rise_at:
             self._update()
         if self.parent is not None:
-            self.parent.add(size, messages)
+            self.parent.add(size)
 
     def remove(self, size: int, messages: int = 1) -> None:
         """A message has gone, or as many as `messages`, of `size` bytes together."""
-        count, volume = self._messages, self._bytes
-        count.value -= messages
-        volume.value -= size
-        if count.value <= count.falls_at or volume.value <= volume.falls_at:
+        self.messages -= messages
+        self.bytes -= size
+        if self.messages <= self.messages_fall_at or self.bytes <= self.bytes_fall_at:
             self._update()
         if self.parent is not None:
             self.parent.remove(size, messages)
 
     def _update(self) -> None:
         before = self.state
-        self._messages.update()
-        self._bytes.update()
+        self._messages_gauge.update(self.messages)
+        self._bytes_gauge.update(self.bytes)
+        self._take_bounds()
         if self.state > before:
             details = self.details() if self.details else ""
             alarm(log, f"CAPACITY_STATE_{self.state.name}", self._line() + details)
@@ -157,17 +178,16 @@ class Usage:
             log.info("[CAPACITY_STATE_NORMAL] %s", self._line())
 
     def _line(self) -> str:
-        messages, size = self._messages, self._bytes
+        messages, size = self._messages_gauge, self._bytes_gauge
         return (
-            f"for '{self.name}': [Messages (STATE_{messages.state.name}): {pretty_number(messages.value)} "
-            f"(limit: {pretty_number(messages.limit)}), Bytes (STATE_{size.state.name}): {pretty_bytes(size.value)} "
+            f"for '{self.name}': [Messages (STATE_{messages.state.name}): {pretty_number(self.messages)} "
+            f"(limit: {pretty_number(messages.limit)}), Bytes (STATE_{size.state.name}): {pretty_bytes(self.bytes)} "
             f"(limit: {pretty_bytes(size.limit)})]"
         )
 
     def summary(self) -> str:
         """The figures in short, as they stand in other alarms."""
-        messages, size = self._messages, self._bytes
         return (
-            f"Messages [current: {pretty_number(messages.value)} / {pretty_number(messages.limit)}], "
-            f"Bytes [current: {pretty_bytes(size.value)} / {pretty_bytes(size.limit)}]"
+            f"Messages [current: {pretty_number(self.messages)} / {pretty_number(self.messages_max)}], "
+            f"Bytes [current: {pretty_bytes(self.bytes)} / {pretty_bytes(self.bytes_max)}]"
         )

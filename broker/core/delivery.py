@@ -24,7 +24,7 @@ from broker.core.timers import Timers
 from formats.errors import FormatError
 from formats.wire.application_data import split_application_data
 
-__all__ = ["Delivery", "Outcome", "release"]
+__all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
 log = logging.getLogger("broker.queue")
 
@@ -39,6 +39,10 @@ class Outcome(Enum):
     SENT = "sent"
     ASIDE = "put aside"
     STOP = "nobody has room"
+
+
+# Looking up a member of an enumeration costs as much as the rest of a delivery's bookkeeping.
+SENT, ASIDE, STOP = Outcome.SENT, Outcome.ASIDE, Outcome.STOP
 
 
 class Source(Protocol):
@@ -86,7 +90,7 @@ class Delivery:
                     outcome = self._offer_poisonous(app, message)
                 else:
                     outcome = self.offer(app, message, None)
-                if outcome is Outcome.STOP:
+                if outcome is STOP:
                     if app.delayed_until_ms == NEVER_MS:
                         self.log_exit(app, message)
                     return
@@ -103,7 +107,7 @@ class Delivery:
                 if subscription is None:
                     return
                 del app.aside[message.guid]
-                self._send(subscription, message, self._log.read(message))
+                self.send(subscription, message, self._log.read(message))
                 self._note_sent(subscription.stream, message)
                 if self._source.consumption.idle:
                     self._source.consumption.on_sent(app)
@@ -114,13 +118,13 @@ class Delivery:
         if app.only is not None:
             subscription = app.only.choose()
             if subscription is None:
-                return Outcome.STOP
-            self._send(subscription, message, self._log.read(message) if data is None else data)
+                return STOP
+            self.send(subscription, message, self._log.read(message) if data is None else data)
             if data is None:
                 self._note_sent(subscription.stream, message)
-            return Outcome.SENT
+            return SENT
         if not app.has_room():
-            return Outcome.STOP
+            return STOP
         contents = self._log.read(message) if data is None else data
         values = self.properties(message, contents)
         matched: list[Group] = []
@@ -129,20 +133,20 @@ class Delivery:
                 if group.matches(values):
                     subscription = None if group.blocked else group.choose()
                     if subscription is not None:
-                        self._send(subscription, message, contents)
+                        self.send(subscription, message, contents)
                         if data is None:
                             self._note_sent(subscription.stream, message)
-                        return Outcome.SENT
+                        return SENT
                     matched.append(group)
             if matched:
                 break
         if not app.has_room():
-            return Outcome.STOP
+            return STOP
         # Nobody wants it, or those who do have no room: others must not wait for them.
         for group in matched:
             group.waiting.append(message)
         app.aside[message.guid] = message
-        return Outcome.ASIDE
+        return ASIDE
 
     def properties(self, message: Message, data: Buffer) -> Values:
         """What expressions see of a message; kept for the next that asks."""
@@ -150,11 +154,16 @@ class Delivery:
             self._values_of, self._values = message, _message_values(message, memoryview(data))
         return self._values
 
-    def _send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
-        subscription.stream.unconfirmed[message.guid] = (message, subscription)
+    def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
+        """A message goes to a consumer, who is to confirm it."""
+        stream = subscription.stream
+        stream.unconfirmed[message.guid] = (message, subscription)
         subscription.messages_left -= 1
         subscription.bytes_left -= message.size
-        self._push(subscription, message, data)
+        schema_id = message.schema_id
+        if schema_id:
+            schema_id = _announced(stream, schema_id)
+        stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
 
     def _push(self, subscription: Subscription, message: Message, data: Buffer) -> None:
         stream = subscription.stream
@@ -204,15 +213,15 @@ class Delivery:
                     continue
                 wait_until = stream.last_sent_ms + delay_ms
                 if wait_until <= now:
-                    self._send(subscription, message, data)
+                    self.send(subscription, message, data)
                     self._note_sent(stream, message)
-                    return Outcome.SENT
+                    return SENT
                 wait_ms = wait_until if wait_ms is None else min(wait_ms, wait_until)
                 break
         if wait_ms is not None:
             app.delayed_until_ms = wait_ms
             self._source.timers.at(wait_ms, lambda: self.deliver(app))
-        return Outcome.STOP
+        return STOP
 
     def _note_sent(self, stream: Stream, message: Message) -> None:
         if self._source.config.delivery_attempts_max:

@@ -18,10 +18,6 @@ __all__ = ["History"]
 RECENT_MAX = 8192
 RUN_MAX = 1 << 18
 
-# Where in a GUID the ticks are, and the producer (bmqp::MessageGUIDGenerator).
-_TICKS = slice(3, 10)
-_PRODUCER = slice(10, 16)
-
 
 class Run(NamedTuple):
     """Sorted hashes, all from before `until_ms`."""
@@ -48,12 +44,17 @@ class History:
         self._latest_before: dict[bytes, bytes] = {}
         self._turned_ms = 0
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many GUIDs are remembered."""
         return len(self._recent) + sum(len(run.hashes) for run in self._runs)
 
     def is_new(self, guid: bytes) -> bool:
-        """Whether no message with this GUID has come and gone; notes that one has come."""
-        producer, ticks = guid[_PRODUCER], guid[_TICKS]
+        """Whether no message with this GUID has come and gone; notes that one has come.
+
+        For the places of a GUID's parts see `formats.guid`.
+        """
+        producer, ticks = guid[10:], guid[3:10]
         latest = self._latest.get(producer)
         if latest is None:
             latest = self._latest_before.get(producer, b"")
@@ -65,13 +66,14 @@ class History:
 
     def add(self, guid: bytes, now_ms: int) -> None:
         """A message is gone."""
-        if not self.window_ms:
-            return
-        if not self._recent:
+        recent = self._recent
+        if recent:
+            recent.add(hash(guid))
+            if len(recent) >= RECENT_MAX:
+                self._close_recent(now_ms)
+        elif self.window_ms:
             self._recent_since_ms = now_ms
-        self._recent.add(hash(guid))
-        if len(self._recent) >= RECENT_MAX:
-            self._close_recent(now_ms)
+            recent.add(hash(guid))
 
     def expire(self, now_ms: int) -> None:
         """Forget what is older than the window; to be called now and then."""

@@ -22,7 +22,7 @@ from broker.core.capacity import Usage
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, MessageThrottle, Mode
 from broker.core.consumption import ConsumptionMonitor
-from broker.core.delivery import Delivery, Outcome, release
+from broker.core.delivery import STOP, Delivery, release
 from broker.core.expressions import compile_expression
 from broker.core.history import History
 from broker.core.messages import Buffer, Content, Full, Log, Message, Sink
@@ -161,7 +161,9 @@ class Queue:
         if self.broadcast:
             self.delivery.broadcast(message, content.data)
             return True
-        self.usage.check()
+        usage = self.usage
+        if usage.may_be_full:
+            usage.check()
         if outstanding == self._all_apps:
             self.log.append(message, content, len(self.apps))
         else:
@@ -169,7 +171,7 @@ class Queue:
             self.log.append(message, content, outstanding.bit_count(), others)
         self.order += 1
         self.messages[guid] = message
-        self.usage.add(size)
+        usage.add(size)
         if self.consumption.max_idle_ms:
             self.consumption.on_post()
         for app in self.apps.values():
@@ -177,7 +179,11 @@ class Queue:
                 continue
             if app.pending or app.redelivery:
                 app.pending.append(message)
-            elif self.delivery.offer(app, message, content.data) is Outcome.STOP:
+                continue
+            only = app.only
+            if only is not None and (subscription := only.choose()) is not None:
+                self.delivery.send(subscription, message, content.data)
+            elif self.delivery.offer(app, message, content.data) is STOP:
                 self.delivery.log_exit(app, message)
                 app.pending.append(message)
         return True
@@ -213,7 +219,10 @@ class Queue:
         held = stream.unconfirmed.pop(guid, None)
         if held is not None:
             message, subscription = held
-            release(subscription, message)
+            subscription.messages_left += 1
+            subscription.bytes_left += message.size
+            if subscription.group is not None:
+                subscription.group.blocked = False
         else:
             # A client that reconnected may confirm what was delivered to it before.
             found = self.messages.get(guid)
