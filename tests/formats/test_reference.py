@@ -1,4 +1,4 @@
-"""Structures and enumerations are the reference's: field by field, bit by bit, number by number.
+"""Structures, enumerations and limits are the reference's: field by field, bit by bit, number by number.
 
 `reference_structures.txt` beside this file holds the facts of its headers.
 """
@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from formats import codes
-from formats.disk import data, files, journal, ledger
+from formats.disk import data, files, journal, keys, ledger, qlist
 from formats.schema import Layout
 from tests.formats.test_schema import LAYOUTS
 
 FACTS = [
-    re.fullmatch(r"(struct|enum) (\S+) of (\w+): (.*)", line)
+    re.fullmatch(r"(struct|enum|number) (\S+) of (\w+): (.*)", line)
     for line in (Path(__file__).parent / "reference_structures.txt").read_text().splitlines()
     if line and not line.startswith("#")
 ]
 STRUCTURES = [fact.groups()[1:] for fact in FACTS if fact and fact[1] == "struct"]
+NUMBERS = [fact.groups()[1:] for fact in FACTS if fact and fact[1] == "number"]
 ENUMERATIONS = [fact.groups()[1:] for fact in FACTS if fact and fact[1] == "enum"]
 
 # Ours alone: what all records share, a message's GUID (which the reference does not draw), and a hot path's pair.
@@ -96,3 +97,14 @@ def test_enumerations_have_the_numbers_of_the_reference() -> None:
         if isinstance(value, EnumType) and value not in (IntEnum, IntFlag)
     }
     assert ours == {name: members for _, name, members in ENUMERATIONS}
+
+
+@pytest.mark.parametrize(("upstream", "name", "value"), NUMBERS, ids=[name for _, name, _ in NUMBERS])
+def test_number_is_that_of_the_reference(upstream: str, name: str, value: str) -> None:
+    found = {vars(module)[name] for module in (codes, files, journal, keys, qlist) if name in vars(module)}
+    assert found == {int(value, 0)}
+
+
+def test_every_line_of_the_facts_is_read() -> None:
+    assert all(FACTS)
+    assert len(FACTS) == len(STRUCTURES) + len(ENUMERATIONS) + len(NUMBERS)
