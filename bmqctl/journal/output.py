@@ -10,13 +10,13 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from textwrap import indent
 from types import ModuleType
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from bmqctl import render
 from bmqctl.journal.chunks import Chunk
@@ -27,6 +27,7 @@ from bmqctl.journal.payload import PayloadReader
 from bmqctl.journal.reference import FOOTERS, not_found, reference_columns
 from bmqctl.journal.text import CsvStyle, JsonLineStyle, PrettyStyle, TextWriter
 from formats.disk.journal import RecordType
+from formats.errors import FormatError
 
 __all__ = [
     "ArrowSink",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 ROWS_PER_BATCH = 1 << 12
+
+T = TypeVar("T")
 
 
 class DumpFormat(StrEnum):
@@ -234,16 +237,39 @@ class ArrowSink:
         self._stream.flush()
 
 
+class _UntilFault(Generic[T]):
+    """The items before a damaged one, so that a page, batch or document is finished before the fault is raised."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = items
+        self._fault: FormatError | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        try:
+            yield from self._items
+        except FormatError as fault:
+            self._fault = fault
+
+    def check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+
 def write_document(
     records: Iterable[Mapping[str, Any]], footer: Callable[[], Mapping[str, Any]], stream: IO[bytes]
 ) -> None:
-    """The reference tool's JSON document of these records, with what `footer` says once they have all been printed."""
+    """The reference tool's JSON document of these records, with what `footer` says once they have all been printed.
+
+    Where FormatError ends the records, it is raised when the document is complete.
+    """
+    sound = _UntilFault(records)
     stream.write(b'{\n  "Records": [\n')
     separator = b""
-    for record in records:
+    for record in sound:
         stream.write(separator + _indented(json.dumps(record, indent=2), 4))
         separator = b",\n"
     _end_document(stream, footer(), bool(separator))
+    sound.check()
 
 
 def _indented(text: str, by: int) -> bytes:
@@ -259,24 +285,27 @@ def _end_document(stream: IO[bytes], footer: Mapping[str, Any], has_records: boo
 def write_rows(
     rows: Iterable[Row], columns: Sequence[Column], output: DumpFormat, stream: IO[bytes], table: list[render.Column]
 ) -> None:
-    """Rows of a file other than a journal in any format but the reference's; `table` are the columns for people."""
+    """Rows of a file other than a journal in any format but the reference's; `table` are the columns for people.
+
+    Where FormatError ends the rows, it is raised when those before are printed.
+    """
+    sound = _UntilFault(rows)
     if output is DumpFormat.TABLE:
-        render.print_table(rows, table)
+        render.print_table(sound, table)
     elif output is DumpFormat.JSON_LINE:
-        for row in rows:
+        for row in sound:
             stream.write(json.dumps(row).encode() + b"\n")
     elif output is DumpFormat.CSV:
-        _write_csv(rows, columns, stream)
+        _write_csv(sound, columns, stream)
     else:
         arrow = load_arrow()
         writer = arrow.BatchWriter(stream, arrow.schema_of(columns), parquet=output is DumpFormat.PARQUET)
-        remaining = iter(rows)
-        try:
-            while batch := list(islice(remaining, ROWS_PER_BATCH)):
-                writer.write(arrow.batch_of_rows(batch, columns))
-        finally:
-            writer.close()
+        remaining = iter(sound)
+        while batch := list(islice(remaining, ROWS_PER_BATCH)):
+            writer.write(arrow.batch_of_rows(batch, columns))
+        writer.close()
     stream.flush()
+    sound.check()
 
 
 def _write_csv(rows: Iterable[Row], columns: Sequence[Column], stream: IO[bytes]) -> None:

@@ -16,6 +16,9 @@ COMMANDS: dict[str, Entry] = {
     "guid": Entry("bmqctl.commands.journal.guid", "guid", "Take a message's GUID apart."),
     "ledger": Entry("bmqctl.commands.journal.ledger", "app", "Print the records of a cluster-state ledger."),
     "queues": Entry("bmqctl.commands.journal.queues", "queues", "List the queues of a store."),
+    "repair": Entry(
+        "bmqctl.commands.journal.repair", "repair", "Copy what is sound in a damaged store to a new directory."
+    ),
     "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
 }
 

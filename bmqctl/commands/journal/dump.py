@@ -25,7 +25,7 @@ from bmqctl.commands.journal.printing import (
 )
 from bmqctl.journal.columns import Row
 from bmqctl.journal.dump import DumpReport, Journal, PayloadPlan, Printer, check_names, dump_journals, open_journal
-from bmqctl.journal.files import FileKind, NotAStoreFile, identify, read_written, recovery_sets
+from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify, read_written, recovery_sets
 from bmqctl.journal.filters import Filters
 from bmqctl.journal.follow import Follower
 from bmqctl.journal.ledger import LedgerFilters
@@ -162,7 +162,10 @@ def dump(
                 sink = _sink(chosen, stream, path.is_dir(), wanted, len(paths))
                 _follow(followers, Printer(sink, replace(wanted, offset_gt=None), limit), stream)
                 return
-            journals = [open_journal(each, in_ledger, plan, stack) for each in paths]
+            journals = []
+            for each in paths:
+                with stopped_by(COMMAND, each):
+                    journals.append(open_journal(each, in_ledger, plan, stack))
             check_names(journals, wanted)
             stream = stack.enter_context(open_stream(COMMAND, out))
             sink = _sink(chosen, stream, path.is_dir(), wanted, len(journals))
@@ -205,6 +208,9 @@ def _journals(path: Path, partition: int | None) -> list[Path]:
             refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
         return [path]
     sets = recovery_sets(path)
+    older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
+    if older:
+        say(COMMAND, f"{older} older journals in {path} left out: name one to dump it")
     if partition is not None and partition not in sets:
         listed = ", ".join(map(str, sorted(sets)))
         refuse(COMMAND, f"--partition {partition}: {path} has {listed}")

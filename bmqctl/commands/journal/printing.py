@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import threading
@@ -50,8 +52,9 @@ def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> 
 def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
     """The new file `out`, or standard output."""
     if out is None:
-        with until_reader_leaves():
+        with until_reader_leaves(), _refusing_full_disks(command, "standard output"):
             yield sys.stdout.buffer
+            sys.stdout.flush()
         return
     try:
         stream = out.open("xb")
@@ -59,8 +62,22 @@ def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
         refuse(command, f"--out {out} exists: name a new file")
     except OSError as error:
         refuse(command, f"--out {out}: {error.strerror or error}")
-    with stream:
+    with stream, _refusing_full_disks(command, f"--out {out}"):
         yield stream
+        stream.flush()
+
+
+@contextmanager
+def _refusing_full_disks(command: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        if what == "standard output":
+            # What is left in its buffer would fail again when the program ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        refuse(command, f"{what}: {os.strerror(error.errno)}")
 
 
 @contextmanager
