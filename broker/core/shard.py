@@ -13,23 +13,30 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from broker.core.clock import Now
 from broker.core.messages import Buffer, Content, Full, Message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
+    MESSAGE_RECORD,
     ConfirmReason,
     DeletionRecordFlag,
     QueueOpType,
+    RecordType,
     SyncPointType,
     pack_confirm,
     pack_deletion,
     pack_message,
     pack_queue_op,
     pack_sync_point,
+    scan,
+    select,
 )
+from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import build_queue_record
 
@@ -38,7 +45,8 @@ __all__ = ["FileLog", "MemoryLog", "Shard", "ShardState"]
 log = logging.getLogger("broker.shard")
 
 # Room that sync points and queue operations may take beyond what is due.
-SPARE_RECORDS = 64
+SPARE_RECORDS_MAX = 64
+SPARE_PART_MAX = 1 / 16  # of a small journal
 
 # A rollover must free at least this part of a file to be worth its copying (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
@@ -84,8 +92,18 @@ class Shard:
         self._data_granted = 0
         self._synced_at = 0  # the sequence number of the last sync point
         self._full = ""  # why the last rollover was refused, until the next tick
+        self._alarmed = False  # that it is full has been said
         self.available = True  # to new messages
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
+
+    @property
+    def limits(self) -> PartitionLimits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: PartitionLimits) -> None:
+        self._limits = limits
+        self._spare_records = min(SPARE_RECORDS_MAX, int(limits.journal // JOURNAL_RECORD_SIZE * SPARE_PART_MAX))
 
     # -- leases and sync points
 
@@ -151,7 +169,7 @@ class Shard:
         due = self.due + ref_count + 1 + len(auto_confirms)
         if (
             files.data_end + size > self._data_granted
-            or files.journal_end + (due + SPARE_RECORDS) * JOURNAL_RECORD_SIZE > self._journal_granted
+            or files.journal_end + (due + self._spare_records) * JOURNAL_RECORD_SIZE > self._journal_granted
         ):
             self._make_room(size, due)
             files = self.files
@@ -224,8 +242,13 @@ class Shard:
         files.journal_end += JOURNAL_RECORD_SIZE
         self.due -= message.outstanding.bit_count() or 1
 
-    def append_queue(self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]]) -> None:
-        """A queue is created: its record in QLIST, then the operation in the journal. May raise `Full`."""
+    def append_queue(
+        self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]], kind: QueueOpType = QueueOpType.CREATION
+    ) -> None:
+        """A queue is created, or has new apps (ADDITION): its record in QLIST, then the operation in the journal.
+
+        May raise `Full`.
+        """
         record = build_queue_record(uri, queue_key, list(apps))
         if not self._has_room(1) or self.files.qlist_end + len(record) > self.limits.qlist:
             self._roll_over(qlist=len(record))
@@ -241,12 +264,67 @@ class Shard:
             self.primary_lease_id,
             self.sequence_number,
             self.now.wall_s,
-            QueueOpType.CREATION,
+            kind,
             queue_key,
             queue_uri_record_offset_words=files.qlist_end // WORD,
         )
         files.journal_end += JOURNAL_RECORD_SIZE
         files.qlist_end = end
+
+    def append_queue_op(
+        self, kind: QueueOpType, queue_key: bytes, app_key: bytes = NULL_KEY, first: Message | None = None
+    ) -> None:
+        """A queue or one of its apps is purged or deleted; `first` is the oldest message that an app's purge touches.
+
+        A whole queue can be purged in a journal that takes nothing else, for that makes room. `Full` otherwise.
+        """
+        frees = kind is QueueOpType.PURGE and app_key == NULL_KEY
+        if self._alarmed:
+            if not frees:
+                raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full")
+            text = "Partition [%d]: Writing PURGE record for queueKey [%s] to journal despite partition being unavailable"
+            log.warning(text, self.partition_id, queue_key.hex().upper())
+        elif not self._has_room(1):
+            self._roll_over()
+        # What a purge makes superfluous leaves it room.
+        if not self._reserve_journal(0 if frees and self.due else 1):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
+        lease_id, number = self._position(first) if first is not None else (0, 0)
+        files = self.files
+        self.sequence_number += 1
+        pack_queue_op(
+            files.journal.buffer,
+            files.journal_end,
+            self.primary_lease_id,
+            self.sequence_number,
+            self.now.wall_s,
+            kind,
+            queue_key,
+            app_key,
+            start_primary_lease_id=lease_id,
+            start_sequence_number=number,
+        )
+        files.journal_end += JOURNAL_RECORD_SIZE
+
+    def release(self, records: int) -> None:
+        """So many records will not be needed: what they were for is purged."""
+        self.due -= records
+        self._full = ""
+
+    def _position(self, message: Message) -> tuple[int, int]:
+        """The lease id and sequence number of a message's record."""
+        journal = self.files.journal.buffer
+        first = open_file(journal, FileType.JOURNAL).first_record_offset
+        records = scan(journal, first, (self.files.journal_end - first) // JOURNAL_RECORD_SIZE)
+        found, _ = select(records, RecordType.MESSAGE)
+        offsets = MESSAGE_RECORD.column(found, "message_offset_dwords")
+        (row,) = np.flatnonzero(offsets == message.offset // DWORD)[-1:].tolist()
+        record = MESSAGE_RECORD.unpack(found[row : row + 1].tobytes())
+        return record.primary_lease_id, record.sequence_number
+
+    def forget(self, queue_key: bytes) -> None:
+        """A queue is no more."""
+        del self.stores[queue_key]
 
     def register(self, queue_key: bytes, messages: Mapping[bytes, Message]) -> None:
         """Know where a queue of this shard keeps its messages: a rollover carries them over."""
@@ -279,7 +357,7 @@ class Shard:
         if not self.available:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
         files = self.files
-        records = due + SPARE_RECORDS
+        records = due + self._spare_records
         if (
             files.data_end + size > self.limits.data
             or files.journal_end + records * JOURNAL_RECORD_SIZE > self.limits.journal
@@ -305,7 +383,7 @@ class Shard:
         """Move to new files now, however little that frees. Raises `Full` if there is no disk for them."""
         self._move(0, 0, 0, part_max=1.0)
 
-    def _roll_over(self, data: int = 0, records: int = SPARE_RECORDS, qlist: int = 0) -> None:
+    def _roll_over(self, data: int = 0, records: int | None = None, qlist: int = 0) -> None:
         """Move to new files, with room for so many bytes of DATA and QLIST and records beyond those due.
 
         Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
@@ -314,10 +392,16 @@ class Shard:
         if self._full:
             raise Full("STORAGE_FAILURE", self._full)
         try:
-            self._move(data, records, qlist)
+            self._move(data, self._spare_records if records is None else records, qlist)
         except Full as full:
             self._full = str(full)
+            if not self._alarmed:
+                log.error(
+                    "PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, full
+                )
+                self._alarmed = True
             raise
+        self._alarmed = False
 
     def _move(self, data: int, records: int, qlist: int, part_max: float = 1 - FREED_PART_MIN) -> None:
         """`part_max` is the part of the limits that may be in use in the new files."""
@@ -385,6 +469,12 @@ class FileLog:
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         self._shard.append_deletion(self._key, message, flag)
 
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first)
+
+    def release(self, message: Message) -> None:
+        self._shard.release(message.outstanding.bit_count())
+
     def read(self, message: Message) -> Buffer:
         return self._shard.read(message)
 
@@ -402,6 +492,12 @@ class MemoryLog:
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Nothing to record."""
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+        """Nothing to record."""
+
+    def release(self, message: Message) -> None:
+        """Nothing was set aside."""
 
     def read(self, message: Message) -> Buffer:
         assert message.payload is not None

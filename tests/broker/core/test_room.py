@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.shard import SPARE_RECORDS
+from broker.core.shard import SPARE_RECORDS_MAX
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import Status, StatusCategory
@@ -18,7 +18,7 @@ QUEUE = "bmq://priority/q"
 FANOUT = "bmq://fanout/q"
 
 # Room for about 80 messages of one app beyond the spare, or 60 of 100 bytes.
-SHORT_JOURNAL = PartitionLimits(journal=(SPARE_RECORDS + 160) * JOURNAL_RECORD_SIZE, data=64 << 10, qlist=1 << 10)
+SHORT_JOURNAL = PartitionLimits(journal=(SPARE_RECORDS_MAX + 160) * JOURNAL_RECORD_SIZE, data=64 << 10, qlist=1 << 10)
 SHORT_DATA = PartitionLimits(journal=64 << 10, data=8 << 10, qlist=1 << 10)
 FULL = AckStatus.STORAGE_FAILURE
 
@@ -72,6 +72,27 @@ def test_a_full_file_refuses_messages_and_nothing_else(limits: PartitionLimits) 
     consumer.confirm(1, guid(0), guid(posted - 1))
     assert left(rig) == [guid(number) for number in range(1, posted - 1)]
     assert not rig.faults()
+
+
+def test_a_full_shard_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCaptureFixture) -> None:
+    alarm = "PANIC [PARTITION_READONLY] Partition [0]: is full: the journal file"
+    rig = start(limits=SHORT_JOURNAL)
+    producer, consumer = producing(rig), confirming(rig)
+    posted = fill(producer)
+    rig.wait(2000)
+    assert not fill(producer, posted)
+    assert caplog.text.count(alarm) == 1
+    consumer.confirm(1, *(guid(number) for number in range(posted)))
+    again = fill(producer, posted)
+    assert again > 50
+    assert caplog.text.count(alarm) == 2
+
+
+@pytest.mark.parametrize("records", [70, 136])
+def test_most_of_a_small_journal_is_for_messages(records: int) -> None:
+    rig = start(limits=PartitionLimits(journal=records * JOURNAL_RECORD_SIZE, data=64 << 10, qlist=1 << 10))
+    # Each takes its own record, and one more must be left for its deletion.
+    assert 2 * fill(producing(rig)) > records * 0.7
 
 
 @pytest.mark.parametrize("limits", [SHORT_JOURNAL, SHORT_DATA])

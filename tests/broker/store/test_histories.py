@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.shard import SPARE_RECORDS
+from broker.core.shard import SPARE_RECORDS_MAX
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.disk.files import JOURNAL_RECORD_SIZE
@@ -29,7 +29,7 @@ PLENTY = 1 << 40
 # GUIDs come again once their messages are gone.
 FORGETFUL = [replace(config, deduplication_time_ms=0) for config in DOMAINS.values()]
 
-LIMITS = PartitionLimits(journal=(SPARE_RECORDS + 100) * JOURNAL_RECORD_SIZE, data=8 << 10, qlist=1 << 10)
+LIMITS = PartitionLimits(journal=(SPARE_RECORDS_MAX + 100) * JOURNAL_RECORD_SIZE, data=8 << 10, qlist=1 << 10)
 
 
 @dataclass(frozen=True)
