@@ -27,6 +27,8 @@ __all__ = ["run_tool"]
 
 CATEGORY: Final = "BMQTOOL.APPLICATION"
 EXIT_NOT_STARTED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+EXIT_READER_LEFT: Final = 141
 SIGNALS_MAX: Final = 5
 PROMPT: Final = "> "
 
@@ -59,13 +61,27 @@ class _Typed(Lines):
 
 
 def run_tool(parameters: Parameters, endpoint: Endpoint) -> int:
-    """Run in the mode that `parameters` name; the exit code."""
+    """Run in the mode that `parameters` name; the exit code. `OSError` if the file to log to cannot be made."""
+    code = EXIT_READER_LEFT
+    try:
+        code = _run(parameters, endpoint)
+        sys.stdout.flush()
+    except* BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except* KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    return code
+
+
+def _run(parameters: Parameters, endpoint: Endpoint) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if parameters.mode == "syschk":
         return trio.run(_check_system, parameters, endpoint)
     log = Log(parameters.log_format, VERBOSITIES[parameters.verbosity])
-    if parameters.mode == "auto":
+    if parameters.mode == "storage":
+        code = trio.run(_inspect, parameters, log)
+    elif parameters.mode == "auto":
         code = trio.run(_automatic, parameters, endpoint, log)
     else:
         code = trio.run(_interactive, parameters, endpoint, log)
@@ -91,6 +107,14 @@ async def _interactive(parameters: Parameters, endpoint: Endpoint, log: Log) -> 
             receiver.keep = interactive.keep
             await interactive.run(_Typed())
             nursery.cancel_scope.cancel()
+    return 0
+
+
+async def _inspect(parameters: Parameters, log: Log) -> int:
+    # What reads files of a store is not needed by a client.
+    from bmqctl.tool.storage import StorageInspector
+
+    await StorageInspector(log).run(_Typed(), parameters.storage)
     return 0
 
 

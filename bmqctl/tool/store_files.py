@@ -1,0 +1,161 @@
+"""Files of a store under a cursor: one record at a time, forwards and backwards.
+
+A cursor stands before the first record until it is moved; `index` is then -1. Nothing is read but the headers of the
+records passed over, so that a file of gigabytes costs no memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from bmqctl.journal.source import FileSource
+from formats.disk.data import DATA_HEADER, DataRecord, parse_data_record
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.disk.journal import Record, decode_record
+from formats.disk.padding import WORD
+from formats.disk.qlist import QUEUE_RECORD_HEADER, QueueRecord, parse_queue_record
+from formats.disk.recover import find_journal_extent
+
+__all__ = ["Cursor", "DataCursor", "JournalCursor", "QlistCursor"]
+
+R = TypeVar("R")
+HEADERS_MAX = 1 << 12
+
+
+class Cursor(ABC, Generic[R]):
+    """A file and a place in it. `FormatError` and `OSError` come of files that are not what they should be."""
+
+    file_type: FileType
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = FileSource(path)
+        try:
+            self.opened: OpenedFile = open_file(self.source.read(0, HEADERS_MAX), self.file_type)
+        except Exception:
+            self.source.close()
+            raise
+        self.index = -1
+
+    def close(self) -> None:
+        self.source.close()
+
+    @property
+    @abstractmethod
+    def offset(self) -> int:
+        """Where the current record is."""
+
+    @abstractmethod
+    def forward(self) -> bool:
+        """To the next record, if there is one."""
+
+    def backward(self) -> bool:
+        """To the record before, if there is one."""
+        if self.index <= 0:
+            return False
+        self.index -= 1
+        return True
+
+    @abstractmethod
+    def record(self) -> R:
+        """The current record."""
+
+    def rewind(self) -> None:
+        """Before the first record."""
+        self.index = -1
+
+
+class JournalCursor(Cursor[Record]):
+    """Records of one size: no other need be looked at."""
+
+    file_type = FileType.JOURNAL
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.extent = find_journal_extent(self.source.read, self.source.size)
+
+    @property
+    def offset(self) -> int:
+        return self.extent.first_record_offset + self.index * JOURNAL_RECORD_SIZE
+
+    def forward(self) -> bool:
+        if self.index + 1 >= self.extent.record_count:
+            return False
+        self.index += 1
+        return True
+
+    def record(self) -> Record:
+        return self.record_at(self.offset)
+
+    def record_at(self, offset: int) -> Record:
+        """The record at `offset`, wherever the cursor is."""
+        return decode_record(self.source.read(offset, JOURNAL_RECORD_SIZE))
+
+
+class _Walked(Cursor[R]):
+    """Records of many sizes: where each begins is known once those before it were passed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._offsets = [self.opened.first_record_offset]
+
+    @property
+    def offset(self) -> int:
+        return self._offsets[max(self.index, 0)]
+
+    def forward(self) -> bool:
+        if self.index >= 0 and self.index + 1 == len(self._offsets):
+            self._offsets.append(self.offset + self._size(self.offset))
+        if not self._is_written(self._offsets[self.index + 1]):
+            return False
+        self.index += 1
+        return True
+
+    def seek(self, offset: int) -> bool:
+        """To the record that begins at `offset`, if one does."""
+        while self.index < 0 or self.offset < offset:
+            if not self.forward():
+                return False
+        while self.offset > offset:
+            if not self.backward():
+                return False
+        return self.offset == offset
+
+    @abstractmethod
+    def _size(self, offset: int) -> int:
+        """Bytes of the record at `offset`."""
+
+    def _is_written(self, offset: int) -> bool:
+        return any(self.source.read(offset, 2 * WORD))
+
+
+class DataCursor(_Walked[DataRecord]):
+    """Messages. The record's offsets are within `content`."""
+
+    file_type = FileType.DATA
+
+    def record(self) -> DataRecord:
+        return parse_data_record(self.content(), 0)
+
+    def content(self) -> memoryview:
+        """The current record's bytes."""
+        return self.source.read(self.offset, self._size(self.offset))
+
+    def _size(self, offset: int) -> int:
+        header = DATA_HEADER.unpack(self.source.read(offset, DATA_HEADER.size))
+        return max(int(header.message_words) * WORD, DATA_HEADER.size)
+
+
+class QlistCursor(_Walked[QueueRecord]):
+    """Queues and their apps."""
+
+    file_type = FileType.QLIST
+
+    def record(self) -> QueueRecord:
+        return parse_queue_record(self.source.read(self.offset, self._size(self.offset)), 0)
+
+    def _size(self, offset: int) -> int:
+        header = QUEUE_RECORD_HEADER.unpack(self.source.read(offset, QUEUE_RECORD_HEADER.size))
+        return max(int(header.queue_record_words) * WORD, QUEUE_RECORD_HEADER.size)
