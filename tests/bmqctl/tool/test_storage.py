@@ -165,8 +165,8 @@ def test_what_is_wrong_is_said(stem: str, tmp_path: Path) -> None:
     text = inspect(
         "close", "queues", "metadata", "d n=1", "q n=1", "j n=1", 'dump uri="x"', "dump", 'dump uri="x" key="1"',
         "open", 'open path="/x/y"', 'open path="/x/*"', f'open path="{tmp_path}/none.bmq_data"', "help", "help me",
-        "quit now", "sing", "open path=x", f'open path="{stem}*"', f'open path="{stem}*"', "j", "j n=x", 'j n="x"', "j n=-1",
-        "j x=1",
+        "quit now", "sing", "open path=x", f'open path="{stem}*"', f'open path="{stem}*"', "j", "j n=x",
+        'j n="x"', "j n=-1", "j x=1",
         'dump uri="x"', f'dump uri="{ORDERS}" key="0000000000"', "quit", "queues",
     )  # fmt: skip
     for expected in (
