@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
+from bmqctl.client.authentication import Authentication, Credentials, NotAuthenticated
 from bmqctl.client.control import ProtocolFault, Requests, Unusable
 from bmqctl.client.events import (
     Ack,
@@ -85,6 +86,7 @@ class MachineOptions:
     put_batch: int = 1024
     user_agent: str = "bmqctl"
     resume: bool = False
+    credentials: Credentials | None = None
 
 
 class Machine:
@@ -96,6 +98,7 @@ class Machine:
         self.state = Session.NEW
         self._requests = Requests(self._send_control, options.timeout_ns)
         self._encoding = EncodingType.BER
+        self._authentication = Authentication(options.credentials) if options.credentials else None
         self._session_number = next(_SESSION_NUMBERS)
         self._was_started = False
         # What is not acked, by GUID, in the order of posting; it is held back while queues are not reopened.
@@ -125,6 +128,12 @@ class Machine:
         """Introduce ourselves, on a new connection."""
         self.state = step(SESSION_TABLE, self.state, SessionInput.START)
         self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
+        if self._authentication is not None:
+            self._out += self._authentication.request()
+        else:
+            self._introduce()
+
+    def _introduce(self) -> None:
         identity = client_identity(
             self._options.process_name,
             self._options.pid,
@@ -228,6 +237,8 @@ class Machine:
         deadlines = [self._next_check_ns] if self._interval_ns else []
         if self._requests.deadline_ns is not None:
             deadlines.append(self._requests.deadline_ns)
+        if self._authentication is not None and self._authentication.due_ns is not None:
+            deadlines.append(self._authentication.due_ns)
         return min(deadlines, default=None)
 
     # Input
@@ -246,6 +257,8 @@ class Machine:
         events: list[Event] = []
         try:
             at = self._take_frames(data, now_ns, events)
+        except NotAuthenticated as fault:
+            return events + self.lost(f"the broker refused our credentials: {fault}")
         except (FormatError, ProtocolFault, Impossible) as fault:
             return events + self.lost(f"not understood: {fault}")
         if self.state is Session.RECONNECTING:
@@ -271,6 +284,10 @@ class Machine:
             return events + self.lost(self._requests.broken)
         if self._requests.disconnected:
             return events + self._end(SessionInput.DISCONNECTED, None)
+        due_ns = self._authentication.due_ns if self._authentication is not None else None
+        if self._authentication is not None and due_ns is not None and now_ns >= due_ns:
+            self._seal()
+            self._out += self._authentication.request()
         if self._interval_ns and now_ns >= self._next_check_ns:
             self._next_check_ns = now_ns + self._interval_ns
             events += self._check_heartbeat()
@@ -292,6 +309,8 @@ class Machine:
         self._needed = EVENT_HEADER_SIZE
         self._interval_ns = 0
         self._next_expiry_ns = 0
+        if self._authentication is not None:
+            self._authentication.due_ns = None
         events = self._with_nacks(list(self._requests.cut()))
         return [*events, ConnectionLost(fault, silent)] if self._was_started else events
 
@@ -333,6 +352,10 @@ class Machine:
                         events += self._end(SessionInput.DISCONNECTED, None)
                     elif self._holding and not self._requests.reopening:
                         events += self._restore()
+            case EventType.AUTHENTICATION if self._authentication is not None:
+                self._authentication.answered(view[body:end], now_ns)
+                if self.state is Session.NEGOTIATING:
+                    self._introduce()
             case EventType.HEARTBEAT_REQ:
                 self._seal()
                 self._out += HEARTBEAT_RESPONSE

@@ -28,6 +28,7 @@ from typing import Any, Self
 
 import trio
 
+from bmqctl.client.authentication import Credentials
 from bmqctl.client.events import (
     Ack,
     Acks,
@@ -67,7 +68,8 @@ class RequestFailed(Exception):
 class SessionOptions:
     """`put_batch` bounds the messages of one PUT event; `high_watermark` is in bytes.
 
-    With `resume` a lost connection is replaced: queues are reopened, and what is not acked is sent again.
+    With `resume` a lost connection is replaced: queues are reopened, and what is not acked is sent again. `credentials`
+    are given to the broker before all else.
     """
 
     timeout_s: float = 10.0
@@ -75,6 +77,7 @@ class SessionOptions:
     high_watermark: int = 4 << 20
     process_name: str = ""
     resume: bool = False
+    credentials: Credentials | None = None
 
 
 class _Waiter:
@@ -355,4 +358,5 @@ def _machine_options(options: SessionOptions) -> MachineOptions:
         timeout_ns=int(options.timeout_s * SECOND_NS),
         put_batch=options.put_batch,
         resume=options.resume,
+        credentials=options.credentials,
     )

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from bmqctl.client.authentication import Credentials
 from bmqctl.client.events import StreamOptions
 from bmqctl.tool.auto import Automatic, ended
 from bmqctl.tool.file_log import FileLog
@@ -101,7 +102,7 @@ async def _interactive(parameters: Parameters, endpoint: Endpoint, log: Log) -> 
         async with trio.open_nursery() as nursery:
             receiver = Receiver(log, file_log, quiet, dump=parameters.dump_msg, confirm=parameters.confirm_msg)
             receiver.clock = clock_of(parameters.latency)
-            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec)
+            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec, _credentials(parameters))
             receiver.session = session
             interactive = Interactive(session, log, quiet=quiet)
             receiver.keep = interactive.keep
@@ -125,13 +126,19 @@ async def _automatic(parameters: Parameters, endpoint: Endpoint, log: Log) -> in
         async with trio.open_nursery() as nursery:
             receiver = Receiver(log, file_log, quiet, False, dump=parameters.dump_msg, confirm=parameters.confirm_msg)
             receiver.clock = clock_of(parameters.latency)
-            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec)
+            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec, _credentials(parameters))
             receiver.session = session
             automatic = Automatic(session, receiver, parameters, log)
             nursery.start_soon(_heed_signals, automatic)
             began = await automatic.run()
             nursery.cancel_scope.cancel()
     return 0 if began else EXIT_NOT_STARTED
+
+
+def _credentials(parameters: Parameters) -> Credentials | None:
+    if not parameters.authn_mechanism:
+        return None
+    return Credentials(parameters.authn_mechanism, parameters.authn_data.encode())
 
 
 async def _heed_signals(automatic: Automatic) -> None:
@@ -156,7 +163,9 @@ async def _check_system(parameters: Parameters, endpoint: Endpoint) -> int:
     result = 0
     with FileLog(None) as file_log:
         async with trio.open_nursery() as nursery:
-            session = ToolSession(nursery, endpoint, Receiver(log, file_log, True), parameters.timeout_sec)
+            session = ToolSession(
+                nursery, endpoint, Receiver(log, file_log, True), parameters.timeout_sec, _credentials(parameters)
+            )
             result = await session.start(parameters.timeout_sec)
             if result != 0:
                 log.write(Severity.ERROR, CATEGORY, f"Failed to start a session: [rc: {result.value}]")

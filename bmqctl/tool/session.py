@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from bmqctl.client.authentication import Credentials
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import (
     Ack,
@@ -175,6 +176,7 @@ class ToolSession:
     endpoint: Endpoint
     listener: Listener
     timeout_s: float
+    credentials: Credentials | None = None
     queues: dict[str, ToolQueue] = field(default_factory=dict)
     _link: Link | None = None
     _ready: bool = False
@@ -229,6 +231,7 @@ class ToolSession:
             timeout_ns=int(self.timeout_s * SECOND_NS),
             user_agent="bmqtool",
             resume=True,
+            credentials=self.credentials,
         )
         guids = GuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
         link = Link(Machine(options, guids, now_ns()), self.endpoint.host, self.endpoint.port, self._handle)
