@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.node_process import NodeProcess, free_port
+from tests.integration.config_files import spoil, write_config
 
 TOOL = [sys.executable, "-c", "from bmqctl.app import main; main()", "tool"]
 DOMAIN = "bmq://bmq.test.persistent.priority"
@@ -195,3 +196,15 @@ def test_options_and_profile_go_together(tmp_path: Path) -> None:
         3,
         True,
     )
+
+
+def test_credentials_are_wanted(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config")
+    users = {"name": "BasicAuthenticator", "settings": [{"key": "ann", "value": {"stringVal": "secret"}}]}
+    wanted = {"authenticators": [users], "anonymousCredential": {"disallow": {}}}
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=wanted)
+    with NodeProcess(tmp_path / "data", config_dir=config) as node:
+        options = ["--mode", "syschk", "-b", node.uri, "--timeout", "1"]
+        assert run(*options).returncode == 256 - 2
+        assert run(*options, "--authnMechanism", "BASIC", "--authnData", "ann:wrong").returncode == 256 - 2
+        assert run(*options, "--authnMechanism", "BASIC", "--authnData", "ann:secret").returncode == 0
