@@ -95,39 +95,42 @@ def batch_of_chunk(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> 
 
 
 class _Draft:
-    """A column that begins as nulls; each kind of record puts in its own values."""
+    """A column that begins as nulls; each kind of record puts in its own values.
+
+    Numbers and hex digits lie in an array; of values that records have in common, each is kept once.
+    """
 
     def __init__(self, column: Column, count: int) -> None:
         self.column = column
         self._count = count
         self._values: NDArray[Any] | None = None
+        self._pool: list[Any] = []
         self._null = np.ones(count, np.bool_)
 
     def put(self, rows: NDArray[Any], values: NDArray[Any]) -> None:
+        """A value for each of `rows`."""
         if self._values is None:
             self._values = np.zeros(self._count, values.dtype)
         self._values[rows] = values
         self._null[rows] = False
 
-    def put_some(self, rows: NDArray[Any], values: list[Any]) -> None:
-        """Values of which some are None."""
+    def put_shared(self, rows: NDArray[Any], values: list[Any], which: NDArray[np.int64]) -> None:
+        """For each of `rows` one of `values`, which may be None."""
+        self.put(rows, which + len(self._pool))
         if self.column.kind is Kind.JSON:
             values = [None if value is None else json.dumps(value) for value in values]
         elif self.column.kind is Kind.TEXT:
-            values = [value if value is None or type(value) is str else str(value) for value in values]
-        if self._values is None:
-            self._values = np.full(self._count, None, object)
-        self._values[rows] = values
-        self._null[rows] = False
+            values = [value if value is None or isinstance(value, str) else str(value) for value in values]
+        self._pool += values
 
     def array(self) -> pa.Array:
         kind = _type(self.column)
         if self._values is None:
             return pa.nulls(self._count, kind)
+        if self._pool:
+            return pa.array(self._pool, kind).take(pa.array(self._values, mask=self._null))
         if self._values.dtype.kind == "S":
-            return _strings(self._values, self._null)
-        if self._values.dtype.kind == "O":
-            return pa.array(self._values, kind, from_pandas=False)
+            return _hex_strings(self._values, self._null)
         if kind == _TIME:
             null = self._null | (self._values > _TIME_MAX_S)
             return pa.array(np.where(null, 0, self._values).astype(np.int64), pa.int64(), mask=null).cast(_TIME)
@@ -137,29 +140,24 @@ class _Draft:
 def _put(drafts: dict[str, _Draft], group: Columns, part: Part) -> None:
     rows = part.rows
     if isinstance(group, Constant):
-        value = group.value.encode()
-        drafts[group.name].put(rows, np.full(len(rows), value, f"S{max(len(value), len('JOURNAL_OP'))}"))
+        drafts[group.name].put_shared(rows, [group.value], np.zeros(len(rows), np.int64))
     elif not isinstance(group, Derived):
         drafts[group.name].put(rows, group.read(part))
     elif any(column.kind is Kind.TIME for column in group.columns):
         for column in group.columns:
             drafts[column.name].put(rows, part.column("timestamp"))
     else:
-        known: dict[Any, tuple[Any, ...]] = {}
         keys = group.keys(part)
-        for key in set(keys) if group.shared else ():
-            known[key] = group.values(key)
-        found = [known[key] for key in keys] if group.shared else [group.values(key) for key in keys]
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))} if group.shared else {}
+        which = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys)) if places else np.arange(len(keys))
+        found = [group.values(key) for key in places or keys]
         for column, values in zip(group.columns, zip(*found, strict=True), strict=True):
-            drafts[column.name].put_some(rows, list(values))
+            drafts[column.name].put_shared(rows, list(values), which)
 
 
-def _strings(values: NDArray[Any], null: NDArray[np.bool_]) -> pa.Array:
-    """ASCII of one width or less; the strings of null rows are empty."""
-    lengths = np.char.str_len(values)
-    if (lengths[~null] == values.dtype.itemsize).all():
-        text = values.tobytes()
-        offsets = np.arange(0, len(text) + 1, values.dtype.itemsize, dtype=np.int32)
-        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-        return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(text), valid)
-    return pa.array(values.astype(object), mask=null).cast(pa.string())
+def _hex_strings(values: NDArray[Any], null: NDArray[np.bool_]) -> pa.Array:
+    """ASCII of one width; what lies under nulls does not matter."""
+    text = values.tobytes()
+    offsets = np.arange(0, len(text) + 1, values.dtype.itemsize, dtype=np.int32)
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(text), valid)
