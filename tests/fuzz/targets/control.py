@@ -15,6 +15,18 @@ from tests.fuzz.seeds import bodies
 __all__ = ["decode", "seeds", "verify", "words"]
 
 
+# Of JSON, what the recorded messages do not have: some of it is refused.
+ODD_JSON = (
+    b'{"rId":"12","disconnect":{"later":[1.5,null,"\\ud83d\\ude00"]}}',
+    b'{"rId":null,"status":{"category":-2,"code":"-7","message":"\\ud800"}}',
+    b'{"rId":NaN}',
+    b'{"rId":-1e400}',
+    b'{"clusterMessage":{"leaderAdvisory":{"queues":{}}}}',
+    b'{"clusterMessage":{"queueUnassignmentRequest":{"queueKey":"?"}}}',
+    b'{"a":' + b"[" * 1100,
+)
+
+
 def decode(data: bytes) -> Any:
     return decode_schema(NegotiationMessage if data[:1] and data[0] & 2 else ControlMessage, data)
 
@@ -25,7 +37,8 @@ def verify(data: bytes, message: Any) -> None:
 
 def seeds() -> list[bytes]:
     opening = schema_seeds(NegotiationMessage, bodies(EventType.CONTROL, opening=True), 2)
-    return opening + schema_seeds(ControlMessage, bodies(EventType.CONTROL, opening=False), 0)
+    later = schema_seeds(ControlMessage, bodies(EventType.CONTROL, opening=False), 0)
+    return [*opening, *later, *(b"\1" + json for json in ODD_JSON)]
 
 
 def words() -> list[bytes]:
