@@ -153,7 +153,12 @@ def print_table(
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return escape(value.hex().upper() if isinstance(value, bytes) else str(value))
+    text = value.hex().upper() if isinstance(value, bytes) else str(value)
+    return escape(text.translate(_CONTROLS))
+
+
+# What a message or a file name holds must not command the terminal.
+_CONTROLS = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")}
 
 
 class LateProgress:

@@ -11,7 +11,9 @@ from bmqctl.journal.names import QueueNames
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import QUEUE_OP_RECORD, Record, RecordType, decode_record
 from formats.disk.queues import NamedByLedgers, read_ledgers
+from formats.disk.recover import iter_qlist
 from formats.errors import FormatError
+from formats.schema import Buffer
 
 __all__ = ["JournalReader", "ledgers_beside", "load_names", "with_names"]
 
@@ -96,13 +98,23 @@ def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
 
 
 def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None = None) -> QueueNames:
-    """Names from the QLIST beside the journal; where it has none, from `ledgers` or those in the directory."""
-    qlist = journal.with_name(journal.name.replace(FileType.JOURNAL.extension, FileType.QLIST.extension))
-    if qlist != journal and qlist.is_file():
-        names = QueueNames(partition_id, read_written(qlist), ledgers)
-        if names.uris or ledgers is not None:
-            return names
-    return QueueNames(partition_id, b"", ledgers_beside(journal) if ledgers is None else ledgers)
+    """Names from the QLIST beside the journal, and from `ledgers`.
+
+    Without `ledgers`, where QLIST is missing, empty or damaged, from those in the directory.
+    """
+    path = journal.with_name(journal.name.replace(FileType.JOURNAL.extension, FileType.QLIST.extension))
+    qlist = read_written(path) if path != journal and path.is_file() else b""
+    if ledgers is None and not _names_queues(qlist):
+        ledgers = ledgers_beside(journal)
+    return QueueNames(partition_id, qlist, ledgers)
+
+
+def _names_queues(qlist: Buffer) -> bool:
+    """Whether there are queues in it, and no damage."""
+    try:
+        return bool(list(iter_qlist(qlist)))
+    except FormatError:
+        return False
 
 
 def ledgers_beside(journal: Path) -> NamedByLedgers:

@@ -41,6 +41,14 @@ def test_tables_print_markup_as_it_is() -> None:
     assert two.split() == ["AB"]
 
 
+def test_tables_print_what_would_command_the_terminal_as_text() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80)
+    print_table([{"a": "\x1b]0;title\x07\x9b31m\tü\nnext"}], [Column("a", "a")], console)
+    assert "\\x1b]0;title\\x07\\x9b31m\\x09ü" in out.getvalue()
+    assert out.getvalue().splitlines()[-1].split() == ["next"]
+
+
 def test_tables_are_printed_page_by_page() -> None:
     out = io.StringIO()
 

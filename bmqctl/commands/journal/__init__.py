@@ -19,6 +19,7 @@ COMMANDS: dict[str, Entry] = {
     "repair": Entry(
         "bmqctl.commands.journal.repair", "repair", "Copy what is sound in a damaged store to a new directory."
     ),
+    "summary": Entry("bmqctl.commands.journal.summary", "summary", "Count a store's messages by queue and app."),
     "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
 }
 

@@ -222,6 +222,14 @@ def test_a_journal_without_its_qlist_has_names_from_the_ledger(run: Run, copy: P
     assert lines(run("dump", "--csl-file", ledger, journal)) == named
 
 
+def test_a_damaged_qlist_is_completed_by_the_ledger(run: Run, copy: Path) -> None:
+    journal = only(copy, ".bmq_journal")
+    named = lines(run("dump", journal))
+    qlist = only(copy, ".bmq_qlist")
+    qlist.write_bytes(qlist.read_bytes()[:150] + b"?" * 200)
+    assert lines(run("dump", journal)) == named
+
+
 def a_long_journal(path: Path, count: int) -> None:
     content = bytearray(initial_bytes(FileType.JOURNAL, 0)) + bytes(count * JOURNAL_RECORD_SIZE)
     for index in range(count):
