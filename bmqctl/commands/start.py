@@ -48,13 +48,31 @@ def node(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port to listen on, instead of the configured ones.", show_default=False),
+        typer.Option(
+            "--port",
+            "-p",
+            min=1,
+            max=65535,
+            help="Port to listen on, instead of the configured ones.",
+            show_default=False,
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Directory of the partitions' files, instead of the configured one.")
     ] = None,
     instance_id: Annotated[
-        str | None, typer.Option("--instance-id", "-i", help="Name of this instance in logs and metrics.")
+        str | None,
+        typer.Option("--instance-id", "--instanceId", "-i", help="Name of this instance in logs and metrics."),
+    ] = None,
+    host_name: Annotated[
+        str | None, typer.Option("--host-name", "--hostName", "-h", help="Name of this host, instead of hostName.")
+    ] = None,
+    host_tags: Annotated[
+        str | None, typer.Option("--host-tags", "--hostTags", "-t", help="Tags of this host, instead of hostTags.")
+    ] = None,
+    host_data_center: Annotated[
+        str | None,
+        typer.Option("--host-data-center", "--hostDataCenter", "-d", help="Its data center, not hostDataCenter."),
     ] = None,
     log_level: Annotated[
         LogLevel | None, typer.Option(case_sensitive=False, help="Least severity that is logged to the console.")
@@ -71,6 +89,9 @@ def node(
             port=port,
             data_dir=data_dir,
             instance_id=instance_id,
+            host_name=host_name,
+            host_tags=host_tags,
+            host_data_center=host_data_center,
             log_level=None if log_level is None else log_level.value,
         )
     except ConfigError as fault:

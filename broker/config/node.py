@@ -108,6 +108,9 @@ class NodeConfig:
         port: int | None = None,
         data_dir: Path | None = None,
         instance_id: str | None = None,
+        host_name: str | None = None,
+        host_tags: str | None = None,
+        host_data_center: str | None = None,
         log_level: str | None = None,
     ) -> NodeConfig:
         """The same with what the command line says instead.
@@ -121,8 +124,13 @@ class NodeConfig:
         if data_dir is not None:
             config = config._storing(data_dir)
         app, task = config.broker.app_config, config.broker.task_config
-        if instance_id is not None:
-            app = app.model_copy(update={"broker_instance_name": instance_id})
+        said = {
+            "broker_instance_name": instance_id,
+            "host_name": host_name,
+            "host_tags": host_tags,
+            "host_data_center": host_data_center,
+        }
+        app = app.model_copy(update={member: value for member, value in said.items() if value is not None})
         if log_level is not None:
             log = task.log_controller.model_copy(update={"console_severity_threshold": log_level})
             task = task.model_copy(update={"log_controller": log})

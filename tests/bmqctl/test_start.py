@@ -44,6 +44,24 @@ def test_options_replace_the_configuration(started: list[NodeConfig], tmp_path: 
     assert config.broker.task_config.log_controller.console_severity_threshold == "WARN"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-p", "4000", "-i", "two", "-h", "here", "-t", "small", "-d", "east"],
+        ["--port", "4000", "--instanceId=two", "--hostName=here", "--hostTags=small", "--hostDataCenter=east"],
+        ["--port", "4000", "--instance-id=two", "--host-name=here", "--host-tags=small", "--host-data-center=east"],
+    ],
+)
+def test_options_may_be_written_as_the_reference_has_them(started: list[NodeConfig], options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["start", "node", *options])
+    assert result.exit_code == 7, result.output
+    (config,) = started
+    assert config.listeners[0].port == 4000
+    found = config.broker.app_config
+    assert (found.broker_instance_name, found.host_name) == ("two", "here")
+    assert (found.host_tags, found.host_data_center) == ("small", "east")
+
+
 def test_a_configuration_that_cannot_be_used_is_one_line(started: list[NodeConfig], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["start", "node", str(tmp_path)])
     assert result.exit_code == 2
