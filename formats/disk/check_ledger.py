@@ -246,7 +246,7 @@ class CheckedPartition(Protocol):
     @property
     def leases(self) -> Mapping[int, int]: ...
     @property
-    def primaries(self) -> Mapping[tuple[int, int], int]: ...
+    def primaries(self) -> Mapping[int, tuple[int, int]]: ...
 
 
 def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) -> Iterator[Fault]:
@@ -282,7 +282,7 @@ def _check_leases(state: LedgerState, partition: CheckedPartition) -> Iterator[F
             if lease > told:
                 reason = f"lease id {lease}, the ledger's last is {told}"
                 yield fault("ledger-lease", partition.journal_name, offset, reason)
-    for (lease, node_id), offset in partition.primaries.items():
+    for lease, (node_id, offset) in partition.primaries.items():
         told = state.primaries.get((partition.partition_id, lease))
         if told not in (None, node_id):
             reason = f"node {node_id} is primary under lease id {lease}, the ledger says {told}"

@@ -13,6 +13,7 @@ from formats.disk.faults import Fault, fault
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
     ANY_RECORD,
+    JOURNAL_OP_RECORD,
     LAYOUTS,
     RECORD_MAGIC,
     JournalOpType,
@@ -117,7 +118,10 @@ def check_order(chunk: Chunk, good: NDArray[Any], order: Order) -> Iterator[Faul
     times = np.minimum(ANY_RECORD.column(records, "timestamp"), np.uint64(1 << 62)).astype(np.int64)
     before, last_leases, last_numbers, last_times = order.advance(positions + chunk.index, leases, numbers, times)
 
-    sync_points = np.flatnonzero(ANY_RECORD.column(records, "type") == RecordType.JOURNAL_OP)
+    sync_points = np.flatnonzero(
+        (ANY_RECORD.column(records, "type") == RecordType.JOURNAL_OP)
+        & (records.view(JOURNAL_OP_RECORD.dtype)["journal_op_type"] == JournalOpType.SYNCPOINT)
+    )
     rolled_over = np.zeros(len(positions), bool)
     if order.rolled_over:
         rolled_over[: int(sync_points[0]) + 1 if len(sync_points) else None] = True

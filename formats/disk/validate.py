@@ -122,7 +122,7 @@ class SetChecker:
     """One pass over a journal, with the checkers of the files beside it.
 
     After `check`, `queues` are those that exist at the journal's end, `leases` where each primary's lease begins
-    (offset in bytes), `primaries` the node that a sync point names for a lease, and where.
+    (offset in bytes), `primaries` the node that a lease's first sync point names, and where.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SetChecker:
         self.journal_name = journal.name
         self.qlist_name = None if qlist is None else qlist.name
         self.leases: dict[int, int] = {}
-        self.primaries: dict[tuple[int, int], int] = {}
+        self.primaries: dict[int, tuple[int, int]] = {}
         self._extent = extent
         self._data = data
         self._order = Order()
@@ -216,7 +216,10 @@ class SetChecker:
             own = (record.primary_lease_id, record.sequence_number)
             if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
                 yield chunk.fault("sync-point", position, f"stands for ({lease}, {number}), its record is {own}")
-            self.primaries.setdefault((own[0], record.primary_node_id), chunk.offset_of(position))
+            node_id = self.primaries.setdefault(own[0], (record.primary_node_id, chunk.offset_of(position)))[0]
+            if node_id != record.primary_node_id:
+                reason = f"node {record.primary_node_id} is primary under lease id {own[0]}, node {node_id} was before"
+                yield chunk.fault("sync-point", position, reason)
             for checked, stated, end in (
                 ("DATA", record.data_file_offset_dwords * DWORD, self._data and self._data.end_before(position)),
                 (

@@ -1,0 +1,133 @@
+"""`bmqctl journal repair`: a sound store from what is sound in a damaged one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.repair import Refused, repair_store
+from bmqctl.journal.repair_report import Mode, Note, RepairReport
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Column,
+    LateProgress,
+    ResultConsole,
+    print_table,
+    refuse,
+    until_reader_leaves,
+)
+
+__all__ = ["repair"]
+
+
+def repair(
+    path: Annotated[Path, typer.Argument(help="The damaged store's directory. It is only read.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Where the repaired store goes: a new directory.")],
+    replica: Annotated[
+        bool | None,
+        typer.Option(
+            "--replica/--alone",
+            help="Other nodes have the data: keep what precedes the damage. Or: this is the only copy, keep all.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Print this many lines of each table at most.")] = 100,
+) -> None:
+    """Copy what is sound in a damaged store to a new directory, and say exactly what was left out.
+
+    The damaged store is never changed, and must not be in use: stop its node first. The result is checked as `journal
+    validate` does; put it where the node looks for its store (keep the damaged one), and start the node.
+
+    --alone keeps every message whose record, payload and queue are sound, wherever the damage is, with its confirms.
+    What the rest of the store proves is restored: headers, numbers, queues that QLIST or the ledger names. Nothing is
+    renumbered: each record keeps its lease id and sequence number. Where numbers are missing, the journal takes the
+    form of one that was just rolled over, in which they may be, with one sync point behind them. A confirm or deletion
+    that cannot be read is lost: its message may be delivered again.
+
+    --replica is for a node of a cluster whose other nodes have the data. A store that lacks records in the middle would
+    tell the others that it has them, and they would never be sent. So it is cut before the first damage, and not a
+    record is added: nothing claims a number that another replica gave to something else, and the cluster sends the
+    rest when the node joins. Do not put the result of --alone in a cluster that still has another copy.
+
+    Without either, the store is taken for the only copy, unless it shows that several nodes were primary.
+
+    Examples:
+
+        bmqctl journal repair store/ --out repaired/
+
+        bmqctl journal repair store/ --out repaired/ --replica
+
+        bmqctl journal repair store/ --out repaired/ --json | jq -r '.partitions[].left_out[] | [.guid, .reason] | @tsv'
+
+    Exit codes: 0 if nothing was left out; 1 if something was; 2 if nothing could be done.
+    """
+    mode = None if replica is None else Mode.REPLICA if replica else Mode.ALONE
+    bars: dict[str, LateProgress] = {}
+
+    def on_progress(what: str, done: int, total: int) -> None:
+        if what not in bars:
+            for bar in bars.values():
+                bar.__exit__(None, None, None)
+            bars[what] = LateProgress(what)
+        bars[what](done, total)
+
+    try:
+        report = repair_store(path, out, mode, on_progress)
+    except (NotAStoreFile, Refused) as error:
+        refuse("journal repair", str(error))
+    except OSError as error:
+        refuse("journal repair", f"{error.filename or out}: {error.strerror or error}")
+    finally:
+        for bar in bars.values():
+            bar.__exit__(None, None, None)
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps(report.as_json()))
+        else:
+            _print_report(report, limit)
+    if report.errors or any(True for _ in report.all_left_out()):
+        raise typer.Exit(EXIT_FAULTS)
+
+
+_NOTE_COLUMNS = [
+    Column("offset", "offset", 12, right=True),
+    Column("size", "size", 10, right=True),
+    Column("what", "what", 10),
+    Column("number", "number", 12),
+    Column("guid", "guid", 32),
+    Column("queue_uri", "queue", 40),
+    Column("reason", "reason"),
+]
+
+
+def _print_report(report: RepairReport, limit: int) -> None:
+    console = ResultConsole()
+    _print_notes(console, "left out", list(report.all_left_out()), limit)
+    _print_notes(console, "restored", list(report.all_restored()), limit)
+    for partition in report.partitions:
+        kept = ", ".join(f"{count} {name}" for name, count in partition.records.items()) or "nothing"
+        console.print(f"partition {partition.partition_id}: kept {kept}; {partition.outstanding} messages outstanding")
+        if partition.sync_points_dropped:
+            console.print(
+                f"  {partition.sync_points_dropped} sync points not carried over: numbers are missing behind them"
+            )
+    console.print(f"{report.out}: {report.errors} errors and {report.warnings} warnings (--{report.mode})")
+    for code, count in report.counts.items():
+        console.print(f"  {code}: {count}")
+
+
+def _print_notes(console: ResultConsole, title: str, notes: list[Note], limit: int) -> None:
+    shown = notes[:limit]
+    for file in dict.fromkeys(note.file for note in shown):
+        rows: Iterable[dict[str, object]] = (asdict(note) for note in shown if note.file == file)
+        print_table(rows, _NOTE_COLUMNS, console, f"{title}: {file}")
+        console.print()
+    if len(notes) > limit:
+        console.print(f"{len(notes) - limit} more lines are not shown (--limit, --json)")

@@ -1,0 +1,235 @@
+"""Which places of a damaged journal hold records, and in which order these were written.
+
+Every place is looked at, whatever lies between: a record is where its magic, type and numbers are. Their order is that
+of their numbers (lease id, sequence number), which tells the rest:
+
+- Places whose numbers rise are as they were written: the longest such chain is the backbone.
+- Records beside it whose numbers fill a hole in it, next to their neighbours, lie at another's place: they are moved.
+- A single record whose number fits nowhere has a damaged number: its place says which one it had.
+- What fits nowhere by either is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, RecordType
+from formats.disk.source import Source, scan_source
+
+__all__ = ["Number", "Order", "Run", "find_order"]
+
+CHUNK_RECORDS = 1 << 16
+
+Number = tuple[int, int]
+"""(primary lease id, sequence number)."""
+
+
+class Run(NamedTuple):
+    """`length` places from `start` on whose records have the numbers from (`lease_id`, `sequence_number`) on."""
+
+    start: int
+    length: int
+    lease_id: int
+    sequence_number: int
+
+    @property
+    def first(self) -> Number:
+        return self.lease_id, self.sequence_number
+
+    @property
+    def last(self) -> Number:
+        return self.lease_id, self.sequence_number + self.length - 1
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    def is_followed_by(self, other: Run) -> bool:
+        """Whether the numbers of `other` go on where these end."""
+        return other.first == (self.lease_id, self.sequence_number + self.length)
+
+
+@dataclass(slots=True)
+class Order:
+    """`runs` in the order of their numbers; `places` is how many places the journal has.
+
+    `without_magic` are places of records that lack nothing else, `renumbered` those whose number was damaged, with the
+    one that they had; `misfits` runs that fit nowhere, `unreadable` ranges of places (start, end) that hold something,
+    but no record. `end` is behind the last record, `moved` are runs that lay elsewhere.
+    """
+
+    places: int
+    end: int = 0
+    runs: list[Run] = field(default_factory=list)
+    without_magic: set[int] = field(default_factory=set)
+    renumbered: dict[int, Number] = field(default_factory=dict)
+    misfits: list[Run] = field(default_factory=list)
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[Run] = field(default_factory=list)
+
+
+def find_order(journal: Source, first_record_offset: int, on_progress: Callable[[int, int], None]) -> Order:
+    """Look at all places of a journal whose records begin at `first_record_offset`."""
+    order = Order(max(0, journal.size - first_record_offset) // JOURNAL_RECORD_SIZE)
+    runs: list[Run] = []
+    for index in range(0, order.places, CHUNK_RECORDS):
+        count = min(CHUNK_RECORDS, order.places - index)
+        for run in _runs(scan_source(journal, first_record_offset, index, count), index, order):
+            if runs and runs[-1].end == run.start and runs[-1].is_followed_by(run):
+                runs[-1] = runs[-1]._replace(length=runs[-1].length + run.length)
+            else:
+                runs.append(run)
+        on_progress(index + count, order.places)
+    runs = _drop_tail(runs, order)
+    order.end = runs[-1].end if runs else 0
+    order.runs = runs if _rises(runs) else _sort(runs, order)
+    return order
+
+
+def _runs(records: NDArray[Any], index: int, order: Order) -> Iterator[Run]:
+    """The runs of a chunk whose first place is `index`."""
+    kinds = ANY_RECORD.column(records, "type")
+    leases = ANY_RECORD.column(records, "primary_lease_id").astype(np.int64)
+    numbers = ANY_RECORD.column(records, "sequence_number").astype(np.int64)
+    readable = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.JOURNAL_OP) & (leases != 0) & (numbers != 0)
+    with_magic = records["magic"] == RECORD_MAGIC
+    order.without_magic.update((np.flatnonzero(readable & ~with_magic) + index).tolist())
+    _note_unreadable(records, readable, index, order)
+    places = np.flatnonzero(readable)
+    if not len(places):
+        return
+    leases, numbers = leases[places], numbers[places]
+    steps = (np.diff(places) != 1) | (np.diff(leases) != 0) | (np.diff(numbers) != 1)
+    starts = np.concatenate([[0], np.flatnonzero(steps) + 1])
+    counts = np.diff(np.append(starts, len(places)))
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        yield Run(index + int(places[start]), count, int(leases[start]), int(numbers[start]))
+
+
+def _note_unreadable(records: NDArray[Any], readable: NDArray[Any], index: int, order: Order) -> None:
+    places = np.flatnonzero(~readable) + index
+    if not len(places):
+        return
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    for part in np.split(places, breaks):
+        start, end = int(part[0]), int(part[-1]) + 1
+        if order.unreadable and order.unreadable[-1][1] == start:
+            start = order.unreadable.pop()[0]
+        order.unreadable.append((start, end))
+
+
+def _drop_tail(runs: list[Run], order: Order) -> list[Run]:
+    """Without what follows the last record with a magic: it is written last, so these were never finished."""
+    while runs:
+        run = runs[-1]
+        count = run.length
+        while count and run.start + count - 1 in order.without_magic:
+            count -= 1
+        if count:
+            runs[-1] = run._replace(length=count)
+            break
+        runs.pop()
+    end = runs[-1].end if runs else 0
+    order.without_magic = {place for place in order.without_magic if place < end}
+    order.unreadable = [(start, behind) for start, behind in order.unreadable if start < end]
+    return runs
+
+
+def _rises(runs: list[Run]) -> bool:
+    return all(before.last < after.first for before, after in pairwise(runs))
+
+
+def _sort(runs: list[Run], order: Order) -> list[Run]:
+    """The runs in the order of their numbers; what does not fit goes where `Order` says."""
+    in_backbone = _backbone(runs)
+    backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]
+    kept = list(backbone)
+    left = sorted((run for run, chosen in zip(runs, in_backbone, strict=True) if not chosen), key=lambda run: run.first)
+    # A neighbour may itself lie elsewhere: go through them in both directions.
+    for _ in range(2):
+        rest = []
+        for run in left:
+            if _fills_hole(run, kept):
+                insort(kept, run, key=lambda each: each.first)
+                order.moved.append(run)
+            else:
+                rest.append(run)
+        left = rest[::-1]
+    for run in left:
+        number = _number_of_place(run, backbone, kept) if run.length == 1 else None
+        if number is None:
+            order.misfits.append(run)
+        else:
+            order.renumbered[run.start] = number
+            insort(kept, Run(run.start, 1, *number), key=lambda each: each.first)
+    order.misfits.sort()
+    return kept
+
+
+def _backbone(runs: list[Run]) -> list[bool]:
+    """Which runs are in the chain of rising numbers that has the most records.
+
+    Where two chains are alike, the one whose numbers are as far from their places as their neighbours' are.
+    """
+    usual = {(run.lease_id, run.sequence_number - run.start) for run in runs if run.length > 1}
+    usual |= {
+        (after.lease_id, after.sequence_number - after.start)
+        for before, after in pairwise(runs)
+        if (before.lease_id, before.sequence_number - before.start)
+        == (after.lease_id, after.sequence_number - after.start)
+    }
+    bounds = sorted({run.last for run in runs})
+    best: list[tuple[int, int]] = [(0, -1)] * (len(bounds) + 1)  # Fenwick tree of (weight, run), by last number
+    previous: list[int] = []
+    top = (0, -1)
+    for index, run in enumerate(runs):
+        at = bisect_left(bounds, run.first)
+        found = (0, -1)
+        while at:
+            found = max(found, best[at])
+            at &= at - 1
+        previous.append(found[1])
+        own = (run.lease_id, run.sequence_number - run.start) in usual
+        reached = (found[0] + 2 * run.length + own, index)
+        top = max(top, reached)
+        at = bisect_left(bounds, run.last) + 1
+        while at < len(best):
+            best[at] = max(best[at], reached)
+            at += at & -at
+    chosen = [False] * len(runs)
+    at = top[1]
+    while at >= 0:
+        chosen[at] = True
+        at = previous[at]
+    return chosen
+
+
+def _fills_hole(run: Run, kept: list[Run]) -> bool:
+    """Whether no record kept has a number of `run`, and one has the number before its first or after its last."""
+    at = bisect_left(kept, run.first, key=lambda each: each.first)
+    before = kept[at - 1] if at else None
+    after = kept[at] if at < len(kept) else None
+    if (before is not None and before.last >= run.first) or (after is not None and run.last >= after.first):
+        return False
+    return (before is not None and before.is_followed_by(run)) or (after is not None and run.is_followed_by(after))
+
+
+def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> Number | None:
+    """The number that the one record of `run` must have had, by its place among the backbone's."""
+    at = bisect_left(backbone, run.start, key=lambda each: each.start)
+    if not at:
+        return None
+    before = backbone[at - 1]
+    number = before.lease_id, before.sequence_number + run.start - before.start
+    if at < len(backbone) and backbone[at].first <= number:
+        return None
+    taken = bisect_left(kept, number, key=lambda each: each.last)
+    return None if taken < len(kept) and kept[taken].first <= number else number

@@ -1,0 +1,171 @@
+"""Whatever happened to the files of a store: a repair ends, its result is sound, and keeps what was not damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bmqctl.journal.repair import repair_store
+from bmqctl.journal.repair_report import Mode, RepairReport
+from formats.disk.data import parse_data_record
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import ConfirmRecord, DeletionRecord, MessageRecord, QueueOpRecord, QueueOpType
+from formats.disk.qlist import parse_queue_record
+from formats.disk.recover import iter_journal
+from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store, read_files
+from tests.golden.archives import only
+
+JOURNAL, DATA, QLIST, LEDGER = EXTENSIONS
+
+Files = dict[str, bytes]
+
+
+class Damage(NamedTuple):
+    """What is done to a file: see `_apply`. Offsets are taken modulo the file's size."""
+
+    extension: str
+    kind: str
+    at: int
+    size: int
+    value: int
+
+
+def _apply(content: bytes, damage: Damage) -> bytes:
+    """A bit flipped, the file cut, a range zeroed or overwritten, or two blocks swapped."""
+    if not content:
+        return content
+    out = bytearray(content)
+    at = damage.at % len(out)
+    size = min(1 + damage.size, len(out) - at)
+    match damage.kind:
+        case "flip":
+            out[at] ^= 1 << damage.value % 8
+        case "cut":
+            del out[at:]
+        case "zeros":
+            out[at : at + size] = bytes(size)
+        case "noise":
+            out[at : at + size] = bytes((damage.value * 167 + each * 89) % 256 for each in range(size))
+        case _:
+            # Blocks of records, where there are records, so that they stay readable at another's place.
+            unit = JOURNAL_RECORD_SIZE if damage.extension == JOURNAL else 8
+            first = 44 if damage.extension == JOURNAL else 40
+            count = (len(out) - first) // unit
+            length = 1 + damage.size // unit
+            one, other = sorted((damage.at % max(1, count), damage.value % max(1, count)))
+            length = min(length, other - one, count - other)
+            a, b, step = first + one * unit, first + other * unit, length * unit
+            out[a : a + step], out[b : b + step] = out[b : b + step], out[a : a + step]
+    return bytes(out)
+
+
+DAMAGE = st.builds(
+    Damage,
+    st.sampled_from(EXTENSIONS),
+    st.sampled_from(["flip", "flip", "flip", "cut", "zeros", "noise", "swap"]),
+    st.integers(0, 1 << 16),
+    st.integers(0, 200),
+    st.integers(0, 1 << 12),
+)
+
+
+class Story(NamedTuple):
+    """What a sound store says, record by record: each with the bytes that it consists of, by file and offset."""
+
+    messages: dict[bytes, list[tuple[str, int, int]]]
+    confirms: dict[tuple[bytes, bytes], list[tuple[str, int, int]]]
+    deletions: dict[bytes, list[tuple[str, int, int]]]
+
+
+def _story(files: Files) -> Story:
+    story = Story({}, {}, {})
+    queues: dict[bytes, list[tuple[str, int, int]]] = {}
+    for offset, record in iter_journal(files[JOURNAL]):
+        own = (JOURNAL, offset, JOURNAL_RECORD_SIZE)
+        if isinstance(record, QueueOpRecord):
+            if record.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
+                entry = parse_queue_record(files[QLIST], record.queue_uri_record_offset_words * 4)
+                queues.setdefault(record.queue_key, []).extend([own, (QLIST, entry.offset, entry.end - entry.offset)])
+        elif isinstance(record, MessageRecord):
+            data = parse_data_record(files[DATA], record.message_offset_dwords * 8)
+            place = (DATA, data.offset, data.end - data.offset)
+            story.messages[record.guid] = [own, place, *queues[record.queue_key]]
+        elif isinstance(record, ConfirmRecord):
+            # Automatic ones come before their message.
+            story.confirms[record.guid, record.app_key] = [own, *story.messages.get(record.guid, [])]
+        elif isinstance(record, DeletionRecord):
+            story.deletions[record.guid] = [own, *story.messages[record.guid]]
+    return story
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small_store(tmp_path_factory.mktemp("small") / "store")
+
+
+class Repaired(NamedTuple):
+    before: Files
+    damaged: Files
+    report: RepairReport
+    out: Path
+
+
+def _repair(sound: Path, work: Path, damages: list[Damage], mode: Mode) -> Repaired:
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(sound, work / "damaged")
+    before = read_files(sound)
+    for damage in damages:
+        path = only(work / "damaged", damage.extension)
+        path.write_bytes(_apply(path.read_bytes(), damage))
+    damaged = read_files(work / "damaged")
+    report = repair_store(work / "damaged", work / "out", mode, lambda what, done, total: None)
+    assert read_files(work / "damaged") == damaged, "the damaged store was written to"
+    return Repaired(before, damaged, report, work / "out")
+
+
+Check = Callable[[Repaired], None]
+
+
+def _check(repaired: Repaired) -> None:
+    before, damaged, report, out = repaired
+    assert report.errors == 0, report.counts
+    story = _story(before)
+
+    def intact(parts: list[tuple[str, int, int]]) -> bool:
+        return all(damaged[file][at : at + size] == before[file][at : at + size] for file, at, size in parts)
+
+    # A record whose number another claims is damaged too: which of them is right cannot be told.
+    kept = _story({extension: only(out, extension).read_bytes() for extension in (JOURNAL, DATA, QLIST)})
+    for guid, parts in story.messages.items():
+        if intact(parts):
+            assert guid in kept.messages, f"{guid.hex()} was not damaged"
+            if guid in story.deletions and intact(story.deletions[guid]):
+                assert guid in kept.deletions, f"{guid.hex()} came back"
+            for (of, app_key), own in story.confirms.items():
+                if of == guid and intact(own):
+                    assert (guid, app_key) in kept.confirms, f"a confirm of {guid.hex()} was lost"
+    # Nothing is invented: every message has the data that it had. A GUID has no checksum: a damaged one is another.
+    for guid in kept.messages:
+        if guid in story.messages:
+            assert _payload(out, kept, guid) == _payload_of(before, story, guid)
+
+
+def _payload(out: Path, story: Story, guid: bytes) -> bytes:
+    return _payload_of({DATA: only(out, DATA).read_bytes()}, story, guid)
+
+
+def _payload_of(files: Files, story: Story, guid: bytes) -> bytes:
+    (_, at, _) = story.messages[guid][1]
+    return bytes(parse_data_record(files[DATA], at).app_data(files[DATA]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
+def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
+    _check(_repair(sound, tmp_path / "work", damages, Mode.ALONE))
