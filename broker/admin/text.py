@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.admin.commands import Value
-from broker.admin.pretty import pretty_bytes, pretty_number
 from broker.admin.results import (
     BrokerConfig,
     ClusterList,
@@ -33,6 +32,7 @@ from broker.admin.results import (
     Tunables,
 )
 from broker.admin.text_queue import capacity_meter, queue_internals, yes_no
+from broker.core.pretty import pretty_bytes, pretty_number
 
 __all__ = ["to_text"]
 

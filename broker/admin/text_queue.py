@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.admin.pretty import pretty_bytes, pretty_number
 from broker.admin.results import (
     AppState,
     CapacityMeter,
@@ -14,6 +13,7 @@ from broker.admin.results import (
     QueueState,
     UsageMonitor,
 )
+from broker.core.pretty import pretty_bytes, pretty_number
 
 __all__ = ["capacity_meter", "queue_internals", "yes_no"]
 
