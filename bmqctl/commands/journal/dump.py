@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated
@@ -39,6 +39,7 @@ from bmqctl.journal.output import (
     TableSink,
     write_rows,
 )
+from bmqctl.journal.payload import PayloadForm
 from bmqctl.journal.rows import (
     DATA_COLUMNS,
     DATA_TABLE,
@@ -128,68 +129,94 @@ def dump(
             else:
                 _dump_rows(path, kind, chosen, out, limit)
             return
+        ranges = (since, until, seqnum_gt, seqnum_lt, offset_gt, offset_lt, seqnums, offsets)
         status = options.one_status(outstanding, confirmed, partially_confirmed)
-        wanted = options.build_filters(
-            status,
-            types,
-            guids,
-            queues,
-            apps,
-            since,
-            until,
-            seqnum_gt,
-            seqnum_lt,
-            offset_gt,
-            offset_lt,
-            seqnums,
-            offsets,
+        wanted = options.build_filters(status, types, guids, queues, apps, *ranges)
+        request = _Request(
+            journals=_journals(path, partition),
+            is_store=path.is_dir(),
+            wanted=wanted,
+            chosen=chosen,
+            out=out,
+            limit=limit,
+            payloads=_payload_plan(payload, payload_limit, data_file),
+            in_ledger=None if csl_file is None else _names_in(csl_file),
         )
-        if data_file is not None and identify(data_file) is not FileKind.DATA:
-            raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
-        plan = None if payload is None else PayloadPlan(payload, payload_limit, data_file)
-        if plan is None and data_file is not None:
-            refuse(COMMAND, "--data-file is where --payload reads: give that, too")
-        with ExitStack() as stack:
-            in_ledger = None if csl_file is None else _names_in(csl_file)
-            paths = _journals(path, partition)
-            if follow:
-                _refuse_to_follow(wanted, chosen)
-                followers = [
-                    stack.enter_context(Follower(each, wanted, lambda p, s: open_journal(p, in_ledger, plan, s)))
-                    for each in paths
-                ]
-                stream = stack.enter_context(open_stream(COMMAND, out))
-                sink = _sink(chosen, stream, path.is_dir(), wanted, len(paths))
-                _follow(followers, Printer(sink, replace(wanted, offset_gt=None), limit), stream)
-                return
-            journals = []
-            for each in paths:
-                with stopped_by(COMMAND, each):
-                    journals.append(open_journal(each, in_ledger, plan, stack))
-            check_names(journals, wanted)
-            stream = stack.enter_context(open_stream(COMMAND, out))
-            sink = _sink(chosen, stream, path.is_dir(), wanted, len(journals))
-            on_fault = _say_fault if chosen is DumpFormat.JSON_PRETTY else None
-            printer = Printer(sink, wanted, limit, on_fault)
-            with LateProgress("reading records") as on_progress:
-                report = dump_journals(journals, wanted, printer, _quiet_on_terminal(on_progress, out))
-            sink.close(report.unseen)
+        if follow:
+            _follow(request)
+        else:
+            _dump_to_the_end(request)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is to be printed of which journals, and how."""
+
+    journals: list[Path]
+    is_store: bool
+    wanted: Filters
+    chosen: DumpFormat
+    out: Path | None
+    limit: int | None
+    payloads: PayloadPlan | None
+    in_ledger: NamedByLedgers | None
+
+    def open_journal(self, path: Path, stack: ExitStack) -> Journal:
+        return open_journal(path, self.in_ledger, self.payloads, stack)
+
+    def sink(self, stream: IO[bytes]) -> Sink:
+        if self.chosen is DumpFormat.TABLE:
+            return TableSink(self.is_store)
+        if self.chosen is DumpFormat.JSON_LINE:
+            return JsonLineSink(stream, self.is_store)
+        if self.chosen is DumpFormat.CSV:
+            return CsvSink(stream, self.is_store)
+        if self.chosen is DumpFormat.JSON_PRETTY:
+            return PrettySink(stream, self.counted)
+        return ArrowSink(stream, self.is_store, parquet=self.chosen is DumpFormat.PARQUET)
+
+    @property
+    def counted(self) -> set[RecordType]:
+        """The kinds that the reference's tool counts: it counts messages, not what happens to them."""
+        if self.wanted.is_exact:
+            return {kind for kind in RecordType if kind}
+        return set(self.wanted.types) or {RecordType.MESSAGE, RecordType.QUEUE_OP, RecordType.JOURNAL_OP}
+
+
+def _dump_to_the_end(request: _Request) -> None:
+    if request.chosen is DumpFormat.JSON_PRETTY and len(request.journals) > 1:
+        refuse(COMMAND, "--output json-pretty prints one journal, as the reference's tool: give --partition, too")
+    with ExitStack() as stack:
+        journals = []
+        for path in request.journals:
+            with stopped_by(COMMAND, path):
+                journals.append(request.open_journal(path, stack))
+        check_names(journals, request.wanted)
+        stream = stack.enter_context(open_stream(COMMAND, request.out))
+        sink = request.sink(stream)
+        on_fault = _say_fault if request.chosen is DumpFormat.JSON_PRETTY else None
+        printer = Printer(sink, request.wanted, request.limit, on_fault)
+        with LateProgress("reading records") as on_progress:
+            report = dump_journals(journals, request.wanted, printer, _quiet_on_terminal(on_progress, request.out))
+        sink.close(report.unseen)
     _exit(report)
 
 
-def _refuse_to_follow(wanted: Filters, chosen: DumpFormat) -> None:
+def _follow(request: _Request) -> None:
+    """Print what comes until a signal, or the limit, ends it."""
+    wanted, chosen = request.wanted, request.chosen
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
     if wanted.status is not None:
         refuse(COMMAND, f"--{wanted.status.value} is known at the end: --follow has none")
     if wanted.is_exact or any(end is not None for end in (wanted.until, wanted.seqnum_lt, wanted.offset_lt)):
         refuse(COMMAND, "--follow prints what comes: an end, or single records, cannot be asked of it")
-
-
-def _follow(followers: list[Follower], printer: Printer, stream: IO[bytes]) -> None:
-    """Print what comes until a signal, or the limit, ends it."""
-    told: Journal | None = None
-    with until_signal() as stop:
+    with until_signal() as stop, ExitStack() as stack:
+        followers = [stack.enter_context(Follower(path, wanted, request.open_journal)) for path in request.journals]
+        stream = stack.enter_context(open_stream(COMMAND, request.out))
+        # An offset is one file's: it says where to begin, and nothing about the files that follow.
+        printer = Printer(request.sink(stream), replace(wanted, offset_gt=None), request.limit)
+        told: Journal | None = None
         while not stop.is_set():
             for journal, chunk in chain.from_iterable(follower.poll() for follower in followers):
                 if journal is not told:
@@ -200,6 +227,14 @@ def _follow(followers: list[Follower], printer: Printer, stream: IO[bytes]) -> N
                     return
             stream.flush()
             stop.wait(POLL_INTERVAL_S)
+
+
+def _payload_plan(form: PayloadForm | None, limit: int, data_file: Path | None) -> PayloadPlan | None:
+    if data_file is not None and identify(data_file) is not FileKind.DATA:
+        raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
+    if form is None and data_file is not None:
+        refuse(COMMAND, "--data-file is where --payload reads: give that, too")
+    return None if form is None else PayloadPlan(form, limit, data_file)
 
 
 def _journals(path: Path, partition: int | None) -> list[Path]:
@@ -223,27 +258,6 @@ def _names_in(csl_file: Path) -> NamedByLedgers:
     if kind is not FileKind.LEDGER:
         raise NotAStoreFile(f"--csl-file: {csl_file} is a {kind}, not a {FileKind.LEDGER}")
     return read_ledgers([read_written(csl_file)])
-
-
-def _sink(chosen: DumpFormat, stream: IO[bytes], is_store: bool, wanted: Filters, journals: int) -> Sink:
-    if chosen is DumpFormat.TABLE:
-        return TableSink(is_store)
-    if chosen is DumpFormat.JSON_LINE:
-        return JsonLineSink(stream, is_store)
-    if chosen is DumpFormat.CSV:
-        return CsvSink(stream, is_store)
-    if chosen is DumpFormat.JSON_PRETTY:
-        if journals > 1:
-            refuse(COMMAND, "--output json-pretty prints one journal, as the reference's tool: give --partition, too")
-        return PrettySink(stream, _counted(wanted))
-    return ArrowSink(stream, is_store, parquet=chosen is DumpFormat.PARQUET)
-
-
-def _counted(wanted: Filters) -> set[RecordType]:
-    """The kinds that the reference's tool counts: it counts messages, not what happens to them."""
-    if wanted.is_exact:
-        return {kind for kind in RecordType if kind}
-    return set(wanted.types) or {RecordType.MESSAGE, RecordType.QUEUE_OP, RecordType.JOURNAL_OP}
 
 
 def _quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None) -> Callable[[int, int], None]:
