@@ -241,9 +241,14 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 
 
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
-    """What no broker need be asked about: an expression that is there must say something."""
-    return [
-        f'Expression validation failed: [ expression: "{each.expression}", reason: "expression is empty" ]'
-        for each in wanted
-        if each.expression is not None and not each.expression.strip()
-    ]
+    """What no broker need be asked about: expressions that it could not compile either."""
+    # Few sessions have expressions; their grammar takes its time to load.
+    from broker.core.expressions import ExpressionError, compile_expression
+
+    faults = []
+    for expression in (each.expression for each in wanted if each.expression is not None):
+        try:
+            compile_expression(expression)
+        except ExpressionError as error:
+            faults.append(f'Expression validation failed: [ expression: "{expression}", reason: "{error}" ]')
+    return faults

@@ -156,4 +156,7 @@ def test_a_command_says_how_to_consume() -> None:
 
 def test_an_expression_that_is_there_says_something() -> None:
     assert subscription_faults((Subscription(), Subscription(expression="x"))) == []
-    assert len(subscription_faults((Subscription(expression=""), Subscription(expression=" ")))) == 2
+    wrong = ("", " ", "()", "((true)", "x >", "true && (>>)", "x == 9223372036854775808", "1 > 0")
+    faults = subscription_faults(tuple(Subscription(expression=each) for each in wrong))
+    assert len(faults) == len(wrong)
+    assert faults[2].startswith('Expression validation failed: [ expression: "()", reason: "syntax error, ')
