@@ -7,8 +7,10 @@ with the interval of `bmqimp::Application`, which does not grow here).
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import trio
 
@@ -16,7 +18,7 @@ from bmqctl.client.events import Event
 from bmqctl.client.lifecycle import Session
 from bmqctl.client.machine import Machine
 
-__all__ = ["Link", "now_ns"]
+__all__ = ["Link", "dial", "now_ns", "tls_context"]
 
 READ_SIZE = 262_144
 # How late a timeout may be noticed that was set while the clock task slept.
@@ -29,16 +31,44 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+def tls_context(authority: Path) -> ssl.SSLContext:
+    """Trust in the certificates of the file `authority`, in PEM; `OSError` if there are none."""
+    context = ssl.create_default_context(cafile=authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Stream:
+    """A connection; `OSError` if nobody listens, or is not whom `tls` trusts."""
+    stream = await trio.open_tcp_stream(host, port)
+    if tls is None:
+        return stream
+    secured = trio.SSLStream(stream, tls, server_hostname=host)
+    try:
+        await secured.do_handshake()
+    except trio.BrokenResourceError as fault:
+        await trio.aclose_forcefully(secured)
+        raise OSError(f"no TLS with {host}:{port}: {fault.__cause__ or fault}") from None
+    return secured
+
+
 class Link:
     """`handle` is given what comes of reading and of time; after calls of the machine, `wake` or `feed` is due."""
 
     def __init__(
-        self, machine: Machine, host: str, port: int, handle: Callable[[list[Event]], None], interval_s: float = 0.5
+        self,
+        machine: Machine,
+        host: str,
+        port: int,
+        handle: Callable[[list[Event]], None],
+        tls: ssl.SSLContext | None = None,
+        interval_s: float = 0.5,
     ) -> None:
         self.machine = machine
         self._host = host
         self._port = port
         self._handle = handle
+        self._tls = tls
         self._interval_s = interval_s
         self._sending = 0
         self._wanted = trio.Event()
@@ -69,7 +99,7 @@ class Link:
         elif state is Session.RECONNECTING and self._carrying is not None:
             self._carrying.cancel()
 
-    async def run(self, stream: trio.SocketStream | None = None) -> None:
+    async def run(self, stream: trio.abc.Stream | None = None) -> None:
         """Until the machine has stopped; on `stream` first, if there is one already."""
         try:
             async with trio.open_nursery() as nursery:
@@ -82,14 +112,14 @@ class Link:
         finally:
             self._drained.set()
 
-    async def _connect(self) -> trio.SocketStream:
+    async def _connect(self) -> trio.abc.Stream:
         while True:
             try:
-                return await trio.open_tcp_stream(self._host, self._port)
+                return await dial(self._host, self._port, self._tls)
             except OSError:
                 await trio.sleep(self._interval_s)
 
-    async def _carry(self, stream: trio.SocketStream) -> None:
+    async def _carry(self, stream: trio.abc.Stream) -> None:
         self.machine.start(now_ns())
         async with stream, trio.open_nursery() as nursery:
             self._carrying = nursery.cancel_scope
@@ -103,7 +133,7 @@ class Link:
         if self.machine.state is Session.RECONNECTING:
             await trio.sleep(self._interval_s)
 
-    async def _read(self, stream: trio.SocketStream) -> None:
+    async def _read(self, stream: trio.abc.Stream) -> None:
         while self.machine.state not in (Session.STOPPED, Session.RECONNECTING):
             try:
                 data = await stream.receive_some(READ_SIZE)
@@ -115,7 +145,7 @@ class Link:
                 return
             self.feed(self.machine.receive(bytes(data), now_ns()))
 
-    async def _write(self, stream: trio.SocketStream) -> None:
+    async def _write(self, stream: trio.abc.Stream) -> None:
         while True:
             data = self.machine.data_to_send()
             if not data:

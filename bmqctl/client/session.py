@@ -44,7 +44,7 @@ from bmqctl.client.events import (
     StreamOptions,
 )
 from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
-from bmqctl.client.link import SECOND_NS, Link, now_ns
+from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
 from formats.control.messages import BrokerResponse, Status
@@ -69,7 +69,7 @@ class SessionOptions:
     """`put_batch` bounds the messages of one PUT event; `high_watermark` is in bytes.
 
     With `resume` a lost connection is replaced: queues are reopened, and what is not acked is sent again. `credentials`
-    are given to the broker before all else.
+    are given to the broker before all else. With `tls_authority`, a file with certificates, the connection is TLS.
     """
 
     timeout_s: float = 10.0
@@ -78,6 +78,7 @@ class SessionOptions:
     process_name: str = ""
     resume: bool = False
     credentials: Credentials | None = None
+    tls_authority: Path | None = None
 
 
 class _Waiter:
@@ -204,7 +205,8 @@ class Session:
         self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
     ) -> None:
         self.machine = Machine(_machine_options(options), _guid_generator(), now_ns())
-        self.link = Link(self.machine, host, port, self._handle)
+        self.tls = tls_context(options.tls_authority) if options.tls_authority is not None else None
+        self.link = Link(self.machine, host, port, self._handle, self.tls)
         self.waiting: set[_Waiter] = set()
         self._options = options
         self._on_acks = on_acks
@@ -225,10 +227,11 @@ class Session:
     ) -> AsyncIterator[Session]:
         """Connect and negotiate; disconnects at the end of the block.
 
-        `OSError` if nobody listens, `SessionLost` if the broker does not take us.
+        `OSError` if nobody listens or is trusted, `SessionLost` if the broker does not take us.
         """
-        stream = await trio.open_tcp_stream(host, port)
-        session = cls(host, port, options or SessionOptions(), on_acks)
+        options = options or SessionOptions()
+        session = cls(host, port, options, on_acks)
+        stream = await dial(host, port, session.tls)
         fault: Exception | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.link.run, stream)

@@ -10,7 +10,6 @@ import typer
 
 from bmqctl.tool.grammar import CommandError, camel, decode
 from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
-from bmqctl.tool.session import parse_endpoint
 
 __all__ = ["tool"]
 
@@ -110,6 +109,12 @@ def tool(
             "--shutdownGrace", help="Seconds without a message after which auto ends.", rich_help_panel=_SESSION
         ),
     ] = 0,
+    tls_authority: Annotated[
+        str,
+        typer.Option(
+            "--tlsAuthority", help="File with certificates, in PEM: the connection is TLS.", rich_help_panel=_SESSION
+        ),
+    ] = "",
     authn_mechanism: Annotated[
         str, typer.Option("--authnMechanism", help="As in BASIC; none without.", rich_help_panel=_SESSION)
     ] = "",
@@ -153,19 +158,19 @@ def tool(
         parameters = load_profile(profile.read_text()) if profile is not None else Parameters(broker=default_broker())
         _override(parameters, given)
         parameters.check()
-        endpoint = parse_endpoint(parameters.broker)
     except OSError as fault:
         _refuse(f"cannot read the profile: {fault}")
-    except (ParameterError, CommandError, ValueError) as fault:
+    except (ParameterError, CommandError) as fault:
         _refuse(str(fault))
     if dumpprofile:
         typer.echo(dump_profile(parameters))
         return
     from bmqctl.tool.run import run_tool
+    from bmqctl.tool.session import BadAddress
 
     try:
-        raise typer.Exit(run_tool(parameters, endpoint))
-    except OSError as fault:
+        raise typer.Exit(run_tool(parameters))
+    except (OSError, BadAddress) as fault:
         _refuse(str(fault))
 
 

@@ -55,6 +55,7 @@ class Parameters:
 
     mode: str = "cli"
     broker: str = ""
+    tls_authority: str = ""
     queue_uri: str = ""
     queue_flags: str = ""
     latency: str = "none"

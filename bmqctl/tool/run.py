@@ -15,6 +15,7 @@ import trio
 
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.events import StreamOptions
+from bmqctl.client.link import tls_context
 from bmqctl.tool.auto import Automatic, ended
 from bmqctl.tool.file_log import FileLog
 from bmqctl.tool.interactive import Interactive, Lines
@@ -22,7 +23,7 @@ from bmqctl.tool.log import Log, Severity
 from bmqctl.tool.parameters import VERBOSITIES, Parameters
 from bmqctl.tool.poster import clock_of
 from bmqctl.tool.receiver import Receiver
-from bmqctl.tool.session import Endpoint, ToolSession
+from bmqctl.tool.session import Endpoint, ToolSession, parse_endpoint
 
 __all__ = ["run_tool"]
 
@@ -61,8 +62,17 @@ class _Typed(Lines):
         return line
 
 
-def run_tool(parameters: Parameters, endpoint: Endpoint) -> int:
-    """Run in the mode that `parameters` name; the exit code. `OSError` if the file to log to cannot be made."""
+def run_tool(parameters: Parameters) -> int:
+    """Run in the mode that `parameters` name; the exit code.
+
+    `BadAddress` if the broker's address is none, `OSError` if a file cannot be read or made.
+    """
+    endpoint = parse_endpoint(parameters.broker)
+    if parameters.authn_mechanism:
+        credentials = Credentials(parameters.authn_mechanism, parameters.authn_data.encode())
+        endpoint = endpoint._replace(credentials=credentials)
+    if parameters.tls_authority:
+        endpoint = endpoint._replace(tls=tls_context(Path(parameters.tls_authority)))
     code = EXIT_READER_LEFT
     try:
         code = _run(parameters, endpoint)
@@ -102,7 +112,7 @@ async def _interactive(parameters: Parameters, endpoint: Endpoint, log: Log) -> 
         async with trio.open_nursery() as nursery:
             receiver = Receiver(log, file_log, quiet, dump=parameters.dump_msg, confirm=parameters.confirm_msg)
             receiver.clock = clock_of(parameters.latency)
-            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec, _credentials(parameters))
+            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec)
             receiver.session = session
             interactive = Interactive(session, log, quiet=quiet)
             receiver.keep = interactive.keep
@@ -126,19 +136,13 @@ async def _automatic(parameters: Parameters, endpoint: Endpoint, log: Log) -> in
         async with trio.open_nursery() as nursery:
             receiver = Receiver(log, file_log, quiet, False, dump=parameters.dump_msg, confirm=parameters.confirm_msg)
             receiver.clock = clock_of(parameters.latency)
-            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec, _credentials(parameters))
+            session = ToolSession(nursery, endpoint, receiver, parameters.timeout_sec)
             receiver.session = session
             automatic = Automatic(session, receiver, parameters, log)
             nursery.start_soon(_heed_signals, automatic)
             began = await automatic.run()
             nursery.cancel_scope.cancel()
     return 0 if began else EXIT_NOT_STARTED
-
-
-def _credentials(parameters: Parameters) -> Credentials | None:
-    if not parameters.authn_mechanism:
-        return None
-    return Credentials(parameters.authn_mechanism, parameters.authn_data.encode())
 
 
 async def _heed_signals(automatic: Automatic) -> None:
@@ -163,9 +167,7 @@ async def _check_system(parameters: Parameters, endpoint: Endpoint) -> int:
     result = 0
     with FileLog(None) as file_log:
         async with trio.open_nursery() as nursery:
-            session = ToolSession(
-                nursery, endpoint, Receiver(log, file_log, True), parameters.timeout_sec, _credentials(parameters)
-            )
+            session = ToolSession(nursery, endpoint, Receiver(log, file_log, True), parameters.timeout_sec)
             result = await session.start(parameters.timeout_sec)
             if result != 0:
                 log.write(Severity.ERROR, CATEGORY, f"Failed to start a session: [rc: {result.value}]")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import ssl
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import trio
@@ -54,6 +55,7 @@ from formats.errors import FormatError
 from formats.uri import parse_uri
 
 __all__ = [
+    "BadAddress",
     "Endpoint",
     "Listener",
     "Outcome",
@@ -69,21 +71,29 @@ PRIORITY_MAX: Final = (1 << 31) - 1 >> 1
 _AUTO_VALUES = itertools.count(1)
 
 
-class Endpoint(str):
-    """Where a broker listens; `host` and `port` of what `-b` says."""
+class BadAddress(ValueError):
+    """No address of a broker."""
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, and how it is approached."""
 
     host: str
     port: int
+    credentials: Credentials | None = None
+    tls: ssl.SSLContext | None = None
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """`tcp://HOST:PORT`; ValueError if it is none."""
-    parts = urlsplit(text)
-    if parts.scheme != "tcp" or not parts.hostname or parts.port is None or parts.path not in ("", "/"):
-        raise ValueError(f"'{text}' is no address of a broker: tcp://HOST:PORT")
-    endpoint = Endpoint(text)
-    endpoint.host, endpoint.port = parts.hostname, parts.port
-    return endpoint
+    """`tcp://HOST:PORT`; `BadAddress` if it is none."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or port is None or parts.scheme != "tcp" or parts.path not in ("", "/"):
+        raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
+    return Endpoint(host, port)
 
 
 @dataclass(slots=True, eq=False)
@@ -176,7 +186,6 @@ class ToolSession:
     endpoint: Endpoint
     listener: Listener
     timeout_s: float
-    credentials: Credentials | None = None
     queues: dict[str, ToolQueue] = field(default_factory=dict)
     _link: Link | None = None
     _ready: bool = False
@@ -231,10 +240,11 @@ class ToolSession:
             timeout_ns=int(self.timeout_s * SECOND_NS),
             user_agent="bmqtool",
             resume=True,
-            credentials=self.credentials,
+            credentials=self.endpoint.credentials,
         )
         guids = GuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
-        link = Link(Machine(options, guids, now_ns()), self.endpoint.host, self.endpoint.port, self._handle)
+        machine = Machine(options, guids, now_ns())
+        link = Link(machine, self.endpoint.host, self.endpoint.port, self._handle, self.endpoint.tls)
         self._link = link
         self._ready = self._given_up = False
         self._ended = trio.Event()

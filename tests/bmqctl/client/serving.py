@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,10 @@ class Server:
 
     broker: FakeBroker
     port: int = 0
-    streams: list[trio.SocketStream] = field(default_factory=list)
+    streams: list[trio.abc.Stream] = field(default_factory=list)
     reading: trio.Event = field(default_factory=trio.Event)
 
-    async def serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.abc.Stream) -> None:
         self.streams.append(stream)
         self.broker.hang_up()
         try:
@@ -39,11 +40,15 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(broker: FakeBroker | None = None) -> AsyncIterator[Server]:
+async def serving(broker: FakeBroker | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(broker or FakeBroker())
     server.reading.set()
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
-        server.port = listeners[0].socket.getsockname()[1]
+        if tls is None:
+            (listener, *_) = await nursery.start(trio.serve_tcp, server.serve, 0)
+        else:
+            (secured, *_) = await nursery.start(trio.serve_ssl_over_tcp, server.serve, 0, tls)
+            listener = secured.transport_listener
+        server.port = listener.socket.getsockname()[1]
         yield server
         nursery.cancel_scope.cancel()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
@@ -14,6 +17,7 @@ from tests.bmqctl.client.serving import serving
 pytestmark = pytest.mark.trio
 
 URI = "bmq://bmq.test.mem.priority/orders"
+TLS = Path(__file__).parents[2] / "integration" / "tls"
 REFUSAL = Status(category=StatusCategory.UNKNOWN, code=-1, message="no such domain")
 
 
@@ -193,3 +197,45 @@ def unused_port() -> int:
     from bmqctl.bench.node import free_port
 
     return free_port()
+
+
+async def test_a_session_may_outlive_its_connection() -> None:
+    async with serving() as server, Session.connect("127.0.0.1", server.port, SessionOptions(resume=True)) as session:
+        queue = await session.open_queue(URI, read=True, write=True)
+        assert (await queue.post(b"before")).status is AckStatus.SUCCESS
+        await server.cut()
+        ack = await queue.post(b"between")
+        assert ack.status is AckStatus.SUCCESS
+        assert [(await anext(queue)).payload for _ in range(2)] == [b"before", b"between"]
+        await queue.configure(StreamOptions(7))
+        await queue.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(queue)
+
+
+async def test_a_session_that_is_to_resume_ends_while_nobody_listens() -> None:
+    async with serving() as server:
+        async with Session.connect("127.0.0.1", server.port, SessionOptions(resume=True)) as session:
+            queue = await session.open_queue(URI, write=True)
+            server.port = 0
+            await server.cut()
+            while queue.is_open:
+                await trio.testing.wait_all_tasks_blocked()
+        assert await session.lost() == "disconnected"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_broker_is_known_by_its_certificate(trusted: bool) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key")
+    authority = TLS / "authority.pem"
+    async with serving(tls=context) as server:
+        if trusted:
+            async with Session.connect("localhost", server.port, SessionOptions(tls_authority=authority)) as session:
+                queue = await session.open_queue(URI, read=True, write=True)
+                assert (await queue.post(bytes(500_000))).status is AckStatus.SUCCESS
+                assert len((await anext(queue)).payload) == 500_000
+        else:
+            with pytest.raises(OSError, match=r"no TLS with 127\.0\.0\.2"):
+                async with Session.connect("127.0.0.2", server.port, SessionOptions(tls_authority=authority)):
+                    pass

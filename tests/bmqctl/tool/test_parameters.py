@@ -8,7 +8,7 @@ import pytest
 from bmqctl.tool.commands import MessageProperty, Subscription
 from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
 from bmqctl.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, result_of
-from bmqctl.tool.session import parse_endpoint
+from bmqctl.tool.session import BadAddress, parse_endpoint
 from formats.control.messages import Status, StatusCategory
 
 
@@ -20,15 +20,14 @@ def test_the_broker_is_on_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_endpoint_is_a_host_and_a_port() -> None:
-    endpoint = parse_endpoint("tcp://broker.example:1234")
-    assert (endpoint, endpoint.host, endpoint.port) == ("tcp://broker.example:1234", "broker.example", 1234)
+    assert parse_endpoint("tcp://broker.example:1234")[:2] == ("broker.example", 1234)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "localhost:30114", "http://x:1", "tcp://x", "tcp://:1", "tcp://x:70000", "tcp://x:1/y"]
+    "text", ["", "localhost:30114", "http://x:1", "tcp://x", "tcp://:1", "tcp://x:70000", "tcp://[x:1", "tcp://x:1/y"]
 )
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises(BadAddress, match="is no address of a broker"):
         parse_endpoint(text)
 
 
