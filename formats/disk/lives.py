@@ -14,9 +14,9 @@ The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recover
 - Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
   not among `ref_count`. A queue has such a message at a time: those that the queue's next message, or next automatic
   confirm, is not about are orphans, and ignored.
-- A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. That of one app ends
-  none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for those that no
-  other app wants.
+- A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. A purge of one app
+  ends none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for those
+  that no other app wants. The removal of an app does nothing by itself: if it had messages, a purge comes before it.
 
 All steps are on whole columns: a chunk costs a sort of its records, and a probe per message.
 """
@@ -124,6 +124,10 @@ class Lives:
         """The keys of the queues that had messages, by the numbers in `queue`."""
         return [key_bytes(value) for value in self._queues.values()]
 
+    def queue_number(self, queue_key: bytes) -> int | None:
+        """The number of the queue with this key; None if it had no messages."""
+        return self._queues.number(int.from_bytes(queue_key, "big"))
+
     def app_keys(self, queue: int) -> list[bytes]:
         """The keys of the apps that confirmed messages of a queue, or were purged: by their bit."""
         return self._apps.by_queue.get(queue, [])
@@ -145,7 +149,7 @@ class Lives:
         return steps[0] if len(steps) == 1 else _joined(steps)
 
     def _removals(self, records: NDArray[Any], kinds: NDArray[Any]) -> list[tuple[int, QueueOpRecord]]:
-        """The purges and deletions of queues and apps among the records that have messages to touch."""
+        """The purges of queues and apps, and the deletions of queues, that have messages to touch."""
         import numpy as np
 
         found: list[tuple[int, QueueOpRecord]] = []
@@ -161,15 +165,16 @@ class Lives:
         with_messages.update(values[number] for number in np.unique(alive).tolist())
         for position, op in zip(positions[removing].tolist(), ops[removing], strict=True):
             record = QUEUE_OP_RECORD.unpack(op.tobytes())
-            if int.from_bytes(record.queue_key, "big") in with_messages:
+            removes_app = record.queue_op_type == QueueOpType.DELETION and record.app_key != NULL_KEY
+            if not removes_app and int.from_bytes(record.queue_key, "big") in with_messages:
                 found.append((position, record))
         return found
 
     def _remove(self, index: int, op: QueueOpRecord) -> Step:
-        """Carry out a purge, or a deletion of a queue or app."""
+        """Carry out a purge, or the deletion of a queue."""
         import numpy as np
 
-        queue = self._queues.number(int.from_bytes(op.queue_key, "big"))
+        queue = self.queue_number(op.queue_key)
         if queue is None:
             return _step()
         numbers = self._table.numbers(queue)

@@ -32,9 +32,10 @@ from formats.schema import Buffer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "hex_of", "read_ledgers"]
+__all__ = ["ALWAYS", "App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "hex_of", "read_ledgers"]
 
 ALWAYS = -1
+"""Before every offset: in `App.since`."""
 
 
 class App(NamedTuple):

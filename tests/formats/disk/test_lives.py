@@ -161,11 +161,12 @@ class Model:
         if op.queue_op_type not in (QueueOpType.PURGE, QueueOpType.DELETION):
             return
         end = End.PURGED if op.queue_op_type == QueueOpType.PURGE else End.QUEUE_DELETED
+        start = (op.start_primary_lease_id, op.start_sequence_number)
         for life in [life for life in self.alive.values() if life.queue == op.queue_key]:
             if op.app_key == NULL_KEY:
                 del self.alive[life.queue, life.guid]
                 self.ended.append((*life.shown(), index, op.timestamp, end))
-            elif (LEASE, life.sequence_number) >= (op.start_primary_lease_id, op.start_sequence_number):
+            elif end is End.PURGED and (LEASE, life.sequence_number) >= start:
                 life.purged.add(op.app_key)
 
 

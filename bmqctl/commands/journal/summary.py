@@ -1,0 +1,344 @@
+"""`bmqctl journal summary`: how many messages a store holds, of which queues, for which apps, and since when."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
+from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
+from formats.errors import FormatError
+
+__all__ = ["summary"]
+
+TOP_IN_TABLE = 40
+
+
+class Order(StrEnum):
+    OUTSTANDING = "outstanding"
+    MESSAGES = "messages"
+    BYTES = "bytes"
+    OLDEST = "oldest"
+    ARRIVALS = "arrivals"
+    REMOVALS = "removals"
+    NAME = "name"
+
+
+_KEYS: dict[Order, Callable[[QueueSummary], Any]] = {
+    Order.OUTSTANDING: lambda queue: (-queue.outstanding, -queue.messages),
+    Order.MESSAGES: lambda queue: -queue.messages,
+    Order.BYTES: lambda queue: -(queue.stored_bytes or 0),
+    Order.OLDEST: lambda queue: (queue.oldest_outstanding is None, queue.oldest_outstanding),
+    Order.ARRIVALS: lambda queue: -queue.arrivals_per_s,
+    Order.REMOVALS: lambda queue: -queue.removals_per_s,
+    Order.NAME: lambda queue: (queue.queue_uri is None, queue.queue_uri or queue.queue_key),
+}
+
+
+def summary(
+    path: Annotated[Path, typer.Argument(help="A store's directory, or a JOURNAL file.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    queue: Annotated[
+        str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
+    ] = None,
+    sort: Annotated[
+        Order, typer.Option(help="Which queues come first; the largest, or the oldest.")
+    ] = Order.OUTSTANDING,
+    top: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"List this many queues. Tables have {TOP_IN_TABLE}, JSON all.", show_default=False),
+    ] = None,
+    payload_bytes: Annotated[
+        bool | None,
+        typer.Option(
+            "--payload-bytes/--no-payload-bytes",
+            help="Read in the DATA file how large each message is, or not. Done by default if it has up to 1 GiB.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw arrivals, removals and backlog over time.")] = False,
+    plot_out: Annotated[
+        Path | None,
+        typer.Option(help="Draw the same to this file: .png or .svg.", metavar="FILE", show_default=False),
+    ] = None,
+) -> None:
+    """Count the messages of a store by queue and app: how many, how large, what became of them, what waits since when.
+
+    Of each partition the files count from which a broker would recover; a broker may be using them. Rates are averages
+    over the journal, without what a rollover carried over. An app's last confirm of a message has no record; it counts
+    as confirmed all the same. Plots are of all queues, or of those that --queue selects.
+
+    Examples:
+
+        bmqctl journal summary store/
+
+        bmqctl journal summary --queue my.domain/orders --plot store/
+
+        bmqctl journal summary --json --top 10 --sort oldest store/ | jq -r '.queues[].queue_uri'
+
+    Exit codes: 0; 1 if records cannot be read or contradict each other; 2 if there is no store.
+    """
+    _check_plots(plot, plot_out)
+    try:
+        with LateProgress("reading records") as on_progress:
+            found = summarize(path, on_progress, select=queue, read_data=payload_bytes)
+    except (NotAStoreFile, FormatError) as error:
+        refuse("journal summary", f"{path}: {error}" if isinstance(error, FormatError) else str(error))
+    except OSError as error:
+        refuse("journal summary", f"{error.filename or path}: {error.strerror or error}")
+    if queue is not None and not found.queues:
+        refuse("journal summary", f"--queue {queue}: no queue in {path} has this in its URI, or as its key")
+    queues = sorted(found.queues, key=_KEYS[sort])
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps(_as_json(found, queues[:top])))
+        else:
+            _print_tables(found, queues[: TOP_IN_TABLE if top is None else top])
+        if plot:
+            _draw(found)
+    if plot_out is not None:
+        _save(found, plot_out, path if queue is None else f"{path}: {queue}")
+    _tell_faults(found, path)
+
+
+def _check_plots(plot: bool, plot_out: Path | None) -> None:
+    """Before any work, whether plots can be made that are asked for."""
+    from bmqctl.journal.plots import PICTURE_SUFFIXES
+
+    for wanted, option, package in ((plot, "--plot", "plotext"), (plot_out is not None, "--plot-out", "matplotlib")):
+        try:
+            if wanted:
+                import_module(package)
+        except ImportError:
+            refuse("journal summary", f"{option} needs {package}, of the extra `plots`: pip install 'bmqctl[plots]'")
+    if plot_out is not None and plot_out.suffix not in PICTURE_SUFFIXES:
+        refuse("journal summary", f"--plot-out {plot_out}: the name must end with {' or '.join(PICTURE_SUFFIXES)}")
+
+
+def _draw(found: StoreSummary) -> None:
+    from bmqctl.journal.plots import draw_plot
+
+    if not len(found.series.arrivals):
+        typer.echo("bmqctl journal summary: there are no messages to plot", err=True)
+        return
+    console = ResultConsole()
+    sys.stdout.write(draw_plot(found.series, console.width, colours=console.is_terminal) + "\n")
+
+
+def _save(found: StoreSummary, path: Path, title: Path | str) -> None:
+    from bmqctl.journal.plots import save_plot
+
+    if not len(found.series.arrivals):
+        typer.echo(f"bmqctl journal summary: there are no messages to plot; {path} is not written", err=True)
+        return
+    try:
+        save_plot(found.series, path, str(title))
+    except OSError as error:
+        refuse("journal summary", f"--plot-out {path}: {error.strerror or error}")
+
+
+def _tell_faults(found: StoreSummary, path: Path) -> None:
+    for partition in found.partitions:
+        misfits = sum(partition.misfits.values())
+        if partition.unreadable or misfits:
+            typer.echo(
+                f"bmqctl journal summary: {partition.journal}: {partition.unreadable} records cannot be read, "
+                f"{misfits} contradict others; for each of them: bmqctl journal validate {path}",
+                err=True,
+            )
+    if any(partition.unreadable or any(partition.misfits.values()) for partition in found.partitions):
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _as_json(found: StoreSummary, queues: list[QueueSummary]) -> dict[str, Any]:
+    last = _last_times(found)
+    series = found.series
+    return {
+        "partitions": [_partition_json(partition) for partition in found.partitions],
+        "totals": _totals(found),
+        "queues": [_queue_json(queue, last[queue.partition_id]) for queue in queues],
+        "series": {
+            "start": _event(series.start_s if len(series.arrivals) else None, None),
+            "step_s": series.step_s,
+            "arrivals": series.arrivals.tolist(),
+            "removals": series.removals.tolist(),
+            "backlog": series.backlog.tolist(),
+        },
+    }
+
+
+def _last_times(found: StoreSummary) -> dict[int, int | None]:
+    return {partition.partition_id: partition.last_timestamp for partition in found.partitions}
+
+
+def _partition_json(partition: PartitionSummary) -> dict[str, Any]:
+    out = asdict(partition)
+    out["first"], out["last"] = (_event(out.pop(f"{which}_timestamp"), None) for which in ("first", "last"))
+    for lease in out["leases"]:
+        lease["first"], lease["last"] = (_event(lease.pop(f"{which}_timestamp"), None) for which in ("first", "last"))
+    return out
+
+
+def _queue_json(queue: QueueSummary, last: int | None) -> dict[str, Any]:
+    out = asdict(queue)
+    for each in (out, *out["apps"]):
+        each["oldest_outstanding"] = _event(each["oldest_outstanding"], last)
+    return out
+
+
+def _event(seconds: int | None, last: int | None) -> dict[str, Any] | None:
+    """A time; with `last`, the time of the partition's last record, also how old it was by then."""
+    if seconds is None:
+        return None
+    age = {} if last is None else {"age_s": last - seconds}
+    return {"timestamp": seconds, "time": _time(seconds), **age}
+
+
+def _totals(found: StoreSummary) -> dict[str, Any]:
+    """Sums over the queues that were asked for; None where one of them has none."""
+    out: dict[str, Any] = {"queues": len(found.queues)}
+    for name in ("messages", "carried_over", "stored_bytes", "payload_bytes", "outstanding", "outstanding_bytes"):
+        values = [getattr(queue, name) for queue in found.queues]
+        out[name] = None if None in values else sum(values)
+    out["partially_confirmed"] = sum(queue.partially_confirmed for queue in found.queues)
+    ends = found.queues[0].ended if found.queues else {}
+    out["ended"] = {end: sum(queue.ended[end] for queue in found.queues) for end in ends}
+    return out
+
+
+_PARTITION_COLUMNS = [
+    Column("partition_id", "partition", 9, right=True),
+    Column("count", "records", 11, right=True),
+    Column("MESSAGE", "messages", 10, right=True),
+    Column("CONFIRM", "confirms", 10, right=True),
+    Column("DELETION", "deletions", 10, right=True),
+    Column("QUEUE_OP", "queue ops", 9, right=True),
+    Column("JOURNAL_OP", "sync points", 11, right=True),
+    Column("leases", "leases", 6, right=True),
+    Column("first", "first record", 20),
+    Column("last", "last record", 20),
+    Column("journal", "journal"),
+]
+_QUEUE_COLUMNS = [
+    Column("partition_id", "part", 4, right=True),
+    Column("messages", "messages", 10, right=True),
+    Column("bytes", "stored", 9, right=True),
+    Column("arrivals", "in/s", 8, right=True),
+    Column("removals", "out/s", 8, right=True),
+    Column("outstanding", "waiting", 9, right=True),
+    Column("oldest", "oldest", 9, right=True),
+    Column("confirmed", "confirmed", 10, right=True),
+    Column("expired", "expired", 8, right=True),
+    Column("no_quorum", "no quorum", 9, right=True),
+    Column("purged", "purged", 8, right=True),
+    Column("name", "queue, app"),
+]
+
+
+def _print_tables(found: StoreSummary, queues: list[QueueSummary]) -> None:
+    console = ResultConsole()
+    print_table(map(_partition_row, found.partitions), _PARTITION_COLUMNS, console)
+    console.print()
+    last = _last_times(found)
+    print_table(
+        (row for queue in queues for row in _queue_rows(queue, last[queue.partition_id])), _QUEUE_COLUMNS, console
+    )
+    hidden = len(found.queues) - len(queues)
+    if hidden:
+        console.print(f"and {hidden} more queues (--top)")
+    console.print()
+    totals = _totals(found)
+    payload = "" if totals["payload_bytes"] is None else f" ({_size(totals['payload_bytes'])} of payload)"
+    console.print(
+        f"{totals['messages']} messages in {totals['queues']} queues, {_size(totals['stored_bytes'])} stored{payload}; "
+        f"{totals['outstanding']} wait, {totals['partially_confirmed']} of them confirmed by some of their apps"
+    )
+
+
+def _partition_row(partition: PartitionSummary) -> dict[str, Any]:
+    return {
+        **partition.records,
+        "partition_id": partition.partition_id,
+        "count": sum(partition.records.values()),
+        "leases": partition.lease_count,
+        "first": _time(partition.first_timestamp),
+        "last": _time(partition.last_timestamp),
+        "journal": partition.journal,
+    }
+
+
+def _queue_rows(queue: QueueSummary, last: int | None) -> Iterator[dict[str, Any]]:
+    """A row for the queue, and one for each app if they are told apart."""
+    name = queue.queue_uri or f"? (key {queue.queue_key})"
+    yield {
+        "partition_id": queue.partition_id,
+        "messages": queue.messages,
+        "bytes": _size(queue.stored_bytes),
+        "arrivals": _rate(queue.arrivals_per_s),
+        "removals": _rate(queue.removals_per_s),
+        "outstanding": queue.outstanding,
+        "oldest": _age(queue.oldest_outstanding, last),
+        "confirmed": queue.ended["confirmed"],
+        "expired": queue.ended["expired"],
+        "no_quorum": queue.ended["no_quorum"],
+        "purged": queue.ended["purged"] + queue.ended["queue_deleted"],
+        "name": f"{name} (deleted)" if queue.deleted else name,
+    }
+    if len(queue.apps) > 1:
+        yield from (_app_row(app, last) for app in queue.apps)
+
+
+def _app_row(app: AppSummary, last: int | None) -> dict[str, Any]:
+    noted = [f"{count} {name}" for count, name in ((app.rejected, "rejected"), (app.automatic, "automatic")) if count]
+    return {
+        "outstanding": app.outstanding,
+        "oldest": _age(app.oldest_outstanding, last),
+        "confirmed": app.confirmed,
+        "purged": app.purged,
+        "name": "  " + (app.app_id or f"? (key {app.app_key})") + (f" ({', '.join(noted)})" if noted else ""),
+    }
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "?"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def _age(seconds: int | None, last: int | None) -> str:
+    """How long before the last record, in the two largest units."""
+    if seconds is None or last is None:
+        return ""
+    age = max(0, last - seconds)
+    minutes, hours, days = age // 60, age // 3600, age // 86_400
+    if days:
+        return f"{days}d {hours % 24}h"
+    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {age % 60}s" if minutes else f"{age}s"
+
+
+def _time(seconds: int | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s"

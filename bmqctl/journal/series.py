@@ -1,0 +1,88 @@
+"""How many messages came and went over time, in a bounded number of steps whatever the time span."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Series"]
+
+STEPS_MAX = 1024
+TIMES_MIN, TIMES_MAX = 0, 1 << 40
+
+
+class Series:
+    """Counts by steps of equal length, which double when the time span outgrows them.
+
+    `start_s` is the time of the first step, in seconds since the epoch, `step_s` the length of one.
+    """
+
+    def __init__(self) -> None:
+        self.start_s = 0
+        self.step_s = 1
+        self._counts: NDArray[np.int64] = np.zeros((2, 0), np.int64)
+
+    def add(self, arrived_s: NDArray[Any], left_s: NDArray[Any]) -> None:
+        """Messages that came and messages that went, by their times."""
+        both = [np.clip(times, TIMES_MIN, TIMES_MAX) for times in (arrived_s, left_s)]
+        times = np.concatenate(both)
+        if len(times):
+            self._reach(int(times.min()), int(times.max()))
+            for row, column in enumerate(both):
+                found = np.bincount((column - self.start_s) // self.step_s, minlength=self._counts.shape[1])
+                self._counts[row] += found
+
+    @property
+    def arrivals(self) -> NDArray[np.int64]:
+        """How many messages came in each step."""
+        row: NDArray[np.int64] = self._counts[0]
+        return row
+
+    @property
+    def removals(self) -> NDArray[np.int64]:
+        """How many messages went in each step."""
+        row: NDArray[np.int64] = self._counts[1]
+        return row
+
+    @property
+    def backlog(self) -> NDArray[np.int64]:
+        """How many messages there were at the end of each step."""
+        return np.cumsum(self.arrivals - self.removals)
+
+    @property
+    def times_s(self) -> NDArray[np.int64]:
+        """When each step begins."""
+        return self.start_s + self.step_s * np.arange(self._counts.shape[1])
+
+    def merged(self, other: Series) -> Series:
+        """Both together, in steps that both fit."""
+        out = Series()
+        for part in (self, other):
+            out.step_s = max(out.step_s, part.step_s)
+        for part in (self, other):
+            if not part._counts.shape[1]:
+                continue
+            out._reach(int(part.times_s[0]), int(part.times_s[-1]))
+            _add(out._counts, (part.times_s - out.start_s) // out.step_s, part._counts)
+        return out
+
+    def _reach(self, first_s: int, last_s: int) -> None:
+        """Make steps from `first_s` to `last_s`, and as long as they must be."""
+        size = self._counts.shape[1]
+        if size:
+            first_s, last_s = min(first_s, self.start_s), max(last_s, self.start_s + size * self.step_s - 1)
+        step = self.step_s
+        while last_s // step - first_s // step >= STEPS_MAX:
+            step *= 2
+        start = first_s // step * step
+        counts = np.zeros((2, last_s // step - start // step + 1), np.int64)
+        if size:
+            _add(counts, (self.times_s - start) // step, self._counts)
+        self.start_s, self.step_s, self._counts = start, step, counts
+
+
+def _add(counts: NDArray[np.int64], steps: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    for row, column in zip(counts, more, strict=True):
+        np.add.at(row, steps, column)

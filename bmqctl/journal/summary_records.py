@@ -1,0 +1,190 @@
+"""What a summary counts besides messages: records, leases, times; and how large messages are."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.journal.files import map_data
+from bmqctl.journal.scan import JournalScan, RecordChunk
+from bmqctl.journal.source import FileSource
+from formats.disk.data import DATA_HEADER
+from formats.disk.files import JOURNAL_RECORD_SIZE, JournalFileHeader
+from formats.disk.journal import ANY_RECORD, RecordType
+from formats.padding import DWORD, WORD
+
+__all__ = ["DATA_SIZE_READ", "LeaseSummary", "MessageSizes", "PartitionSummary", "RecordCounts"]
+
+DATA_SIZE_READ = 1 << 30
+"""A DATA file of up to this many bytes is read for the messages' sizes even if nobody asks for it."""
+
+LEASES_MAX = 1024
+TIMESTAMP_MAX = 1 << 62
+
+
+@dataclass(slots=True)
+class LeaseSummary:
+    """The records of one primary lease."""
+
+    primary_lease_id: int
+    records: int
+    first_sequence_number: int
+    last_sequence_number: int
+    first_timestamp: int
+    last_timestamp: int
+
+
+@dataclass(slots=True)
+class PartitionSummary:
+    """One journal. `records` are by type; `unreadable` are places up to its end that hold none.
+
+    `misfits` are by their names in `formats.disk.lives.Step`. `leases` are the first so many; `lease_count` counts all.
+    Rates are over `seconds`: from the first record that no rollover copied to the last one, no less than one second.
+    """
+
+    partition_id: int
+    journal: str
+    records: dict[str, int]
+    unreadable: int
+    rolled_over_records: int
+    leases: list[LeaseSummary]
+    lease_count: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    seconds: int
+    misfits: dict[str, int]
+
+
+class RecordCounts:
+    """Counts records by type and lease, a chunk at a time; `rolled_over` is the index of the first that no rollover
+    copied into the journal."""
+
+    def __init__(self, header: object) -> None:
+        assert isinstance(header, JournalFileHeader)
+        self.rolled_over = 0
+        self._first_sync_point = header.first_sync_point_after_rollover_offset_words * WORD
+        self._kinds = np.zeros(len(RecordType), np.int64)
+        self._leases: dict[int, LeaseSummary] = {}
+        self._lease_count = 0
+        self._first: int | None = None
+        self._since: int | None = None
+        self._last: int | None = None
+
+    def take(self, chunk: RecordChunk, kinds: NDArray[Any]) -> None:
+        """Count a chunk, whose `columns.sound_kinds` are given."""
+        self._kinds += np.bincount(kinds, minlength=len(RecordType))
+        sound = np.flatnonzero(kinds)
+        if not len(sound):
+            return
+        records = chunk.records if len(sound) == len(kinds) else chunk.records.take(sound)
+        times = np.minimum(ANY_RECORD.column(records, "timestamp"), np.uint64(TIMESTAMP_MAX)).astype(np.int64)
+        if self._first_sync_point > chunk.offset:
+            self.rolled_over = (self._first_sync_point - chunk.offset) // JOURNAL_RECORD_SIZE + chunk.first
+        own = times[sound + chunk.first >= self.rolled_over]
+        self._first = int(times.min()) if self._first is None else min(self._first, int(times.min()))
+        if len(own):
+            self._since = int(own[0]) if self._since is None else self._since
+            self._last = int(own[-1])
+        elif self._last is None:
+            self._last = int(times.max())
+        self._take_leases(records, times)
+
+    def _take_leases(self, records: NDArray[Any], times: NDArray[Any]) -> None:
+        leases = ANY_RECORD.column(records, "primary_lease_id")
+        starts = np.flatnonzero(np.diff(leases.astype(np.int64), prepend=-1))
+        ends = np.append(starts[1:], len(leases))
+        numbers = ANY_RECORD.column(records, "sequence_number")
+        runs = (leases[starts], ends - starts, numbers[starts], numbers[ends - 1], times[starts], times[ends - 1])
+        for lease, *run in zip(*(column.tolist() for column in runs), strict=True):
+            known = self._leases.get(lease)
+            if known is not None:
+                known.records += run[0]
+                known.last_sequence_number, known.last_timestamp = run[2], run[4]
+                continue
+            self._lease_count += 1
+            if len(self._leases) < LEASES_MAX:
+                self._leases[lease] = LeaseSummary(lease, *run)
+
+    def summary(self, scan: JournalScan, misfits: dict[str, int]) -> PartitionSummary:
+        """All that was counted, and the figures of the journal's file."""
+        extent = scan.extent
+        count = int(self._kinds[1:].sum())
+        elapsed = 0 if self._since is None or self._last is None else self._last - self._since
+        return PartitionSummary(
+            scan.partition_id,
+            scan.path.name,
+            {kind.name: int(self._kinds[kind]) for kind in RecordType if kind},
+            extent.record_count - count,
+            min(self.rolled_over, extent.record_count),
+            list(self._leases.values()),
+            self._lease_count,
+            self._first,
+            self._last,
+            max(1, elapsed),
+            misfits,
+        )
+
+
+class MessageSizes:
+    """How large messages are in a DATA file; a context manager.
+
+    `has_file` tells whether there is one, `is_read` whether what is in it is read, message by message.
+    """
+
+    def __init__(self, data: Path | None, read_data: bool | None) -> None:
+        """`data` is None if there is no file; `read_data` None has one read that is not too large."""
+        self._source = None if data is None else FileSource(data)
+        self._view = memoryview(b"")
+        if data is not None and self._source is not None:
+            small = self._source.size <= DATA_SIZE_READ
+            self._view = map_data(data) if read_data or (small and read_data is None) else self._view
+        self.has_file = self._source is not None
+        self.is_read = bool(self._view)
+        self._words = np.frombuffer(self._view, ">u4", len(self._view) // WORD)
+        self._bytes = np.frombuffer(self._view, np.uint8)
+
+    def __enter__(self) -> MessageSizes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def stored_sizes(self, places: NDArray[Any]) -> NDArray[np.int64]:
+        """What messages take in the file, headers and padding included, in bytes.
+
+        They are consecutive in the journal, and so in the file: each one's place, in double words, ends where the
+        next one's begins. Only the last one is looked up.
+        """
+        offsets = places.astype(np.int64) * DWORD
+        sizes = np.diff(offsets, append=offsets[-1:])
+        if self._source is not None and len(offsets):
+            header = self._source.read(int(offsets[-1]), DATA_HEADER.size)
+            if len(header) == DATA_HEADER.size:
+                sizes[-1] = DATA_HEADER.unpack(header).message_words * WORD
+        return np.maximum(sizes, 0)
+
+    def payload_sizes(self, places: NDArray[Any]) -> NDArray[np.int64]:
+        """Bytes of properties and payload of the messages at `places` (in double words); 0 where none can be."""
+        offsets = places.astype(np.int64) * DWORD
+        offsets = np.where(offsets + DATA_HEADER.size < len(self._view), offsets, 0)
+        first, second = (self._words[offsets // WORD + word].astype(np.int64) for word in (0, 1))
+        ends = offsets + (first & 0x1FFF_FFFF) * WORD
+        starts = offsets + ((first >> 29) + (second >> 8)) * WORD
+        inside = (starts < ends) & (ends <= len(self._view)) & (offsets > 0)
+        padding = self._bytes[np.where(inside, ends - 1, 0)].astype(np.int64)
+        self._forget()
+        return np.where(inside & (padding <= DWORD), np.maximum(ends - starts - padding, 0), 0)
+
+    def _forget(self) -> None:
+        """Give back the pages that were read: they need not stay in this process."""
+        if isinstance(self._view.obj, mmap.mmap):
+            self._view.obj.madvise(mmap.MADV_DONTNEED)

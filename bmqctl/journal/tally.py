@@ -1,0 +1,175 @@
+"""Counts by queue and app, taken from the lives of messages a chunk at a time.
+
+Memory is that of the queues and apps. Which app was the last to confirm a message has no record: those of the apps on
+the queue when the message came that are not known to have been done with it before. So where apps come and go, messages
+are counted by epoch: from one change of the queue's apps to the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.disk.columns import key_numbers
+from formats.disk.journal import CONFIRM_RECORD, QUEUE_OP_RECORD, ConfirmReason, QueueOpType, RecordType
+from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.lives import BITS, End, Lives, Role, Step
+
+__all__ = ["MISFITS", "Tally"]
+
+MISFITS = ("unknown", "duplicates", "repeated", "excess", "early")
+
+_ALL = -1
+
+
+class Tally:
+    """What happened to the messages of one partition, by queue number (of `lives`)."""
+
+    def __init__(self, lives: Lives) -> None:
+        self.lives = lives
+        self.misfits: Counter[str] = Counter()
+        """Records that do not fit, by the names in `Step`."""
+        self._columns: dict[str | tuple[Role | None, int], NDArray[np.int64]] = {}
+        self._beyond: Counter[tuple[Role, int, int]] = Counter()
+        self._rejected: Counter[tuple[int, int]] = Counter()
+        self._epochs: dict[int, list[int]] = {}
+        self._beyond_done: Counter[tuple[int, int]] = Counter()
+        self._later: dict[int, Counter[tuple[int, int | None]]] = {}
+
+    def column(self, name: str | tuple[Role | None, int]) -> NDArray[np.int64]:
+        """A count by queue number: `messages`, `carried_over` (those that a rollover copied), `stored_bytes`,
+        `payload_bytes`, or the name of an `End`."""
+        size = len(self.lives.queue_keys())
+        column = self._columns.get(name, np.zeros(0, np.int64))
+        return np.concatenate([column, np.zeros(size - len(column), np.int64)])
+
+    def take_records(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
+        """Note what only records tell, before their chunk's `take`: rejections, and when queues get or lose apps."""
+        confirms = records.take(np.flatnonzero(kinds == RecordType.CONFIRM)).view(CONFIRM_RECORD.dtype)
+        rejected = np.flatnonzero(CONFIRM_RECORD.column(confirms, "reason") & np.uint64(ConfirmReason.REJECTED))
+        if len(rejected):
+            found = confirms.take(rejected)
+            keys = (key_numbers(found, CONFIRM_RECORD, name).tolist() for name in ("queue_key", "app_key"))
+            self._rejected.update(zip(*keys, strict=True))
+        positions = np.flatnonzero(kinds == RecordType.QUEUE_OP)
+        for index, words in zip(indexes[positions].tolist(), records.take(positions), strict=True):
+            op = QUEUE_OP_RECORD.unpack(words.tobytes())
+            is_removal = op.queue_op_type == QueueOpType.DELETION and op.app_key != NULL_KEY
+            if is_removal or op.queue_op_type == QueueOpType.ADDITION:
+                self._epochs.setdefault(int.from_bytes(op.queue_key, "big"), []).append(index)
+
+    def take(self, step: Step, rolled_over: int, stored: NDArray[Any], payload: NDArray[Any]) -> None:
+        """Count a step; messages before index `rolled_over` were carried over. Sizes are those of `step.arrived`."""
+        arrived = step.arrived["queue"]
+        self._count("messages", arrived)
+        self._count("carried_over", arrived[step.arrived["index"] < rolled_over])
+        self._count("stored_bytes", arrived, stored)
+        self._count("payload_bytes", arrived, payload)
+        for end in End:
+            self._count(end.name, step.ended["queue"][step.end == end])
+        self._take_roles(step.ended, step.beyond)
+        self._take_last_confirms(step.ended.take(np.flatnonzero(step.end == End.CONFIRMED)), step.beyond)
+        for name in MISFITS:
+            self.misfits[name] += len(getattr(step, name))
+
+    def take_alive(self, alive: NDArray[Any]) -> None:
+        """Count what apps did with the messages that are there at the end."""
+        self._take_roles(alive, self.lives.beyond)
+
+    def roles(self, queue: int, app_key: bytes, number: int | None) -> dict[Role, int]:
+        """How many messages of a queue have a record of what an app did; `number` is its place in `lives.app_keys`."""
+        if number is None:
+            return dict.fromkeys(Role, 0)
+        if number >= BITS:
+            return {role: self._beyond[role, queue, number] for role in Role}
+        return {role: int(self.column((role, number))[queue]) for role in Role}
+
+    def rejected(self, queue_key: bytes, app_key: bytes) -> int:
+        """How many confirms of an app were rejections."""
+        return self._rejected[int.from_bytes(queue_key, "big"), int.from_bytes(app_key, "big")]
+
+    def last_confirms(self, queue: int, queue_key: bytes, number: int | None, present: Callable[[int], bool]) -> int:
+        """How many messages an app was the last to confirm, which no record says but the deletion.
+
+        `present` tells whether messages after a place in the journal were for the app, as far as queue operations tell.
+        """
+        later = self._later.get(queue, Counter())
+        count = 0
+        total = int(self.column(End.CONFIRMED.name)[queue])
+        done = self._done_before_deletion(queue, number)
+        starts = self._epochs.get(int.from_bytes(queue_key, "big"), [])
+        for epoch, start in enumerate(starts, 1):
+            # What is not of a later epoch is of the first.
+            total -= later[epoch, _ALL]
+            done -= later[epoch, number]
+            if present(start):
+                count += later[epoch, _ALL] - later[epoch, number]
+        return count + (total - done if not starts or present(starts[0] - 1) else 0)
+
+    def _done_before_deletion(self, queue: int, number: int | None) -> int:
+        if number is None:
+            return 0
+        return int(self.column((None, number))[queue]) if number < BITS else self._beyond_done[queue, number]
+
+    def _count(
+        self, name: str | tuple[Role | None, int], queues: NDArray[Any], sizes: NDArray[Any] | None = None
+    ) -> None:
+        column = self.column(name)
+        if sizes is None:
+            column += np.bincount(queues, minlength=len(column))
+        else:
+            np.add.at(column, queues, sizes)
+        self._columns[name] = column
+
+    def _take_roles(self, rows: NDArray[Any], beyond: Mapping[int, Mapping[int, Role]]) -> None:
+        queues = rows["queue"]
+        done = rows["confirmed"] | rows["automatic"]
+        for role, mask in (
+            (Role.CONFIRMED, rows["confirmed"]),
+            (Role.AUTOMATIC, rows["automatic"]),
+            (Role.PURGED, rows["purged"] & ~done),
+        ):
+            for bit, having in _bits(mask):
+                self._count((role, bit), queues[having])
+        for queue, index in _those_of(rows, beyond):
+            self._beyond.update((role, queue, number) for number, role in beyond[index].items())
+
+    def _take_last_confirms(self, rows: NDArray[Any], beyond: Mapping[int, Mapping[int, Role]]) -> None:
+        """Count by which apps messages were not confirmed before they were deleted because all had confirmed."""
+        done = rows["confirmed"] | rows["automatic"] | rows["purged"]
+        for bit, having in _bits(done):
+            self._count((None, bit), rows["queue"][having])
+        for queue, index in _those_of(rows, beyond):
+            self._beyond_done.update((queue, number) for number in beyond[index])
+        for queue_key, starts in self._epochs.items():
+            queue_number = self.lives.queue_number(queue_key.to_bytes(KEY_SIZE, "big"))
+            at = np.flatnonzero((rows["queue"] == queue_number) & (rows["index"] > starts[0]))
+            if queue_number is None or not len(at):
+                continue
+            later = self._later.setdefault(queue_number, Counter())
+            epochs = np.searchsorted(starts, rows["index"][at])
+            later.update((epoch, _ALL) for epoch in epochs.tolist())
+            for bit, having in _bits(done[at]):
+                later.update((epoch, bit) for epoch in epochs[having].tolist())
+            for row, epoch in zip(at.tolist(), epochs.tolist(), strict=True):
+                later.update((epoch, number) for number in beyond.get(int(rows["index"][row]), ()))
+
+
+def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Each bit that is set somewhere, and where."""
+    used = int(np.bitwise_or.reduce(mask)) if len(mask) else 0
+    for bit in range(used.bit_length()):
+        if used >> bit & 1:
+            yield bit, (mask >> np.uint64(bit) & np.uint64(1)).astype(bool)
+
+
+def _those_of(rows: NDArray[Any], beyond: Mapping[int, object]) -> Iterator[tuple[int, int]]:
+    """(queue, index) of the messages that `beyond` speaks of."""
+    if beyond:
+        for queue, index in zip(rows["queue"].tolist(), rows["index"].tolist(), strict=True):
+            if index in beyond:
+                yield queue, index
