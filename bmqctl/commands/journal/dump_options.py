@@ -15,7 +15,7 @@ from formats.disk.journal import RecordType
 from formats.errors import FormatError
 from formats.guid import GUID_SIZE, parse_guid
 
-OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX = 1 << 62
 
 Types = Annotated[
     list[str] | None,

@@ -60,7 +60,14 @@ CASES: list[tuple[list[str], Callable[[Row], bool]]] = [
     (["--offset-gt", "104", "--offset-lt", "344"], lambda row: 104 < row["offset"] < 344),
     (["--offset-gt", "105"], lambda row: row["offset"] > 105),
     (["--offset-lt", "44"], lambda row: False),
-    (["--offset-gt", "99999999999"], lambda row: False),
+    (["--offset-gt", str(1 << 62)], lambda row: False),
+    (["--seqnum-gt", f"{1 << 70}-{1 << 70}"], lambda row: False),
+    (["--seqnum-lt", f"1-{1 << 70}"], lambda row: row["primary_lease_id"] == 1),
+    (["--since", str((1 << 63) - 1)], lambda row: False),
+    (
+        ["--offset-lt", str(1 << 62), "--until", str((1 << 63) - 1), "--type", "queue-op"],
+        lambda row: row["type"] == "QUEUE_OP",
+    ),
     (["--seqnum", "1-4", "--seqnum", "2-70"], lambda row: number(row) in ((1, 4), (2, 70))),
     (["--offset", "44", "--offset", "36104"], lambda row: row["offset"] in (44, 36104)),
     (
