@@ -26,7 +26,7 @@ from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefiniti
 from broker.config.dump import to_json
 from broker.control import ControlLines
 from broker.core.clock import Now
-from broker.core.config import NodeIdentity
+from broker.core.config import MessageThrottle, NodeIdentity
 from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
@@ -35,6 +35,7 @@ from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
+from broker.shell.rejected import keep_rejected
 from broker.shell.server import Listener, ListenError, Server, listen
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
@@ -104,6 +105,7 @@ def _run(config: NodeConfig) -> int:
         shards = {shard.partition_id: shard for shard, _ in opened}
         domains = Domains(config)
         node = Node(_identity(config, me.id), now, domains.resolve, ledger, shards, _guids())
+        _configure(node, cluster)
         node.start({shard.partition_id: recovered for shard, recovered in opened})
         _freeze_collector()
         node.run_command = Admin(Context(node, _environment(config, domains))).run
@@ -137,6 +139,16 @@ def _run_files(folder: Path) -> Iterator[ControlPipe]:
     finally:
         pid_file.unlink(missing_ok=True)
         pipe.close()
+
+
+def _configure(node: Node, cluster: ClusterDefinition) -> None:
+    """What queues take from the cluster's parameters; before there are queues."""
+    throttle = cluster.message_throttle_config
+    node.throttle = MessageThrottle(
+        throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
+    )
+    node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
+    node.keep_rejected = keep_rejected
 
 
 def _freeze_collector() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from broker.config import NodeConfig
+from broker.config.domain_schema import Domain, ExpressionVersion
 from broker.config.dump import to_json
 from broker.core.config import DomainConfig, Mode
+from broker.core.expressions import ExpressionError, compile_expression
+from formats.codes import RDA_COUNTER_MAX
 
 __all__ = ["Domains"]
 
@@ -27,7 +30,7 @@ class Domains:
         self._names |= {name, found.name}
         self._parameters[found.name] = to_json(found.parameters)
         parameters = found.parameters
-        storage = parameters.storage
+        storage, attempts = parameters.storage, parameters.max_delivery_attempts
         fanout = parameters.mode.fanout
         mode = Mode.FANOUT if fanout else Mode.BROADCAST if parameters.mode.broadcast else Mode.PRIORITY
         return DomainConfig(
@@ -39,7 +42,19 @@ class Domains:
             queue_bytes_max=storage.queue_limits.bytes,
             domain_messages_max=storage.domain_limits.messages,
             domain_bytes_max=storage.domain_limits.bytes,
+            queue_messages_ratio=storage.queue_limits.messages_watermark_ratio,
+            queue_bytes_ratio=storage.queue_limits.bytes_watermark_ratio,
+            domain_messages_ratio=storage.domain_limits.messages_watermark_ratio,
+            domain_bytes_ratio=storage.domain_limits.bytes_watermark_ratio,
             deduplication_time_ms=parameters.deduplication_time_ms,
+            subscriptions=_subscriptions(parameters),
+            message_ttl_s=parameters.message_ttl,
+            # More attempts than can be counted are as many as it takes.
+            delivery_attempts_max=attempts if attempts <= RDA_COUNTER_MAX else 0,
+            idle_time_max_ms=parameters.max_idle_time * 1000,
+            consumers_max=parameters.max_consumers,
+            producers_max=parameters.max_producers,
+            queues_max=parameters.max_queues,
         )
 
     def parameters(self, name: str) -> dict[str, Any] | None:
@@ -57,3 +72,23 @@ class Domains:
         known = name in self._names
         self._names.discard(name)
         return known
+
+
+def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:
+    """App ids and expressions; ValueError for one that does not compile, or for too many."""
+    found = []
+    for subscription in parameters.subscriptions:
+        expression = subscription.expression
+        if expression.version is ExpressionVersion.UNDEFINED or not expression.text:
+            continue
+        try:
+            compile_expression(expression.text)
+        except ExpressionError as error:
+            message = (
+                f"Expression validation failed: [ expression: {expression.text}, rc: {error.code}, reason: {error} ]"
+            )
+            raise ValueError(message) from None
+        found.append((subscription.app_id, expression.text))
+    if len(parameters.subscriptions) > 1 and parameters.mode.fanout is None:
+        raise ValueError("Cannot have more than 1 application subscription")
+    return tuple(found)

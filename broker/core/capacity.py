@@ -53,7 +53,7 @@ class Gauge:
         self.set_limit(0, WATERMARK_RATIO)
 
     def set_limit(self, limit: int, ratio: float) -> None:
-        """Take up a limit; the state follows with the next change of the value."""
+        """Take up a limit; the state follows with the next `update`."""
         self.limit = limit
         self.high = int(limit * ratio)
         self.low = int(limit * ratio * LOW_PART_OF_HIGH)
@@ -122,6 +122,8 @@ class Usage:
         """Take up limits, now or later; a ratio is where the high watermark is."""
         self._messages_gauge.set_limit(messages_max, messages_ratio)
         self._bytes_gauge.set_limit(bytes_max, bytes_ratio)
+        self._messages_gauge.update(self.messages)
+        self._bytes_gauge.update(self.bytes)
         self._take_bounds()
 
     def _take_bounds(self) -> None:

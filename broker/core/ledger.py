@@ -25,6 +25,7 @@ from formats.control.messages import (
     PartitionPrimaryInfo,
     QueueAssignmentAdvisory,
     QueueInfo,
+    QueueInfoUpdate,
     QueueUnAssignmentAdvisory,
     QueueUpdateAdvisory,
 )
@@ -49,7 +50,9 @@ log = logging.getLogger("broker.ledger")
 
 NO_ROOM = "no room for the cluster-state ledger"
 
-Advisory = LeaderAdvisory | QueueAssignmentAdvisory | LeaderAdvisoryCommit
+Advisory = (
+    LeaderAdvisory | QueueAssignmentAdvisory | QueueUnAssignmentAdvisory | QueueUpdateAdvisory | LeaderAdvisoryCommit
+)
 # An advisory under the number that it is given.
 Make = Callable[[LeaderMessageSequence], Advisory]
 
@@ -162,6 +165,36 @@ class Ledger:
             LedgerRecordType.UPDATE, lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,))
         )
         self.state.queues[info.uri] = info
+
+    def update_apps(
+        self, info: QueueInfo, domain: str, added: tuple[AppIdInfo, ...], removed: tuple[AppIdInfo, ...]
+    ) -> None:
+        """Record which apps a queue has now and has no longer. `Full`, nothing recorded, when the disk is."""
+        update = QueueInfoUpdate(
+            uri=info.uri,
+            key=info.key,
+            partition_id=info.partition_id,
+            added_app_ids=added,
+            removed_app_ids=removed,
+            domain=domain,
+        )
+        self._advise(lambda number: QueueUpdateAdvisory(sequence_number=number, queue_updates=(update,)))
+
+    def unassign(self, info: QueueInfo, primary: PartitionPrimaryInfo) -> None:
+        """Record that a queue is no more. `Full`, nothing recorded, when the disk is."""
+        self._advise(
+            lambda number: QueueUnAssignmentAdvisory(
+                sequence_number=number,
+                partition_id=info.partition_id,
+                primary_lease_id=primary.primary_lease_id,
+                primary_node_id=primary.primary_node_id,
+                queues=(info,),
+            )
+        )
+
+    def _advise(self, make: Make) -> None:
+        self._append(LedgerRecordType.UPDATE, make)
+        self.state.apply(ClusterMessage(choice=make(self._number(0))))
 
     def _snapshot(self, number: LeaderMessageSequence) -> LeaderAdvisory:
         return LeaderAdvisory(

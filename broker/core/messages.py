@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
+from formats.disk.keys import NULL_KEY
 
 __all__ = ["Buffer", "Content", "Full", "Log", "Message", "Sink"]
 
@@ -85,6 +86,14 @@ class Log(Protocol):
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Nobody wants it any longer."""
+        ...
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+        """All messages, or all of one app from its `first` on, are removed; raises `Full`, having written nothing."""
+        ...
+
+    def release(self, records: int) -> None:
+        """A purge has made so many confirms and removals superfluous: the room set aside for them is free."""
         ...
 
     def read(self, message: Message) -> Buffer:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from broker.core.authentication import Authentications
+from broker.core.changes import collect_idle_queues, room_for_queue, sync_apps
 from broker.core.clock import Now
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
+from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
-from broker.core.queue import Content, Full, Message, Queue, Usage
+from broker.core.queue import Content, Full, Message, Queue
 from broker.core.session import Session
 from broker.core.shard import FileLog, MemoryLog, Shard
 from broker.core.timers import Timers
@@ -37,6 +38,12 @@ DomainResolver = Callable[[str], DomainConfig | None]
 
 SECOND_MS = 1000
 
+# How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
+KEEPALIVE_MS = 1_800_000
+
+# mqbi::ClusterErrorCode::e_LIMIT
+ERROR_LIMIT = -205
+
 _MODE_FLAGS = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
     Mode.FANOUT: (
@@ -49,14 +56,6 @@ _MODE_FLAGS = {
         RoutingConfigurationFlags.DELIVER_ALL,
     ),
 }
-
-
-@dataclass(slots=True)
-class Domain:
-    """A domain in use: its configuration and what its queues hold together."""
-
-    config: DomainConfig
-    usage: Usage
 
 
 class Node:
@@ -87,6 +86,7 @@ class Node:
         self.stopping = False
         self.timers = Timers()
         self.throttle = MessageThrottle()
+        self.keepalive_ms = KEEPALIVE_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self._resolve_domain = resolve_domain
         self._session_ids = 0
@@ -119,6 +119,11 @@ class Node:
             self._restore(self.shards[partition_id], state)
         for partition_id, shard in self.shards.items():
             shard.activate(primaries[partition_id].primary_lease_id)
+        for served in self.queues.values():
+            try:
+                sync_apps(self, served, served.config)
+            except Full as full:
+                log.error("queue '%s' keeps the apps that it had: %s", served.uri, full)
 
     def _restore(self, shard: Shard, state: Recovered) -> None:
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
@@ -132,7 +137,7 @@ class Node:
                 # Kept for the day when the domain is configured again.
                 log.warning("queue '%s' is of no configured domain; its %d messages rest", recovered.uri, len(messages))
                 config = DomainConfig(uri.qualified_domain, Mode.FANOUT)
-                domain = Domain(config, Usage())
+                domain = Domain(config)
             apps = [(app.app_id, app.app_key) for app in recovered.apps]
             # A domain that is kept in memory now may have left messages in the files.
             queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
@@ -180,6 +185,10 @@ class Node:
         self._logged.clear()
         for queue in self.queues.values():
             queue.history.expire(self.now.ms)
+        try:
+            collect_idle_queues(self, self.keepalive_ms)
+        except Full as full:
+            log.error("idle queues stay: %s", full)
         for session in list(self.sessions.values()):
             session.tick()
         for shard in self.shards.values():
@@ -227,9 +236,7 @@ class Node:
             config = self._resolve_domain(name)
             if config is None:
                 return None
-            usage = Usage(f"domain [bmq://{config.name}]")
-            set_domain_limits(usage, config)
-            domain = self.domains.setdefault(config.name, Domain(config, usage))
+            domain = self.domains.setdefault(config.name, Domain(config))
             self.domains[name] = domain
         return domain
 
@@ -238,6 +245,8 @@ class Node:
         info = self.ledger.state.queues.get(uri)
         try:
             if info is None:
+                if domain.config.queues_max and not room_for_queue(domain, self._count_queues(domain)):
+                    raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ERROR_LIMIT)
                 info = self._assign(uri, domain.config)
             shard = self.shards.get(info.partition_id)
             if shard is None:
@@ -251,6 +260,10 @@ class Node:
         self.queues[uri] = queue
         log.info("queue '%s' created [key: %s, partition: %d]", uri, info.key.hex().upper(), info.partition_id)
         return queue
+
+    def _count_queues(self, domain: Domain) -> int:
+        name = domain.config.name
+        return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
     def _assign(self, uri: str, config: DomainConfig) -> QueueInfo:
         taken = {info.key for info in self.ledger.state.queues.values()}
@@ -288,16 +301,6 @@ class Node:
         queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
         shard.register(key, queue.messages if in_files else {})
         return queue
-
-
-def set_domain_limits(usage: Usage, config: DomainConfig) -> None:
-    """Hold a domain's queues together to its limits."""
-    usage.set_limits(
-        config.domain_messages_max,
-        config.domain_bytes_max,
-        config.domain_messages_ratio,
-        config.domain_bytes_ratio,
-    )
 
 
 def _no_files(text: str) -> str:

@@ -45,6 +45,7 @@ __all__ = [
     "Subscription",
     "Surroundings",
     "Usage",
+    "recall",
 ]
 
 log = logging.getLogger("broker.queue")
@@ -99,6 +100,7 @@ class Queue:
         self.messages: dict[Guid, Message] = {}
         self.order = 0
         self.writers = 0  # how often it is open for writing
+        self.idle_since_ms: int | None = None  # when it was first seen to be idle
         self.schemas = SchemaMultiplexer()
         self.history = History(config.deduplication_time_ms)
         self.consumption = ConsumptionMonitor(self)

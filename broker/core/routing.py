@@ -226,6 +226,14 @@ class App:
         if self.attempts:
             self.attempts.pop(message.guid, None)
 
+    def clear(self) -> None:
+        """The app has confirmed or given up all that it had."""
+        self.pending.clear()
+        self.redelivery.clear()
+        self.aside.clear()
+        for group in self.groups.values():
+            group.waiting.clear()
+
     def waiting(self) -> Iterator[Message]:
         """What the app wants and no consumer has: in no order as to what was put aside."""
         for messages in (self.redelivery, self.aside.values(), self.pending):

@@ -282,7 +282,9 @@ class Shard:
         if self._alarmed:
             if not frees:
                 raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full")
-            text = "Partition [%d]: Writing PURGE record for queueKey [%s] to journal despite partition being unavailable"
+            text = (
+                "Partition [%d]: Writing PURGE record for queueKey [%s] to journal despite partition being unavailable"
+            )
             log.warning(text, self.partition_id, queue_key.hex().upper())
         elif not self._has_room(1):
             self._roll_over()
@@ -396,9 +398,7 @@ class Shard:
         except Full as full:
             self._full = str(full)
             if not self._alarmed:
-                log.error(
-                    "PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, full
-                )
+                log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, full)
                 self._alarmed = True
             raise
         self._alarmed = False
@@ -472,8 +472,8 @@ class FileLog:
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first)
 
-    def release(self, message: Message) -> None:
-        self._shard.release(message.outstanding.bit_count())
+    def release(self, records: int) -> None:
+        self._shard.release(records)
 
     def read(self, message: Message) -> Buffer:
         return self._shard.read(message)
@@ -496,7 +496,7 @@ class MemoryLog:
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         """Nothing to record."""
 
-    def release(self, message: Message) -> None:
+    def release(self, records: int) -> None:
         """Nothing was set aside."""
 
     def read(self, message: Message) -> Buffer:

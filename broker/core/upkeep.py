@@ -1,4 +1,4 @@
-"""What is done to a queue's messages from outside: they expire, and are purged."""
+"""What is done to a queue from outside: its messages expire or are purged, its apps come and go."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 from datetime import UTC, datetime
 
 from broker.core.messages import Message
-from broker.core.queue import Queue
+from broker.core.queue import Queue, recall
 from broker.core.reports import arrival_time
+from broker.core.routing import App
 from formats.disk.journal import DeletionRecordFlag
 
-__all__ = ["expire"]
+__all__ = ["add_app", "expire", "purge", "purge_app", "remove_app"]
 
 log = logging.getLogger("broker.queue")
 
@@ -32,8 +33,74 @@ def expire(queue: Queue) -> int:
     for message in expired:
         queue.drop(message, DeletionRecordFlag.TTL_EXPIRATION)
     if expired:
+        # Who held them has room; and what waits must not wait behind what is gone.
+        for app in queue.apps.values():
+            queue.deliver(app)
         _log_expired(queue, ttl_s, len(expired), arrival_time(expired[-1], queue.now))
     return len(expired)
+
+
+def purge(queue: Queue) -> tuple[int, int]:
+    """Remove all messages; how many, and their bytes. `Full`, nothing removed, if that cannot be recorded."""
+    messages = list(queue.messages.values())
+    size = queue.bytes
+    if not messages:
+        return 0, 0
+    queue.log.purge()
+    for message in messages:
+        queue.log.release(message.outstanding.bit_count())
+        queue.forget(message)
+    for app in queue.apps.values():
+        app.clear()
+    return len(messages), size
+
+
+def purge_app(queue: Queue, app: App) -> tuple[int, int]:
+    """Remove all that one app has not confirmed; how many messages, and their bytes. `Full` as in `purge`."""
+    wanted = [message for message in queue.messages.values() if message.outstanding & app.bit]
+    if wanted:
+        queue.log.purge(app.key, wanted[0])
+        _take_from(queue, app, wanted)
+    return len(wanted), sum(message.size for message in wanted)
+
+
+def _take_from(queue: Queue, app: App, wanted: list[Message]) -> None:
+    """An app is done with messages, which a purge has recorded; those that nobody else wants are removed."""
+    for message in wanted:
+        recall(app, message)
+        if message.outstanding == app.bit:
+            queue.log.remove(message)
+            app.forget(message)
+            queue.gone(message)
+        else:
+            queue.log.release(1)
+            app.forget(message)
+    app.clear()
+
+
+def add_app(queue: Queue, app_id: str, key: bytes) -> App:
+    """An app of a fanout queue, from now on: those who read it already get what comes. It is recorded already."""
+    taken = 0
+    for app in queue.apps.values():
+        taken |= app.bit
+    bit = ~taken & (taken + 1)
+    known = queue.unregistered.pop(app_id, None)
+    app = known or App(app_id, key, bit)
+    app.key, app.bit = key, bit
+    queue.apps[app_id] = app
+    queue.apps_changed()
+    return app
+
+
+def remove_app(queue: Queue, app: App) -> None:
+    """An app is no more; those who read it stay, and get nothing. What it had is recorded as purged already."""
+    _take_from(queue, app, [message for message in queue.messages.values() if message.outstanding & app.bit])
+    del queue.apps[app.app_id]
+    queue.consumption.forget(app)
+    app.key, app.bit = b"", 0
+    if app.streams:
+        queue.unregistered[app.app_id] = app
+    queue.apps_changed()
 
 
 def _log_expired(queue: Queue, ttl_s: int, count: int, latest: datetime) -> None:

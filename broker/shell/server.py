@@ -27,7 +27,10 @@ __all__ = ["ListenError", "Listener", "Server", "listen"]
 
 log = logging.getLogger("broker.server")
 
-TICK_S = 1.0
+TICK_S = 0.1
+
+# When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
+LAST_ROUNDS = 16
 BACKLOG = 1024
 
 # Rounds of ready sockets before trio's other tasks get their turn.
@@ -127,7 +130,18 @@ class Server:
         self._stop.cancel()
 
     def _close(self) -> None:
+        self._nursery = None
+        for _ in range(LAST_ROUNDS):
+            ready = self._epoll.poll(0)
+            if not ready:
+                break
+            self._set_clock()
+            for fd, mask in ready:
+                if fd in self._links:
+                    self._on_ready(fd, mask)
+            self._flush()
         self._set_clock()
+        self._node.stopping = True
         for link in list(self._links.values()):
             self._end(link, "the node stops")
         for listener in self._listeners.values():
@@ -228,9 +242,9 @@ class Server:
                     self._watch(fd, link)
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do what blocks in a thread of its own, and hand its result to `done` in the loop. Only while it runs."""
-        assert self._nursery is not None
-        self._nursery.start_soon(self._work, work, done)
+        """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._work, work, done)
 
     async def _work(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         # At the end of the node nobody waits for it.

@@ -39,7 +39,8 @@ __all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "record_keys", "re
 
 
 class RecoveredMessage(NamedTuple):
-    """A message that some app still wants; `confirmed` are the keys of the apps that are done with it.
+    """A message that some app still wants; `confirmed` are the keys of the apps that do not: they are done with it,
+    never wanted it, or came later.
 
     `offset` is that of its DATA record, `size` its application data's, both in bytes; `timestamp` is when it came, in
     seconds since the epoch.
@@ -59,11 +60,16 @@ class RecoveredMessage(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveredQueue:
-    """A queue that the journal created and did not delete."""
+    """A queue that the journal created and did not delete.
+
+    `since` says of each app that came later, and may be gone again, which record made it: messages before that are
+    none of its.
+    """
 
     uri: str
     key: bytes
     apps: list[AppInfo] = field(default_factory=list)
+    since: dict[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -109,16 +115,19 @@ def recover(files: PartitionFiles) -> Recovered:
 
 
 def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, RecoveredQueue]:
-    found, _ = select(records, RecordType.QUEUE_OP)
+    found, at = select(records, RecordType.QUEUE_OP)
     queues: dict[bytes, RecoveredQueue] = {}
     data = found.tobytes()
-    for at in range(0, len(data), JOURNAL_RECORD_SIZE):
-        op = QUEUE_OP_RECORD.unpack(data, at)
+    for n, index in enumerate(at.tolist()):
+        op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
         if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
             record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
             queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))
             known = {app.app_key for app in queue.apps}
             queue.apps += [app for app in record.apps if app.app_key not in known]
+            if op.queue_op_type == QueueOpType.ADDITION:
+                for app in record.apps:
+                    queue.since.setdefault(app.app_key, index)
         elif op.queue_op_type == QueueOpType.DELETION and op.queue_key in queues:
             if op.app_key == NULL_KEY:
                 del queues[op.queue_key]
@@ -181,10 +190,15 @@ def _messages(
             if indexes[row] < purged_at:
                 if app_key == NULL_KEY:
                     break
-                done |= {app_key}
+                # An app that came after the message, or never wanted it, is none of those that it counts.
+                if queues[queue_key].since.get(app_key, -1) < indexes[row] and app_key not in unasked:
+                    done |= {app_key}
         else:
             if len(done) < max(1, ref_count):
                 guid, done = key[KEY_SIZE:], done | unasked
+                if queues[queue_key].since:
+                    came = queues[queue_key].since.items()
+                    done |= {app_key for app_key, since in came if since > indexes[row]}
                 place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
                 messages.append(RecoveredMessage(guid, *place, done, timestamp))
     return messages, last_offset

@@ -139,6 +139,7 @@ class Rig:
 
     def stop(self) -> None:
         """A clean stop, as the composition root does it."""
+        self.node.stopping = True
         for session in list(self.node.sessions.values()):
             self.node.disconnect(session, "the node stops")
         for shard in self.node.shards.values():

@@ -1,0 +1,148 @@
+"""What changes while a node runs: domains are configured anew, queues that nobody uses are deleted.
+
+Order, as everywhere: first the ledger says what will be, then the journal, then it is so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.core.alarms import alarm, panic
+from broker.core.clock import Now
+from broker.core.config import DomainConfig, Mode
+from broker.core.domains import Domain
+from broker.core.ledger import Ledger, app_infos
+from broker.core.queue import Queue
+from broker.core.shard import Shard
+from broker.core.upkeep import add_app, remove_app
+from formats.disk.journal import QueueOpType
+from formats.disk.keys import derive_key
+
+__all__ = ["collect_idle_queues", "delete_queue", "reconfigure", "room_for_queue", "sync_apps"]
+
+log = logging.getLogger("broker.node")
+
+QUEUES_WATERMARK = 0.8
+
+
+class Holder(Protocol):
+    """The node, as far as its queues go."""
+
+    ledger: Ledger
+    now: Now
+    queues: dict[str, Queue]
+
+    @property
+    def shards(self) -> Mapping[int, Shard]: ...
+
+
+def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
+    """Take up a domain's parameters anew, for all of its queues.
+
+    ValueError, nothing changed, for what cannot change; `Full` if new apps cannot be recorded.
+    """
+    old = domain.config
+    if config.mode is not old.mode:
+        raise ValueError(
+            "Reconfiguration of domain routing mode is not allowed "
+            f"(was '[ {old.mode.value} = [ ] ]', changed to '[ {config.mode.value} = [ ] ]')"
+        )
+    if config.persistent != old.persistent:
+        was, now = (_storage(each) for each in (old, config))
+        raise ValueError(f"Reconfiguration of storage type is not allowed (was '{was}', changed to '{now})")
+    queues = [queue for queue in holder.queues.values() if queue.config.name == config.name]
+    log.info("Reconfiguring %d queues from domain %s", len(queues), config.name)
+    domain.configure(config)
+    for queue in queues:
+        sync_apps(holder, queue, config)
+        queue.configure_domain(config)
+        for app in queue.apps.values():
+            queue.deliver(app)
+
+
+def _storage(config: DomainConfig) -> str:
+    return "[ fileBacked = [ ] ]" if config.persistent else "[ inMemory = [ ] ]"
+
+
+def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
+    """Give a fanout queue the apps that its domain names, and no others. `Full` if that cannot be recorded."""
+    if config.mode is not Mode.FANOUT:
+        return
+    info = holder.ledger.state.queues[queue.uri]
+    shard = holder.shards[info.partition_id]
+    taken = {app.key for app in queue.apps.values()}
+    added = []
+    for app_id in config.app_ids:
+        if app_id not in queue.apps:
+            key = derive_key(app_id, holder.now.wall_s * 1_000_003 + holder.now.ms, taken)
+            taken.add(key)
+            added.append((app_id, key))
+    removed = [app for app in queue.apps.values() if app.app_id not in config.app_ids]
+    if not (added or removed):
+        return
+    gone = app_infos([(app.app_id, app.key) for app in removed])
+    holder.ledger.update_apps(info, config.name, app_infos(added), gone)
+    if added:
+        shard.append_queue(queue.uri, queue.key, added, QueueOpType.ADDITION)
+    for app_id, key in added:
+        add_app(queue, app_id, key)
+    for app in removed:
+        first = next((message for message in queue.messages.values() if message.outstanding & app.bit), None)
+        if first is not None:
+            queue.log.purge(app.key, first)
+        shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
+        remove_app(queue, app)
+    log.info(
+        "queue '%s': apps added: %s, removed: %s",
+        queue.uri,
+        ", ".join(app_id for app_id, _ in added) or "none",
+        ", ".join(app.app_id for app in removed) or "none",
+    )
+
+
+def room_for_queue(domain: Domain, count: int) -> bool:
+    """Whether a domain that has `count` queues may have one more; the operator is told in time."""
+    limit = domain.config.queues_max
+    name = f"domain 'bmq://{domain.config.name}'"
+    if count + 1 > limit:
+        panic(log, "DOMAIN_QUEUE_LIMIT_FULL", f"{name} has reached the maximum number of queues (limit: {limit}).")
+        return False
+    watermark = int(limit * QUEUES_WATERMARK)
+    if count < watermark <= count + 1:
+        text = f"watermark limit for the number of queues (current: {count + 1}, limit: {limit})."
+        alarm(log, "DOMAIN_QUEUE_LIMIT_HIGH_WATERMARK", f"{name} has reached the {QUEUES_WATERMARK:.0%} {text}")
+    return True
+
+
+def delete_queue(holder: Holder, queue: Queue) -> None:
+    """Remove a queue that nobody has open and that holds nothing. `Full` if that cannot be recorded."""
+    assert queue.is_idle
+    info = holder.ledger.state.queues[queue.uri]
+    shard = holder.shards[info.partition_id]
+    holder.ledger.unassign(info, holder.ledger.state.primaries[info.partition_id])
+    shard.append_queue_op(QueueOpType.DELETION, queue.key)
+    shard.forget(queue.key)
+    del holder.queues[queue.uri]
+    log.info(
+        "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), info.partition_id
+    )
+
+
+def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = None) -> int:
+    """Delete the queues (of one domain) that have been idle for so long; their number. `Full` as in `delete_queue`."""
+    now_ms = holder.now.ms
+    idle = []
+    for queue in holder.queues.values():
+        if domain is not None and queue.config.name != domain:
+            continue
+        if not queue.is_idle:
+            queue.idle_since_ms = None
+        elif queue.idle_since_ms is None:
+            queue.idle_since_ms = now_ms
+        if queue.idle_since_ms is not None and now_ms - queue.idle_since_ms >= keepalive_ms:
+            idle.append(queue)
+    for queue in idle:
+        delete_queue(holder, queue)
+    return len(idle)

@@ -1,0 +1,28 @@
+"""Domains in use."""
+
+from __future__ import annotations
+
+from broker.core.capacity import Usage
+from broker.core.config import DomainConfig
+
+__all__ = ["Domain"]
+
+
+class Domain:
+    """A domain in use: its configuration and what its queues hold together."""
+
+    __slots__ = ("config", "usage")
+
+    def __init__(self, config: DomainConfig) -> None:
+        self.usage = Usage(f"domain [bmq://{config.name}]")
+        self.configure(config)
+
+    def configure(self, config: DomainConfig) -> None:
+        """Take up parameters, at first and when they have changed."""
+        self.config = config
+        self.usage.set_limits(
+            config.domain_messages_max,
+            config.domain_bytes_max,
+            config.domain_messages_ratio,
+            config.domain_bytes_ratio,
+        )
