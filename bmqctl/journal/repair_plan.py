@@ -157,8 +157,8 @@ class Planner:
             if done % CHUNK_RECORDS == 0:
                 on_progress(done, total)
         self._note_tails()
-        if self._last is not None:
-            plan.last = self._last
+        made = [(record.primary_lease_id, record.sequence_number) for record, _ in plan.inserted.values()]
+        plan.last = max([self._last or (0, 0), *made])
         plan.outstanding = sum(len(queue.live) for queue in self._queues.values())
         return plan
 

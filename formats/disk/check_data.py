@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from crc32c import crc32c
 
 from formats.disk.check_records import Chunk
-from formats.disk.data import DATA_HEADER, DataRecord, data_extent
+from formats.disk.data import DATA_HEADER, DataHeaderFlags, DataRecord, data_extent
 from formats.disk.faults import Fault, fault
 from formats.disk.journal import MESSAGE_RECORD
 from formats.disk.padding import DWORD, WORD, unpadded_size
@@ -30,12 +30,16 @@ WINDOW_SIZE_MIN = 64 << 10
 
 
 class _Extents(NamedTuple):
-    """Of each message: where its application's data starts and ends, its record's end, whether these agree."""
+    """Of each message: where its application's data starts and ends, its record's end, whether these agree.
+
+    `odd` tells of bytes that a writer of today does not write, in the header or the padding.
+    """
 
     starts: NDArray[Any]
     ends: NDArray[Any]
     padded_ends: NDArray[Any]
     sound: NDArray[Any]
+    odd: NDArray[Any]
 
 
 class DataChecker:
@@ -116,13 +120,23 @@ class DataChecker:
         sound = (header_size >= DATA_HEADER.size) & (size % DWORD == 0) & (ends <= self._size) & (starts < ends)
         last = ends - 1 - start
         within = sound & (last < len(window))
-        padding = np.frombuffer(window, np.uint8)[np.where(within, last, 0)].astype(np.int64)
-        # The padding of the first one, if it goes beyond the window, is looked at on its own.
-        if len(offsets) and sound[0] and not within[0]:
-            (padding[0],) = self._data.read(int(ends[0]) - 1, 1)
-            within[0] = True
+        content = np.frombuffer(window, np.uint8)
+        padding = content[np.where(within, last, 0)].astype(np.int64)
+        long = b""
+        if sound[0] and not within[0]:
+            # The first one goes beyond the window: its padding is looked at on its own.
+            long = bytes(self._data.read(int(ends[0]) - DWORD, DWORD))
+            padding[0], within[0] = long[-1], True
         sound &= ~within | ((padding >= 1) & (padding <= DWORD) & (padding <= ends - starts))
-        return _Extents(starts, ends - padding, ends, sound)
+        third, flags = words[at + 2].astype(np.int64), second & 0xFF
+        odd = (flags > DataHeaderFlags.MESSAGE_PROPERTIES) | (third & 0xFFFF != 0) | ((flags == 0) & (third != 0))
+        if long and sound[0]:
+            odd[0] |= len(set(long[-long[-1] :])) > 1
+        for back in range(2, DWORD + 1):
+            # All bytes of a padding are alike.
+            inside = np.flatnonzero(sound & within & (padding >= back) & (last < len(window)))
+            odd[inside] |= content[last[inside] + 1 - back] != padding[inside]
+        return _Extents(starts, ends - padding, ends, sound, odd)
 
     def _check_group(
         self,
@@ -133,6 +147,8 @@ class DataChecker:
         positions: list[int],
         crcs: list[int],
     ) -> Iterator[Fault]:
+        import numpy as np
+
         start = int(offsets[0])
         size = len(window)
         rows = zip(
@@ -142,6 +158,9 @@ class DataChecker:
             crcs,
             strict=True,
         )
+        for row in np.flatnonzero(group.odd & group.sound).tolist():
+            reason = "DataHeader.flags, schema_id, reserved, or padding"
+            yield fault("reserved-not-zero", self.name, int(offsets[row]), reason)
         for row, (sound, begin, end, expected) in enumerate(rows):
             if not sound:
                 yield self._unsound(int(offsets[row]))

@@ -21,7 +21,7 @@ from formats.disk.journal import (
 )
 from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 from formats.disk.padding import WORD
-from formats.disk.qlist import QueueRecord, parse_queue_record
+from formats.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
 from formats.disk.source import Source
 from formats.errors import FormatError
 from formats.uri import parse_uri
@@ -92,6 +92,9 @@ class QlistChecker:
             where = chunk.offset_of(position)
             reason = f"key {_hex(entry.queue_key)}, the journal's record at {where} says {_hex(record.queue_key)}"
             yield fault("qlist-mismatch", self.name, entry.offset, reason)
+        apps = [(app.app_id, app.app_key) for app in entry.apps]
+        if self._buffer[entry.offset : entry.end] != build_queue_record(entry.uri, entry.queue_key, apps):
+            yield fault("reserved-not-zero", self.name, entry.offset, "QueueRecord: reserved bytes, padding or hashes")
         if entry.offset != self.end:
             yield fault("qlist-offset", self.name, entry.offset, f"the record before it ends at {self.end}")
         self.end = entry.end

@@ -161,6 +161,8 @@ _RESERVED = {
 
 def check_fields(chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
     """Values that no field of `kind` has; `records` are those of `kind` in the chunk, at `positions`."""
+    import numpy as np
+
     layout = LAYOUTS[kind]
     for name in _RESERVED[kind]:
         for at in _where(_nonzero(layout, records, name)):
@@ -179,6 +181,13 @@ def check_fields(chunk: Chunk, kind: RecordType, records: NDArray[Any], position
         return
     if kind is RecordType.QUEUE_OP:
         yield from _unexpected(chunk, layout, records, positions, "queue_op_type", _QUEUE_OP_TYPES)
+        making = np.isin(layout.column(records, "queue_op_type"), (QueueOpType.CREATION, QueueOpType.ADDITION))
+        for name in ("app_key", "start_primary_lease_id", "start_sequence_number"):
+            for at in _where(_nonzero(layout, records, name) & making):
+                yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.{name} of a created queue")
+        for at in _where(_nonzero(layout, records, "queue_uri_record_offset_words") & ~making):
+            reason = f"{layout.name}.queue_uri_record_offset_words where no queue is created"
+            yield chunk.fault("reserved-not-zero", positions[at], reason)
     else:
         for at in _where(~_nonzero(layout, records, "guid")):
             yield chunk.fault("field-invalid", positions[at], f"{layout.name}.guid is unset")

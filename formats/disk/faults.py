@@ -46,6 +46,7 @@ _WRITER = "Find out which program wrote it; a broker of a later version may use 
 CATALOGUE: dict[str, FaultKind] = {
     # headers and files
     "header": FaultKind(Severity.ERROR, _REPLICA),
+    "header-unknown": FaultKind(Severity.WARNING, _WRITER),
     "partition-mismatch": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
     "set-incomplete": FaultKind(Severity.ERROR, "Find the missing file; a broker leaves the set out of recovery."),
     "rollover-offset": FaultKind(Severity.ERROR, _REPLICA),

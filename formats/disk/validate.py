@@ -18,7 +18,15 @@ from formats.disk.check_records import Chunk, Order, check_fields, check_order, 
 from formats.disk.check_references import References
 from formats.disk.columns import kinds_of
 from formats.disk.faults import Fault, fault
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
+from formats.disk.files import (
+    JOURNAL_RECORD_SIZE,
+    FileType,
+    JournalFileHeader,
+    OpenedFile,
+    initial_bytes,
+    open_file,
+    parse_file_name,
+)
 from formats.disk.journal import (
     JOURNAL_OP_RECORD,
     RECORD_MAGIC,
@@ -48,6 +56,7 @@ __all__ = [
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all) after every chunk of a journal."""
 
+_SYNC_POINT_OFFSET_SIZE = 8
 _MAGIC = RECORD_MAGIC.to_bytes(WORD, "big")
 
 
@@ -82,7 +91,7 @@ def check_file_set(
     except FormatError as error:
         yield _header_fault(journal, error)
         return None
-    yield from _check_name(journal, extent.opened.file.partition_id, FileType.JOURNAL)
+    yield from _check_headers(journal, extent.opened, FileType.JOURNAL)
     data_first = yield from _open(data, FileType.DATA)
     qlist_first = yield from _open(qlist, FileType.QLIST)
     checker = SetChecker(
@@ -284,15 +293,28 @@ def _open(view: Source | None, file_type: FileType) -> Generator[Fault, None, in
     except FormatError as error:
         yield _header_fault(view, error)
         return None
-    yield from _check_name(view, opened.file.partition_id, file_type)
+    yield from _check_headers(view, opened, file_type)
     return opened.first_record_offset
 
 
-def _check_name(view: Source, partition_id: int, file_type: FileType) -> Iterator[Fault]:
+def _check_headers(view: Source, opened: OpenedFile, file_type: FileType) -> Iterator[Fault]:
+    partition_id = opened.file.partition_id
     name = parse_file_name(view.name)
     if name is not None and (name.partition_id, name.file_type) != (partition_id, file_type):
         reason = f"the header says {file_type.name} of partition {partition_id}"
         yield fault("partition-mismatch", view.name, 20, reason)
+    expected = bytearray(initial_bytes(file_type, partition_id))
+    found = view.read(0, len(expected))
+    if opened.first_record_offset != len(expected):
+        reason = f"headers of {opened.first_record_offset} bytes, {len(expected)} are known"
+        yield fault("header-unknown", view.name, 8, reason)
+        return
+    if file_type is FileType.JOURNAL:
+        # Where a rollover ended: checked by itself.
+        expected[-_SYNC_POINT_OFFSET_SIZE:] = found[-_SYNC_POINT_OFFSET_SIZE:]
+    at = next((at for at, (one, other) in enumerate(zip(expected, found, strict=True)) if one != other), None)
+    if at is not None:
+        yield fault("reserved-not-zero", view.name, at, "a byte of the headers that nothing is known to use")
 
 
 def _header_fault(view: Source, error: FormatError) -> Fault:

@@ -153,7 +153,7 @@ DAMAGE: dict[str, tuple[str, int, str]] = {
     "payload": ("data", 40 + 12, "payload-checksum"),
     "queue uri": ("qlist", 36 + 20, "qlist-record"),
     "queue name": ("qlist", 36 + 20 + 15, "qlist-mismatch"),
-    "ledger": ("csl", 8 + 32, "ledger-record"),
+    "ledger": ("csl", 8 + 32, "ledger-checksum"),
 }
 
 
