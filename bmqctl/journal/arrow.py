@@ -21,7 +21,7 @@ from bmqctl.journal.columns import Column, Columns, Constant, Derived, Kind, Row
 __all__ = ["BatchWriter", "batch_of_chunk", "batch_of_rows", "schema_of"]
 
 PARQUET_GROUP_ROWS = 1 << 17
-UNSIGNED = {"crc32c", "start_sequence_number", "sync_point_sequence_number", "sequence_number", "timestamp"}
+UNSIGNED = {"elector_term", "sequence_number", "start_sequence_number", "sync_point_sequence_number", "timestamp"}
 _TIME = pa.timestamp("s", tz="UTC")
 _TIME_MAX_S = 253_402_300_799  # the end of year 9999
 

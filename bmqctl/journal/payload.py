@@ -1,21 +1,17 @@
-"""Payloads and properties of messages, read from the DATA file for people: inflated, typed, cut to a length.
-
-The file is read a record at a time and not mapped, since a broker that stops cuts it: see `bmqctl.journal.files`.
-"""
+"""Payloads and properties of messages, read from the DATA file for people: inflated, typed, cut to a length."""
 
 from __future__ import annotations
 
-import os
 import zlib
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from bmqctl.journal.columns import Column, Derived, Kind, Value
+from bmqctl.journal.data_file import DataFile
 from formats.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm, PropertyType
-from formats.disk.data import DATA_HEADER, DataHeader, DataHeaderFlags, parse_data_record
+from formats.disk.data import DataHeaderFlags, DataRecord
 from formats.disk.padding import DWORD, WORD
 from formats.errors import FormatError
 from formats.wire.properties import PROPERTIES_HEADER, Property, decode_properties, properties_size
@@ -60,8 +56,7 @@ class PayloadReader:
     def __init__(self, path: Path, form: PayloadForm, limit: int) -> None:
         self._form = form
         self._limit = limit or DECOMPRESSED_SIZE_MAX
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(path.open("rb"))
+        self._file = DataFile(path)
         self.faults = 0
 
     def __enter__(self) -> PayloadReader:
@@ -70,7 +65,7 @@ class PayloadReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._file.close()
 
     def columns(self) -> Derived:
         """What a message's record has more when its payload is printed."""
@@ -84,20 +79,11 @@ class PayloadReader:
         """The message at this offset; FormatError, with offsets in the DATA file, if there is no sound one."""
         offset = offset_dwords * DWORD
         try:
-            return self._parse(self._record(offset), compression)
+            return self._parse(*self._file.record(offset), compression)
         except FormatError as error:
             raise error.shifted(offset) from None
 
-    def _record(self, offset: int) -> bytes:
-        descriptor = self._file.fileno()
-        header: DataHeader = DATA_HEADER.unpack(os.pread(descriptor, DATA_HEADER.size, offset))
-        size = header.message_words * WORD
-        if offset + size > os.fstat(descriptor).st_size:
-            raise FormatError("DataHeader.message_words", 0, f"{header.message_words} words go beyond the file")
-        return os.pread(descriptor, size, offset)
-
-    def _parse(self, buffer: bytes, compression: int) -> Payload:
-        record = parse_data_record(buffer, 0)
+    def _parse(self, buffer: bytes, record: DataRecord, compression: int) -> Payload:
         data = record.app_data(buffer)
         schema_id = record.header.schema_id
         has_properties = bool(record.header.flags & DataHeaderFlags.MESSAGE_PROPERTIES)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from bmqctl import render
 from bmqctl.journal.columns import Column, Kind, Row, hex_of
-from bmqctl.journal.files import map_data, read_written
-from formats.disk.recover import iter_data, iter_qlist
+from bmqctl.journal.data_file import DataFile
+from bmqctl.journal.files import read_written
+from formats.disk.recover import iter_qlist
 
 __all__ = ["DATA_COLUMNS", "DATA_TABLE", "QLIST_COLUMNS", "QLIST_TABLE", "data_rows", "qlist_rows"]
 
@@ -44,18 +45,18 @@ QLIST_TABLE = [
 
 def data_rows(path: Path) -> Iterator[Row]:
     """The records of a DATA file, without their payloads; FormatError at a damaged one."""
-    buffer = map_data(path)
-    for index, record in enumerate(iter_data(buffer)):
-        yield {
-            "index": index,
-            "offset": record.offset,
-            "size": record.end - record.offset,
-            "options_size": record.app_data_offset - record.options_offset,
-            "app_data_size": record.app_data_size,
-            "flags": record.header.flags,
-            "schema_id": record.header.schema_id,
-            "crc32c": record.crc32c(buffer),
-        }
+    with DataFile(path) as file:
+        for index, (offset, buffer, record) in enumerate(file.records()):
+            yield {
+                "index": index,
+                "offset": offset,
+                "size": record.end,
+                "options_size": record.app_data_offset - record.options_offset,
+                "app_data_size": record.app_data_size,
+                "flags": record.header.flags,
+                "schema_id": record.header.schema_id,
+                "crc32c": record.crc32c(buffer),
+            }
 
 
 def qlist_rows(path: Path) -> Iterator[Row]:

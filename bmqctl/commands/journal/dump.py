@@ -16,6 +16,7 @@ from bmqctl.commands.journal import dump_options as options
 from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
 from bmqctl.commands.journal.printing import (
     choose_output,
+    has_left,
     missing,
     open_stream,
     say,
@@ -227,6 +228,8 @@ def _follow(request: _Request) -> None:
                     return
             stream.flush()
             stop.wait(POLL_INTERVAL_S)
+            if has_left(stream):
+                raise BrokenPipeError
 
 
 def _payload_plan(form: PayloadForm | None, limit: int, data_file: Path | None) -> PayloadPlan | None:

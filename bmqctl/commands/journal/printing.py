@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 from formats.errors import FormatError
 from formats.guid import format_guid
 
-__all__ = ["choose_output", "missing", "open_stream", "say", "stopped_by", "until_signal", "with_progress"]
+__all__ = ["choose_output", "has_left", "missing", "open_stream", "say", "stopped_by", "until_signal", "with_progress"]
 
 PROGRESS_ROWS = 1000
 
@@ -106,6 +107,13 @@ def until_signal() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def has_left(stream: IO[bytes]) -> bool:
+    """Whether `stream` is a pipe that nobody reads any more: seen without writing to it."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, int], None]) -> Iterator[Row]:

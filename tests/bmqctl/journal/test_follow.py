@@ -280,6 +280,17 @@ def test_the_command_until_its_limit(broker: Broker) -> None:
             assert (process.returncode, len(out.splitlines()), err) == (0, expected, "")
 
 
+def test_the_command_until_its_reader_leaves(broker: Broker) -> None:
+    broker.write()
+    with command("--follow", "--offset-gt", 0, broker.journal) as process:
+        assert len(read_lines(process.stdout, 1)) == 1
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr.read() == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
