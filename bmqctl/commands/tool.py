@@ -19,6 +19,12 @@ _OUTPUT = "Output"
 _SESSION = "Session"
 
 
+def _print_help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 def tool(
     context: typer.Context,
     mode: Annotated[str, typer.Option(help="cli, auto, storage or syschk.")] = "cli",
@@ -133,6 +139,7 @@ def tool(
     no_session_event_handler: Annotated[
         bool, typer.Option("--nosessioneventhandler", help="Taken for compatibility.", rich_help_panel=_SESSION)
     ] = False,
+    short_help: Annotated[bool, typer.Option("-h", is_eager=True, hidden=True, callback=_print_help)] = False,
 ) -> None:
     """Post, consume and look at messages, by hand or by script.
 
@@ -190,7 +197,7 @@ def _override(parameters: Parameters, given: dict[str, Any]) -> None:
     """What is said on the command line goes before the profile."""
     for name, value in given.items():
         match name:
-            case "profile" | "dumpprofile":
+            case "profile" | "dumpprofile" | "short_help":
                 pass
             case "message_pattern":
                 parameters.sequential_message_pattern = value

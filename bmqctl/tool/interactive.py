@@ -268,7 +268,7 @@ class Interactive:
             self._posted(GenericResult.INVALID_ARGUMENT)
             return
         for payload in command.payload:
-            data = payload.encode("utf-8", "surrogatepass")
+            data = _bytes_of(payload)
             self._session.post(queue, data, properties, compress=algorithm == "ZLIB", number=_number(queue))
         self._posted(GenericResult.SUCCESS)
 
@@ -299,7 +299,7 @@ class Interactive:
             rate=command.post_rate,
             interval_ms=command.post_interval,
             msg_size=command.msg_size,
-            payloads=tuple(payload.encode("utf-8", "surrogatepass") for payload in command.payload),
+            payloads=tuple(_bytes_of(payload) for payload in command.payload),
             auto_incremented=command.auto_incremented,
         )
         poster = Poster(self._session, queue, plan)
@@ -356,6 +356,14 @@ class Interactive:
 
     def _result(self, ok: bool, text: str) -> None:
         self._log.write(Severity.INFO if ok else Severity.ERROR, CATEGORY, text, depth=2)
+
+
+def _bytes_of(text: str) -> bytes:
+    """UTF-8; bytes that were typed and are none go out as they came."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _number(queue: ToolQueue) -> int | None:

@@ -85,8 +85,8 @@ def run_tool(parameters: Parameters) -> int:
 
 
 def _run(parameters: Parameters, endpoint: Endpoint) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        stream.reconfigure(errors=errors)  # type: ignore[union-attr]
     if parameters.mode == "syschk":
         return trio.run(_check_system, parameters, endpoint)
     log = Log(parameters.log_format, VERBOSITIES[parameters.verbosity])

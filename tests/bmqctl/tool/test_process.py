@@ -60,6 +60,19 @@ def test_commands_come_from_standard_input(node: NodeProcess) -> None:
     assert ended.stdout.count("> ") >= 7
 
 
+def test_bytes_that_are_no_text_go_out_as_they_came(node: NodeProcess, tmp_path: Path) -> None:
+    uri = f"{DOMAIN}/bytes".encode()
+    typed = b'start\nopen uri="%s" flags="read,write"\npost uri="%s" payload=["\xff\xc3\xa9","\\ud800"]\nsing \xff\n'
+    log = tmp_path / "log"
+    ended = subprocess.run(
+        [*TOOL, "-b", node.uri, "-d", "--log", str(log)],
+        input=typed % (uri, uri), capture_output=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"post() => SUCCESS" in ended.stdout
+    assert rb"\udcff" in ended.stdout
+
+
 def test_a_session_outlives_the_node(tmp_path: Path) -> None:
     uri = f"{DOMAIN}/outliving"
     with NodeProcess(tmp_path) as node, spawn("-b", node.uri, "-d") as tool:
@@ -183,6 +196,12 @@ def test_options_that_cannot_be(options: list[str], why: str) -> None:
     assert ended.stderr.startswith("bmqctl tool: ")
     assert ended.stderr.count("\n") == 1
     assert why in ended.stderr
+
+
+def test_help_may_be_asked_for_in_short() -> None:
+    ended = run("-h")
+    assert ended.returncode == 0
+    assert "--messageProperties" in ended.stdout
 
 
 def test_options_and_profile_go_together(tmp_path: Path) -> None:
