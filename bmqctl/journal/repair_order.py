@@ -4,7 +4,8 @@ Every place is looked at, whatever lies between: a record is where its magic, ty
 of their numbers (lease id, sequence number), which tells the rest:
 
 - Places whose numbers rise are as they were written: the longest such chain is the backbone.
-- Records beside it whose numbers fill a hole in it, next to their neighbours, lie at another's place: they are moved.
+- Records beside it whose numbers fill a hole in it lie at another's place: they are moved. So that a damaged number is
+  not taken for one that fills a hole, there must be two such records in a row, or a neighbour.
 - A single record whose number fits nowhere has a damaged number: its place says which one it had.
 - What fits nowhere by either is left out.
 """
@@ -149,7 +150,8 @@ def _rises(runs: list[Run]) -> bool:
 
 def _sort(runs: list[Run], order: Order) -> list[Run]:
     """The runs in the order of their numbers; what does not fit goes where `Order` says."""
-    in_backbone = _backbone(runs)
+    usual = _usual_distances(runs)
+    in_backbone = _backbone(runs, usual)
     backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]
     kept = list(backbone)
     left = sorted((run for run, chosen in zip(runs, in_backbone, strict=True) if not chosen), key=lambda run: run.first)
@@ -157,7 +159,7 @@ def _sort(runs: list[Run], order: Order) -> list[Run]:
     for _ in range(2):
         rest = []
         for run in left:
-            if _fills_hole(run, kept):
+            if _fills_hole(run, kept, usual):
                 insort(kept, run, key=lambda each: each.first)
                 order.moved.append(run)
             else:
@@ -174,18 +176,25 @@ def _sort(runs: list[Run], order: Order) -> list[Run]:
     return kept
 
 
-def _backbone(runs: list[Run]) -> list[bool]:
+Distance = tuple[int, int]
+"""Lease id, and how far numbers are from their places."""
+
+
+def _distance(run: Run) -> Distance:
+    return run.lease_id, run.sequence_number - run.start
+
+
+def _usual_distances(runs: list[Run]) -> set[Distance]:
+    """Those of more than one record: whoever has one of them has its number and its place from its writer."""
+    usual = {_distance(run) for run in runs if run.length > 1}
+    return usual | {_distance(after) for before, after in pairwise(runs) if _distance(before) == _distance(after)}
+
+
+def _backbone(runs: list[Run], usual: set[Distance]) -> list[bool]:
     """Which runs are in the chain of rising numbers that has the most records.
 
-    Where two chains are alike, the one whose numbers are as far from their places as their neighbours' are.
+    Where two chains are alike, the one with the usual distances.
     """
-    usual = {(run.lease_id, run.sequence_number - run.start) for run in runs if run.length > 1}
-    usual |= {
-        (after.lease_id, after.sequence_number - after.start)
-        for before, after in pairwise(runs)
-        if (before.lease_id, before.sequence_number - before.start)
-        == (after.lease_id, after.sequence_number - after.start)
-    }
     bounds = sorted({run.last for run in runs})
     best: list[tuple[int, int]] = [(0, -1)] * (len(bounds) + 1)  # Fenwick tree of (weight, run), by last number
     previous: list[int] = []
@@ -197,8 +206,7 @@ def _backbone(runs: list[Run]) -> list[bool]:
             found = max(found, best[at])
             at &= at - 1
         previous.append(found[1])
-        own = (run.lease_id, run.sequence_number - run.start) in usual
-        reached = (found[0] + 2 * run.length + own, index)
+        reached = (found[0] + 2 * run.length + (_distance(run) in usual), index)
         top = max(top, reached)
         at = bisect_left(bounds, run.last) + 1
         while at < len(best):
@@ -212,14 +220,15 @@ def _backbone(runs: list[Run]) -> list[bool]:
     return chosen
 
 
-def _fills_hole(run: Run, kept: list[Run]) -> bool:
-    """Whether no record kept has a number of `run`, and one has the number before its first or after its last."""
+def _fills_hole(run: Run, kept: list[Run], usual: set[Distance]) -> bool:
+    """Whether no record kept has a number of `run`, and a neighbour or its place speaks for these numbers."""
     at = bisect_left(kept, run.first, key=lambda each: each.first)
     before = kept[at - 1] if at else None
     after = kept[at] if at < len(kept) else None
     if (before is not None and before.last >= run.first) or (after is not None and run.last >= after.first):
         return False
-    return (before is not None and before.is_followed_by(run)) or (after is not None and run.is_followed_by(after))
+    attached = (before is not None and before.is_followed_by(run)) or (after is not None and run.is_followed_by(after))
+    return attached or run.length > 1 or _distance(run) in usual
 
 
 def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> Number | None:
