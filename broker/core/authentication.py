@@ -7,6 +7,7 @@ mqbnet::AuthenticationContext; status codes and the texts that peers are sent ar
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,12 +27,15 @@ __all__ = [
     "Unauthenticated",
 ]
 
+log = logging.getLogger("broker.authentication")
+
 ANONYMOUS = "ANONYMOUS"
 
 # How long a principal of the built-in mechanisms stands before it must authenticate again.
 LIFETIME_MS = 600_000
 
 CODE_NOT_SUPPORTED = -2
+CODE_DENIED = -11
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +157,12 @@ def _ask(authenticator: Authenticator, name: str, data: bytes, peer: str) -> Out
     try:
         return authenticator.authenticate(data, peer)
     except Unauthenticated as refusal:
-        reason = f"Failed to authenticate with mechanism '{name}'. (rc = -1). Detailed error: {refusal}"
-        return Denied(-11, reason)
+        why = str(refusal)
+    except Exception:
+        # Another package's fault must not end the node; the peer is told nothing of it.
+        log.exception("the authenticator of mechanism '%s' failed for %s", name, peer)
+        why = "the authenticator failed"
+    return Denied(CODE_DENIED, f"Failed to authenticate with mechanism '{name}'. (rc = -1). Detailed error: {why}")
 
 
 class Standing:

@@ -254,6 +254,19 @@ def test_anonymous_peers_wait_for_slow_mechanisms_too() -> None:
     assert client.session.finished
 
 
+@pytest.mark.parametrize("encoding", EncodingType)
+def test_authenticator_that_fails_denies(encoding: EncodingType, caplog: pytest.LogCaptureFixture) -> None:
+    slow = Slow()
+    client = Client(node(slow=slow).node)
+    client.send(request("SLOW", b"\xff", encoding))  # no text, which it does not expect
+    slow.answer()
+    (answer,) = answers(client)
+    assert answer.status.code == -11
+    assert "UnicodeDecodeError" in caplog.text
+    assert "Unicode" not in answer.status.message
+    assert client.session.finished
+
+
 def test_answer_for_a_peer_that_has_left_goes_nowhere() -> None:
     slow = Slow()
     rig = node(Credential("SLOW", b"guest"), slow)
