@@ -28,6 +28,7 @@ from formats.errors import FormatError
 __all__ = ["Follower"]
 
 BLOCK_RECORDS = 1 << 14
+PROBE_RECORDS = 1 << 6
 
 Open = Callable[[Path, ExitStack], Journal]
 
@@ -64,6 +65,7 @@ class Follower:
             self._stack.close()
             self._stack = stack.pop_all()
         self._place = 0
+        self._doubted = -1
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> ChunkScanner:
@@ -75,8 +77,7 @@ class Follower:
         yield from self._new_records()
         newer = self._newer_journal()
         while newer is not None:
-            # What was written between the last look and the rollover.
-            yield from self._new_records()
+            yield from self._rest()
             try:
                 self._begin(newer)
             except (FormatError, NotAStoreFile, OSError):
@@ -85,6 +86,13 @@ class Follower:
             yield from self._new_records()
             newer = self._newer_journal()
 
+    def _rest(self) -> Iterator[tuple[Journal, Chunk]]:
+        """What was written between the last look and the rollover: nothing is written to the file any more."""
+        seen = None
+        while seen != (self._place, self._doubted):
+            seen = (self._place, self._doubted)
+            yield from self._new_records()
+
     def _new_records(self) -> Iterator[tuple[Journal, Chunk]]:
         for chunk in with_names(self._chunks(), self.journal.names):
             fresh = self._not_told(chunk)
@@ -92,22 +100,42 @@ class Follower:
                 yield self.journal, fresh
 
     def _chunks(self) -> Iterator[Chunk]:
-        first = self.journal.reader.first_record_offset
-        while True:
-            offset = first + self._place * JOURNAL_RECORD_SIZE
-            block = os.pread(self._file.fileno(), BLOCK_RECORDS * JOURNAL_RECORD_SIZE, offset)
-            whole = len(block) // JOURNAL_RECORD_SIZE
-            sound = np.flatnonzero(sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, whole)))
-            if not len(sound):
-                return
-            count = int(sound[-1]) + 1
-            chunk = self._scanner.chunk(offset, block[: count * JOURNAL_RECORD_SIZE])
+        count = self._ready()
+        while count:
+            offset = self.journal.reader.first_record_offset + self._place * JOURNAL_RECORD_SIZE
+            chunk = self._scanner.chunk(offset, self._read(count))
             self._place += count
             if (chunk.kinds == RecordType.QUEUE_OP).any():
                 # A queue's name is written before the record that creates it.
                 reader = self.journal.reader
                 self.journal.names.update(load_names(reader.path, reader.partition_id))
             yield chunk
+            count = self._ready()
+
+    def _read(self, count: int) -> bytes:
+        offset = self.journal.reader.first_record_offset + self._place * JOURNAL_RECORD_SIZE
+        return os.pread(self._file.fileno(), count * JOURNAL_RECORD_SIZE, offset)
+
+    def _ready(self) -> int:
+        """How many places there are that will not change any more.
+
+        A place before a sound record that is none itself may have been read just before it was written: it is taken
+        for damaged only if it is still so at the next look.
+        """
+        block = self._read(PROBE_RECORDS)
+        if not any(block):
+            return 0
+        block = self._read(BLOCK_RECORDS)
+        kinds = sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE))
+        unsound, sound = np.flatnonzero(kinds == 0), np.flatnonzero(kinds)
+        if not len(sound):
+            return 0
+        if not len(unsound) or unsound[0] > 0:
+            return int(unsound[0]) if len(unsound) else len(kinds)
+        if self._doubted != self._place:
+            self._doubted = self._place
+            return 0
+        return int(sound[0]) + 1
 
     def _not_told(self, chunk: Chunk) -> Chunk:
         """Without the records that an older journal had, too."""

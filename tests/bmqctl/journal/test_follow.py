@@ -166,8 +166,30 @@ def test_a_damaged_record_is_told_when_another_follows(broker: Broker) -> None:
         broker.ends[FileType.JOURNAL] += JOURNAL_RECORD_SIZE
         assert told(follower) == [1]
         broker.write()
+        # It may only have been read before it was written.
+        assert told(follower) == []
         (fault, number) = told(follower)
         assert (fault, number) == ("DeletionRecord.magic: 0x00000000 is not '*rEc'", 2)
+
+
+def test_a_record_that_was_read_too_early(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look may see a record, and not the one before, which was written between the reads of two pages."""
+    broker.write(2)
+    with following(broker) as follower:
+        broker.write(5)
+        pread = os.pread
+        early = 44 + 3 * JOURNAL_RECORD_SIZE
+
+        def racing(descriptor: int, size: int, offset: int) -> bytes:
+            block = bytearray(pread(descriptor, size, offset))
+            if offset <= early < offset + size:
+                block[early - offset : early - offset + JOURNAL_RECORD_SIZE] = bytes(JOURNAL_RECORD_SIZE)
+            return bytes(block)
+
+        monkeypatch.setattr(os, "pread", racing)
+        assert told(follower) == [3]
+        monkeypatch.setattr(os, "pread", pread)
+        assert told(follower) == [4, 5, 6, 7]
 
 
 def test_rollovers(broker: Broker) -> None:
@@ -195,6 +217,18 @@ def test_rollovers(broker: Broker) -> None:
         broker.roll_over(alive=(12, 13))
         broker.write()
         assert told(follower) == [14]
+
+
+def test_a_rollover_after_damages(broker: Broker) -> None:
+    with following(broker) as follower:
+        for _ in range(3):
+            broker.write()
+            broker.ends[FileType.JOURNAL] += JOURNAL_RECORD_SIZE
+        broker.write()
+        broker.roll_over(alive=(2,))
+        broker.write()
+        gap = "zeros where 1 records should be"
+        assert told(follower) == [1, gap, 2, gap, 3, gap, 4, 5]
 
 
 def test_a_rollover_that_is_not_there_yet(broker: Broker) -> None:
