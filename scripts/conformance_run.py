@@ -46,6 +46,12 @@ unset PYTHONPATH PYTHONPYCACHEPREFIX
 exec {program} {words} "$@" 2>&1
 """
 
+# The relay that it finds on its path, if there is no other.
+RELAY = """#!/bin/sh
+unset PYTHONPATH PYTHONPYCACHEPREFIX
+exec {python} {script} "$@"
+"""
+
 CASE_TIMEOUT_S = 300
 
 
@@ -128,12 +134,19 @@ def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.N
     environment = clean_environment(home)
     environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(scratch / "plugins")}
     for variable, (name, command) in PROGRAMS.items():
-        file = scratch / name
-        file.write_text(WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words=command))
-        file.chmod(0o755)
-        environment[variable] = str(file)
+        text = WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words=command)
+        environment[variable] = str(_program(scratch / name, text))
+    relay = Path(__file__).with_name("tcp_relay.py")
+    _program(scratch / "tproxy", RELAY.format(python=shlex.quote(sys.executable), script=shlex.quote(str(relay))))
+    environment["PATH"] = f"{environment['PATH']}:{scratch}"
     arguments = [f"-m={options.marks}", f"--bmq-log-dir={logs}", f"-n={options.workers}", f"--timeout={CASE_TIMEOUT_S}"]
     return Suite("broker", checkout / "src" / "integration-tests", ["."], python, arguments, environment)
+
+
+def _program(file: Path, text: str) -> Path:
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
 
 
 @contextlib.contextmanager
