@@ -46,7 +46,7 @@ class Follower:
         self._begin(path)
         reader = self.journal.reader
         begins = filters.since is not None or filters.seqnum_gt is not None or filters.offset_gt is not None
-        self._place = places(reader, filters)[0] if begins else reader.find(lambda record: False)
+        self._place = places(reader, filters)[0] if begins else reader.record_end()
         self._scanner = self._new_scanner()
         for chunk in reader.chunks(max(0, self._place - 1), self._place):
             self._note_last(chunk)

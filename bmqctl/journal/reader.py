@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bmqctl.journal.chunks import Chunk, ChunkScanner
 from bmqctl.journal.files import NotAStoreFile, find_files, read_blocks, read_written
 from bmqctl.journal.names import QueueNames
+from formats.disk.columns import sound_kinds
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.disk.journal import QUEUE_OP_RECORD, Record, RecordType, decode_record
+from formats.disk.journal import ANY_RECORD, QUEUE_OP_RECORD, Record, RecordType, decode_record
 from formats.disk.queues import NamedByLedgers, read_ledgers
 from formats.disk.recover import iter_qlist
 from formats.errors import FormatError
@@ -41,19 +44,29 @@ class JournalReader:
         return max(0, -(-(offset - self.first_record_offset) // JOURNAL_RECORD_SIZE))
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
-        """The records from place `start` to before `end`, or to the last."""
+        """The records from place `start` to before `end`, or to the last one that there is now.
+
+        What a broker writes meanwhile is left out: its first records might lie where nothing was read yet.
+        """
         scanner = ChunkScanner(self.partition_id, self.first_record_offset, start)
+        written = self.record_end()
         first = self.first_record_offset + start * JOURNAL_RECORD_SIZE
         for offset, block in read_blocks(self.path, first, BLOCK_RECORDS * JOURNAL_RECORD_SIZE):
+            place = self.index_of(offset)
             if end is not None:
-                left = self.first_record_offset + end * JOURNAL_RECORD_SIZE - offset
-                if left <= 0:
-                    break
-                block = block[:left]
-            chunk = scanner.chunk(offset, block)
+                block = block[: max(0, end - place) * JOURNAL_RECORD_SIZE]
+            count = _before_new_record(block, written - place)
+            is_last = count is not None or not block
+            chunk = scanner.chunk(offset, block if count is None else block[: count * JOURNAL_RECORD_SIZE])
             self.damaged |= scanner.damaged
             if len(chunk):
                 yield chunk
+            if is_last:
+                return
+
+    def record_end(self) -> int:
+        """The place after the last record."""
+        return self.find(lambda record: False)
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
         """The first place from which on records are beyond, by bisection: those before it must not be."""
@@ -80,6 +93,16 @@ class JournalReader:
                 except FormatError:
                     continue
         return end, None
+
+
+def _before_new_record(block: bytes, written: int) -> int | None:
+    """How many places of the block come before the first record that is not among the `written` first places; None
+    if there is no such record."""
+    count = len(block) // JOURNAL_RECORD_SIZE
+    if written >= count:
+        return None
+    later = np.flatnonzero(sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, count))[max(0, written) :])
+    return max(0, written) + int(later[0]) if len(later) else None
 
 
 def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:

@@ -33,15 +33,17 @@ class Status(Enum):
 class StatusFilter:
     """Lets through messages of one status with their confirms and deletions, of one journal.
 
-    The journal is read when the filter is made; `select` then wants all its chunks, in their order.
+    The journal is read when the filter is made; `select` then wants all its chunks up to `end`, in their order.
     """
 
     def __init__(self, reader: JournalReader, status: Status, on_progress: Progress) -> None:
         size = reader.path.stat().st_size
-        self._bits = np.zeros(reader.index_of(size) // 8 + 1, np.uint8)
+        self.end = reader.record_end()
+        """The first place that was not looked at."""
+        self._bits = np.zeros(self.end // 8 + 1, np.uint8)
         self._chosen: set[bytes] = set()
         lives = Lives()
-        for chunk in reader.chunks():
+        for chunk in reader.chunks(0, self.end):
             step = lives.feed(chunk.index, chunk.records, chunk.kinds)
             if status is Status.CONFIRMED:
                 self._choose(step.ended["index"][step.end == End.CONFIRMED])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bmqctl.journal import reader
 from bmqctl.journal.files import read_blocks, read_written
 from bmqctl.journal.reader import JournalReader
 from formats.disk import journal
@@ -249,6 +250,25 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4_000_000
+
+
+def test_what_is_written_meanwhile_is_left_out(tmp_path: Path) -> None:
+    """A broker writes on while a block is printed: no gap is told between what was read and what came then."""
+    file = tmp_path / "bmq_0.20261121_051104.bmq_journal"
+    block = reader.BLOCK_RECORDS
+    a_long_journal(file, 3 * block)
+    content = file.read_bytes()
+    written = 44 + (block + 100) * JOURNAL_RECORD_SIZE
+    file.write_bytes(content[:written] + bytes(len(content) - written))
+    opened = JournalReader(file)
+    walk = opened.chunks()
+    first = next(walk)
+    file.write_bytes(content)
+    chunks = [first, *walk]
+    assert sum(map(len, chunks)) == block + 100
+    assert not any(chunk.faults for chunk in chunks)
+    assert not opened.damaged
+    assert sum(map(len, JournalReader(file).chunks())) == 3 * block
 
 
 def test_holes_and_zeros_are_skipped(tmp_path: Path) -> None:
