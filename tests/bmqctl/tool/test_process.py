@@ -135,6 +135,39 @@ def test_a_producer_and_a_consumer_run_by_themselves(node: NodeProcess, tmp_path
     assert confirms == [guid for guid, _ in puts]
 
 
+def test_a_node_that_is_killed_loses_nothing_of_a_producer(tmp_path: Path) -> None:
+    uri = f"{DOMAIN}/killed"
+    produced, consumed = tmp_path / "producer.log", tmp_path / "consumer.log"
+    with NodeProcess(tmp_path / "node") as node:
+        options = ["-b", node.uri, "--mode", "auto", "-q", uri]
+        with (
+            spawn(*options, "-f", "read", "-c", "--log", str(consumed)) as consumer,
+            spawn(
+                *options, "-f", "write,ack", "--eventscount", "300", "-i", "10", "--messagepattern", "msg", "--log",
+                str(produced),
+            ) as producer,
+        ):  # fmt: skip
+            read_until(consumer, r"consumed \|.*\| \s*([1-9]\d*) \|")
+            node.kill()
+            read_until(consumer, "CONNECTION_LOST")
+            node.start()
+            read_until(consumer, "STATE_RESTORED")
+            out, _ = producer.communicate(timeout=TIMEOUT_S)
+            puts = re.findall(rf" PUT {re.escape(uri)}\|\[ autoValue = \d+ \]\|(.+)\|msg(\d+)", produced.read_text())
+            pushed: set[str] = set()
+            while len(pushed) < len(puts):
+                read_until(consumer, r"consumed \|")  # a line every second
+                pushed = set(re.findall(rf" PUSH {re.escape(uri)}\|(.+)\|msg\d+", consumed.read_text()))
+            consumer.send_signal(signal.SIGTERM)
+            consumer.communicate(timeout=TIMEOUT_S)
+    assert producer.returncode == 0
+    assert "All posted messages have been acknowledged" in out
+    acks = re.findall(rf" ACK {re.escape(uri)}\|\[ autoValue = \d+ \]\|(.+)\|(-?\d+)\|", produced.read_text())
+    assert [int(number) for _, number in puts] == list(range(300))
+    assert sorted(acks) == sorted((guid, "0") for guid, _ in puts)
+    assert pushed == {guid for guid, _ in puts}
+
+
 def test_latencies_are_measured_and_reported(node: NodeProcess, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     ended = run(
