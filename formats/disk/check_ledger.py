@@ -206,7 +206,7 @@ def _break(name: str, buffer: Buffer, at: int, error: FormatError, following: in
         return fault("ledger-tail", name, at, "an unfinished record")
     header = LEDGER_RECORD_HEADER.unpack(buffer, at)
     size = (header.header_words + header.leader_advisory_words) * WORD
-    if len(rest) <= size - WORD:
+    if len(rest) < size:
         return fault("ledger-tail", name, at, f"{len(rest)} bytes of a record of {size}")
     return _record_fault(name, error)
 
