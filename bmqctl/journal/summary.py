@@ -190,7 +190,7 @@ class _Partition:
         number = self._lives.queue_number(key)
         counts = dict.fromkeys(("messages", "carried_over", "stored_bytes", "payload_bytes", *End.__members__), 0)
         if number is not None:
-            counts = {name: int(self._tally.column(name)[number]) for name in counts}
+            counts = {name: self._tally.count(number, name) for name in counts}
         waiting = outstanding.of_queue(number)
         seconds = partition.seconds
         removals = sum(counts[end] for end in End.__members__)
@@ -252,13 +252,14 @@ class _Outstanding:
     def __init__(self, alive: NDArray[Any], sizes: MessageSizes) -> None:
         order = np.argsort(alive["queue"], kind="stable")
         self._rows = alive.take(order)
+        self._queues = self._rows["queue"].astype(np.int64)
         self._sizes = sizes
 
     def of_queue(self, number: int | None) -> NDArray[Any]:
         """Those of one queue, in the order of their arrival."""
         if number is None:
             return self._rows[:0]
-        start, end = np.searchsorted(self._rows["queue"], [number, number + 1])
+        start, end = np.searchsorted(self._queues, [number, number + 1])
         return self._rows[start:end]
 
     def payload_bytes(self, rows: NDArray[Any]) -> int:
@@ -277,8 +278,8 @@ class _Selection:
 
     def update(self, lives: Lives, catalog: QueueCatalog, in_ledgers: NamedByLedgers, named: bool) -> None:
         """Look up names again if there may be new ones (`named`), or new queues."""
-        keys = lives.queue_keys()
-        if named or len(keys) > len(self._chosen):
+        if named or lives.queue_count > len(self._chosen):
+            keys = lives.queue_keys()
             chosen = {queue.queue_key for queue in catalog.queues(in_ledgers) if self.matches(queue)}
             self._chosen = np.array([key.hex().upper() in chosen for key in keys], bool)
 

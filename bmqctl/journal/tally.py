@@ -40,12 +40,11 @@ class Tally:
         self._beyond_done: Counter[tuple[int, int]] = Counter()
         self._later: dict[int, Counter[tuple[int, int | None]]] = {}
 
-    def column(self, name: str | tuple[Role | None, int]) -> NDArray[np.int64]:
-        """A count by queue number: `messages`, `carried_over` (those that a rollover copied), `stored_bytes`,
+    def count(self, queue: int, name: str | tuple[Role | None, int]) -> int:
+        """A count of one queue: `messages`, `carried_over` (those that a rollover copied), `stored_bytes`,
         `payload_bytes`, or the name of an `End`."""
-        size = len(self.lives.queue_keys())
-        column = self._columns.get(name, np.zeros(0, np.int64))
-        return np.concatenate([column, np.zeros(size - len(column), np.int64)])
+        column = self._columns.get(name)
+        return int(column[queue]) if column is not None and queue < len(column) else 0
 
     def take_records(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
         """Note what only records tell, before their chunk's `take`: rejections, and when queues get or lose apps."""
@@ -86,7 +85,7 @@ class Tally:
             return dict.fromkeys(Role, 0)
         if number >= BITS:
             return {role: self._beyond[role, queue, number] for role in Role}
-        return {role: int(self.column((role, number))[queue]) for role in Role}
+        return {role: self.count(queue, (role, number)) for role in Role}
 
     def rejected(self, queue_key: bytes, app_key: bytes) -> int:
         """How many confirms of an app were rejections."""
@@ -99,7 +98,7 @@ class Tally:
         """
         later = self._later.get(queue, Counter())
         count = 0
-        total = int(self.column(End.CONFIRMED.name)[queue])
+        total = self.count(queue, End.CONFIRMED.name)
         done = self._done_before_deletion(queue, number)
         starts = self._epochs.get(int.from_bytes(queue_key, "big"), [])
         for epoch, start in enumerate(starts, 1):
@@ -113,12 +112,13 @@ class Tally:
     def _done_before_deletion(self, queue: int, number: int | None) -> int:
         if number is None:
             return 0
-        return int(self.column((None, number))[queue]) if number < BITS else self._beyond_done[queue, number]
+        return self.count(queue, (None, number)) if number < BITS else self._beyond_done[queue, number]
 
     def _count(
         self, name: str | tuple[Role | None, int], queues: NDArray[Any], sizes: NDArray[Any] | None = None
     ) -> None:
-        column = self.column(name)
+        column = self._columns.get(name, np.zeros(0, np.int64))
+        column = np.concatenate([column, np.zeros(self.lives.queue_count - len(column), np.int64)])
         if sizes is None:
             column += np.bincount(queues, minlength=len(column))
         else:

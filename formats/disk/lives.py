@@ -120,6 +120,11 @@ class Lives:
         rows: NDArray[Any] = self._table.rows.take(self._table.numbers())
         return rows
 
+    @property
+    def queue_count(self) -> int:
+        """How many queues had messages: their numbers are below it."""
+        return len(self._queues)
+
     def queue_keys(self) -> list[bytes]:
         """The keys of the queues that had messages, by the numbers in `queue`."""
         return [key_bytes(value) for value in self._queues.values()]
