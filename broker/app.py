@@ -214,7 +214,6 @@ def _environment(config: NodeConfig, domains: Domains) -> Environment:
         clusters=(*own, *(_cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters)),
         node_name=config.self_node.name,
         storage_location=config.cluster.partition_config.location,
-        domain_config=domains.parameters,
         forget_domain=domains.forget,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from broker.config import NodeConfig
 from broker.config.domain_schema import Domain, ExpressionVersion
 from broker.config.dump import to_json
@@ -15,12 +13,11 @@ __all__ = ["Domains"]
 
 
 class Domains:
-    """Reads domains, and remembers each as it was when it was last read."""
+    """Reads domains, and remembers which names it has resolved."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._names: set[str] = set()
-        self._parameters: dict[str, dict[str, Any]] = {}
 
     def resolve(self, name: str) -> DomainConfig | None:
         """See `broker.core.node.DomainResolver`."""
@@ -28,7 +25,6 @@ class Domains:
         if found is None:
             return None
         self._names |= {name, found.name}
-        self._parameters[found.name] = to_json(found.parameters)
         parameters = found.parameters
         storage, attempts = parameters.storage, parameters.max_delivery_attempts
         fanout = parameters.mode.fanout
@@ -55,11 +51,8 @@ class Domains:
             consumers_max=parameters.max_consumers,
             producers_max=parameters.max_producers,
             queues_max=parameters.max_queues,
+            shown=to_json(parameters),
         )
-
-    def parameters(self, name: str) -> dict[str, Any] | None:
-        """A definition's parameters as the reference writes them in JSON, as they were last read."""
-        return self._parameters.get(name)
 
     def forget(self, name: str | None) -> bool:
         """Drop the resolution of one name, or of all (None); False if that name is not remembered.

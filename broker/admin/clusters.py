@@ -20,12 +20,15 @@ from broker.admin.results import (
     StorageContent,
     StorageQueueInfo,
     SubId,
+    Success,
 )
 from broker.admin.storage import storage_summary
+from broker.core.changes import collect_idle_queues
+from broker.core.messages import Full
 from formats.control.messages import QueueInfo
 from formats.uri import parse_uri
 
-__all__ = ["check_cluster", "cluster_list", "cluster_status", "queue_helper"]
+__all__ = ["check_cluster", "cluster_list", "cluster_status", "force_gc", "queue_helper"]
 
 # bmqp::QueueId's number of a queue that is with its primary; the reference writes it as a word.
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
@@ -50,7 +53,7 @@ def cluster_status(context: Context) -> ClusterStatusResult:
     ledger = node.ledger
     nodes = (ClusterNodeInfo(me, None, "E_AVAILABLE", tuple(sorted(node.shards))),)
     mapped = Counter(info.partition_id for info in ledger.state.queues.values())
-    active = Counter(ledger.state.queues[uri].partition_id for uri in node.active if uri in ledger.state.queues)
+    active = Counter(ledger.state.queues[uri].partition_id for uri, queue in node.queues.items() if queue.was_opened)
     partitions = tuple(
         PartitionInfo(mapped[partition_id], active[partition_id], me, shard.primary_lease_id, "ACTIVE")
         for partition_id, shard in sorted(node.shards.items())
@@ -75,8 +78,13 @@ def _assigned(context: Context) -> list[QueueInfo]:
     return [known[uri] for uri in sorted(known)]
 
 
+def _was_opened(context: Context, info: QueueInfo) -> bool:
+    queue = context.node.queues.get(info.uri)
+    return queue is not None and queue.was_opened
+
+
 def _queue_id(context: Context, info: QueueInfo) -> int:
-    return PRIMARY_QUEUE_ID if info.uri in context.node.active else UNASSIGNED_QUEUE_ID
+    return PRIMARY_QUEUE_ID if _was_opened(context, info) else UNASSIGNED_QUEUE_ID
 
 
 def _queue_info(context: Context, info: QueueInfo) -> StorageQueueInfo:
@@ -129,5 +137,14 @@ def _cluster_queue(context: Context, info: QueueInfo) -> ClusterQueue:
         partition_id=info.partition_id,
         primary_node_description=f" (primary: {context.node_description})",
         key=info.key.hex().upper(),
-        is_created=info.uri in context.node.active,
+        is_created=_was_opened(context, info),
     )
+
+
+def force_gc(context: Context) -> Success:
+    """Delete what nobody has open and is empty."""
+    try:
+        collect_idle_queues(context.node, 0)
+    except Full as full:
+        raise Failed(f"Failed to execute command ({full})") from None
+    return Success()

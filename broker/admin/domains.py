@@ -1,16 +1,45 @@
-"""Commands on domains and their queues (source: mqba::DomainManager, mqbblp::Domain)."""
+"""Commands on domains and their queues (source: mqba::DomainManager, mqbblp::Domain, mqbc::StorageUtil)."""
 
 from __future__ import annotations
 
+from broker.admin.commands import QueueList
 from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
 from broker.admin.queues import domain_meter, queue_internals, queue_uri
-from broker.admin.results import DomainInfo, QueueInternalsResult, Success
+from broker.admin.results import (
+    DomainInfo,
+    ListedMessage,
+    Problem,
+    PurgedQueue,
+    PurgedQueues,
+    QueueContents,
+    QueueInternalsResult,
+    Result,
+    Success,
+)
 from broker.admin.storage import domain_storages
-from broker.core.node import Domain
+from broker.core.changes import collect_idle_queues
+from broker.core.changes import reconfigure as reconfigure_domain
+from broker.core.config import DEFAULT_APP_ID
+from broker.core.domains import Domain
+from broker.core.messages import Full
 from broker.core.queue import Queue
+from broker.core.reports import arrival_time
+from broker.core.upkeep import purge, purge_app
+from formats.disk.keys import NULL_KEY
 
-__all__ = ["clear_cache", "domain_infos", "internals"]
+__all__ = [
+    "clear_cache",
+    "domain_infos",
+    "internals",
+    "list_messages",
+    "purge_domain",
+    "purge_queue",
+    "reconfigure",
+    "remove",
+]
+
+ALL_APPS = "*"
 
 
 def find_domain(context: Context, name: str) -> Domain:
@@ -27,16 +56,20 @@ def find_domain(context: Context, name: str) -> Domain:
 def domain_infos(context: Context, name: str) -> DomainInfo:
     """A domain's configuration, how full it is, its queues in use, and those that hold messages."""
     domain = find_domain(context, name)
-    config = context.environment.domain_config(domain.config.name)
-    active = sorted(uri for uri in context.node.active if context.node.queues[uri].config is domain.config)
+    active = sorted(queue.uri for queue in queues_of(context, domain) if queue.was_opened)
     return DomainInfo(
         name=domain.config.name,
-        config_json=dumped(config, pretty=True, indent=2),
+        config_json=dumped(domain.config.shown, pretty=True, indent=2),
         cluster_name=context.cluster_name,
         capacity_meter=domain_meter(domain),
         queue_uris=tuple(active),
         storage_content=domain_storages(context, domain.config.name),
     )
+
+
+def queues_of(context: Context, domain: Domain) -> list[Queue]:
+    """All queues of a domain, in use or not."""
+    return [queue for queue in context.node.queues.values() if queue.config.name == domain.config.name]
 
 
 def internals(context: Context, domain_name: str, queue_name: str) -> QueueInternalsResult:
@@ -48,13 +81,113 @@ def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
     """A queue that was opened since the node started; `Failed` if there is none."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
-    if uri not in context.node.active:
+    queue = context.node.queues.get(uri)
+    if queue is None or not queue.was_opened:
         raise Failed(f"Queue '{queue_name}' was not found on domain '{domain.config.name}'")
-    return context.node.queues[uri]
+    return queue
+
+
+# -- messages
+
+
+def list_messages(context: Context, command: QueueList) -> QueueContents:
+    """Messages of a queue, or those that one of its apps has yet to confirm, oldest first."""
+    queue = active_queue(context, command.domain, command.queue)
+    messages = list(queue.messages.values())
+    if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
+        app = queue.apps.get(command.app_id)
+        if app is None:
+            raise Failed("Invalid 'LIST' command: invalid APPID")
+        messages = [message for message in messages if message.outstanding & app.bit]
+    total = len(messages)
+    offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
+    count = command.count or max(0, total - offset)
+    if count < 0:
+        count = -count
+        offset = max(0, offset - count)
+    listed = tuple(
+        ListedMessage(message.guid.hex().upper(), message.size, arrival_time(message, context.node.now))
+        for message in messages[offset : offset + count]
+    )
+    return QueueContents(listed, offset, total)
+
+
+def purge_domain(context: Context, name: str) -> PurgedQueues:
+    """Remove all messages from all queues of a domain, in use or not."""
+    return PurgedQueues(tuple(_purge(queue) for queue in queues_of(context, find_domain(context, name))))
+
+
+def purge_queue(context: Context, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
+    """Remove the messages that an app of a queue has yet to confirm, or all of the queue."""
+    uri = queue_uri(find_domain(context, domain_name), queue_name)
+    queue = context.node.queues.get(uri)
+    if queue is None:
+        raise Failed(f"Queue was not found in a storage '{uri}'")
+    return PurgedQueues((_purge(queue, "" if app_id == ALL_APPS else app_id),))
+
+
+def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:
+    app = queue.apps.get(app_id)
+    if app_id and app is None:
+        return Problem(f"Specified appId '{app_id}' not found in the storage of queue '{queue.uri}'.")
+    key = (app.key if app else NULL_KEY).hex().upper()
+    try:
+        messages, size = purge_app(queue, app) if app else purge(queue)
+    except Full as full:
+        return Problem(f"Failed to purge appId '{app_id}', appKey '{key}' of queue '{queue.uri}' [reason: {full}]")
+    return PurgedQueue(queue.uri, app_id, key, messages, size)
+
+
+# -- configurations
+
+
+def reconfigure(context: Context, name: str) -> Success:
+    """Read a domain's configuration again, and apply it to all that there is of the domain."""
+    domain = find_domain(context, name)
+    try:
+        config = context.node.resolve_domain(domain.config.name)
+        if config is None:
+            raise Failed(f"Domain '{name}' doesn't exist")
+        reconfigure_domain(context.node, domain, config)
+    except (ValueError, Full) as error:
+        raise Failed(str(error)) from None
+    return Success()
 
 
 def clear_cache(context: Context, name: str | None) -> Success:
     """Forget what was read of a domain, or of all."""
     if not context.environment.forget_domain(name):
         raise Failed(f"Domain '{name}' doesn't exist")
+    return Success()
+
+
+def remove(context: Context, name: str, *, finalize: bool) -> Result:
+    """Remove a domain, in two steps: see the table of commands."""
+    if finalize:
+        return _finalize_removal(context, name)
+    domain = find_domain(context, name)
+    # From here on none is opened, also if some are open still: so that there will be a time when none is.
+    domain.removing = True
+    queues = queues_of(context, domain)
+    if any(queue.is_open for queue in queues):
+        raise Failed(f"Trying to remove the domain '{name}' while there are queues opened or opening")
+    purged = PurgedQueues(tuple(_purge(queue) for queue in queues))
+    try:
+        collect_idle_queues(context.node, 0, domain.config.name)
+    except Full as full:
+        raise Failed(f"Failed to force GC queues on domain '{name}' ({full})") from None
+    domain.removed = not any(queue.uri in context.node.queues for queue in queues)
+    return purged
+
+
+def _finalize_removal(context: Context, name: str) -> Success:
+    domains = context.node.domains
+    domain = domains.get(name)
+    if domain is None:
+        raise Failed(f"Domain '{name}' doesn't exist")
+    if not domain.removed:
+        raise Failed(f"First round of DOMAINS REMOVE '{name}' is not completed.")
+    for alias in [alias for alias, known in domains.items() if known is domain]:
+        del domains[alias]
+        context.environment.forget_domain(alias)
     return Success()

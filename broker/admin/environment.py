@@ -9,7 +9,25 @@ from typing import Any
 from broker.admin.results import ClusterInfo
 from broker.core.node import Node
 
-__all__ = ["Context", "Environment", "Failed"]
+__all__ = ["Context", "Environment", "Failed", "Throttle"]
+
+
+class Throttle:
+    """At most `BURST` snapshots at once, and one more every quarter of a second (mqbstat's safeguard)."""
+
+    BURST = 4
+    REFILL_MS = 250
+
+    def __init__(self) -> None:
+        self._full_at_ms = 0  # when all of the burst is there again
+
+    def permits(self, now_ms: int) -> bool:
+        """Whether one more is fine; it counts if it is."""
+        full_at = max(self._full_at_ms, now_ms) + self.REFILL_MS
+        if full_at - now_ms > self.BURST * self.REFILL_MS:
+            return False
+        self._full_at_ms = full_at
+        return True
 
 
 class Failed(Exception):
@@ -21,7 +39,6 @@ class Environment:
     """Configurations are as the reference writes them in JSON: names in camelCase, nothing that is empty.
 
     `clusters` are those that this node is in or speaks to, its own first; `node_name` is its name there.
-    `domain_config` gives the parameters of a domain by its name, or None; it raises ValueError for a faulty file.
     `forget_domain` drops what is remembered of one domain, or of all (None); False if nothing was.
     """
 
@@ -29,7 +46,6 @@ class Environment:
     clusters: tuple[ClusterInfo, ...]
     node_name: str
     storage_location: str
-    domain_config: Callable[[str], dict[str, Any] | None]
     forget_domain: Callable[[str | None], bool]
 
 
@@ -41,6 +57,7 @@ class Context:
     environment: Environment
     elector_quorum: int = field(default=1)
     replication_quorum: int = field(default=1)
+    throttle: Throttle = field(default_factory=Throttle)
 
     @property
     def cluster_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.admin.clusters import check_cluster, cluster_list, cluster_status, queue_helper
+from broker.admin.clusters import check_cluster, cluster_list, cluster_status, force_gc, queue_helper
 from broker.admin.commands import (
     BrokerConfigDump,
     ClearConfigCache,
@@ -18,6 +18,7 @@ from broker.admin.commands import (
     ElectorGet,
     ElectorList,
     ElectorSet,
+    Encoding,
     ForceGcQueues,
     Help,
     PartitionAvailability,
@@ -37,7 +38,16 @@ from broker.admin.commands import (
     StorageSummary,
     Value,
 )
-from broker.admin.domains import clear_cache, domain_infos, internals
+from broker.admin.domains import (
+    clear_cache,
+    domain_infos,
+    internals,
+    list_messages,
+    purge_domain,
+    purge_queue,
+    reconfigure,
+    remove,
+)
 from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
 from broker.admin.results import (
@@ -50,21 +60,25 @@ from broker.admin.results import (
     TunableConfirmation,
     Tunables,
 )
+from broker.admin.statistics import get_interval, list_intervals, set_interval, show
 from broker.admin.storage import domain_storages, roll_over, set_available, storage_summary
 from broker.admin.table import TABLE
 
 __all__ = ["execute"]
 
 
-def execute(context: Context, command: Command) -> Result:
-    """The result of a command; `Problem` if it cannot be carried out."""
+def execute(context: Context, command: Command, encoding: Encoding) -> Result:
+    """The result of a command; `Problem` if it cannot be carried out.
+
+    The encoding matters to statistics alone, which are a table or JSON within the result.
+    """
     try:
-        return _execute(context, command)
+        return _execute(context, command, encoding)
     except Failed as failed:
         return Problem(str(failed))
 
 
-def _execute(context: Context, command: Command) -> Result:
+def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
     match command:
         case Help(plumbing):
             return HelpResult(tuple(CommandSpec(row.words, row.help) for row in TABLE), plumbing)
@@ -72,33 +86,47 @@ def _execute(context: Context, command: Command) -> Result:
             return BrokerConfig(dumped(context.environment.broker_config, pretty=True))
         case Clusters():
             return cluster_list(context)
+        case StatShow():
+            return show(context, encoding)
+        case StatSet(name):
+            return set_interval(name)
+        case StatGet(name):
+            return get_interval(name)
+        case StatList():
+            return list_intervals()
         case ClearResolverCache(domain) | ClearConfigCache(domain):
             return clear_cache(context, domain)
-        case DomainInfos(domain):
-            return domain_infos(context, domain)
-        case QueueInternals(domain, queue):
-            return internals(context, domain, queue)
-        case (
-            DomainPurge()
-            | QueuePurge()
-            | QueueList()
-            | DomainReconfigure()
-            | DomainRemove()
-            | StatShow()
-            | StatSet()
-            | StatGet()
-            | StatList()
-            | ForceGcQueues()
-        ):
-            raise Failed("This node does not carry out this command")
+        case DomainPurge() | DomainInfos() | QueuePurge() | QueueInternals() | QueueList():
+            return _on_domain(context, command)
+        case DomainReconfigure(domain):
+            return reconfigure(context, domain)
+        case DomainRemove(domain, finalize):
+            return remove(context, domain, finalize=finalize)
         case _:
             check_cluster(context, command.cluster)
             return _on_cluster(context, command)
 
 
+def _on_domain(
+    context: Context, command: DomainPurge | DomainInfos | QueuePurge | QueueInternals | QueueList
+) -> Result:
+    match command:
+        case DomainPurge(domain):
+            return purge_domain(context, domain)
+        case DomainInfos(domain):
+            return domain_infos(context, domain)
+        case QueuePurge(domain, queue, app_id):
+            return purge_queue(context, domain, queue, app_id)
+        case QueueInternals(domain, queue):
+            return internals(context, domain, queue)
+        case QueueList():
+            return list_messages(context, command)
+
+
 _ClusterCommand = (
     ClusterStatus
     | ClusterQueueHelper
+    | ForceGcQueues
     | StorageSummary
     | PartitionAvailability
     | PartitionSummary
@@ -119,6 +147,8 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
             return cluster_status(context)
         case ClusterQueueHelper():
             return queue_helper(context)
+        case ForceGcQueues():
+            return force_gc(context)
         case StorageSummary():
             return storage_summary(context)
         case PartitionSummary(partition_id=partition_id):
@@ -167,8 +197,6 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
         old, context.elector_quorum = context.elector_quorum, value
     else:
         if value > 1:
-            raise Failed(
-                f"The QUORUM of a cluster of one node cannot be {value}: no message would ever be acknowledged"
-            )
+            raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")
         old, context.replication_quorum = context.replication_quorum, value
     return TunableConfirmation("Quorum", old, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any
 
 from broker.admin.commands import Value
@@ -77,6 +78,8 @@ def _plain(item: Any) -> Any:
         return {"state": _plain(item.state), "queue": {"localQueue": {"queueEngine": engine}}}
     if isinstance(item, tuple):
         return [{_choice(entry): _plain(entry)} if _choice(entry) else _plain(entry) for entry in item]
+    if isinstance(item, datetime):
+        return item.isoformat(timespec="milliseconds")
     if not is_dataclass(item):
         return item
     found = {}

@@ -7,6 +7,7 @@ are None or empty arrays. Sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from broker.admin.commands import Value
 
@@ -137,11 +138,11 @@ class PurgedQueues:
 
 @dataclass(frozen=True, slots=True)
 class ListedMessage:
-    """`arrival_timestamp` is ISO 8601 in UTC."""
+    """`arrival_timestamp` is in UTC."""
 
     guid: str
     size_bytes: int
-    arrival_timestamp: str
+    arrival_timestamp: datetime
 
 
 @dataclass(frozen=True, slots=True)

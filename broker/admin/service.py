@@ -35,7 +35,7 @@ class Admin:
             command, encoding = parse(line)
         except CommandError as error:
             return NOT_A_COMMAND, f"Unable to decode command (rc: -1, error: '{error}')"
-        result = execute(self._context, command)
+        result = execute(self._context, command, encoding)
         status = FAILED if isinstance(result, Problem) else OK
         if encoding is Encoding.TEXT:
             return status, to_text(result)

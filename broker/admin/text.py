@@ -131,7 +131,8 @@ def _contents(result: QueueContents) -> str:
         "       GUID                              Size        Timestamp (UTC)",
     ]
     lines += [
-        f"{number:>5}: {each.guid:>32}  {pretty_bytes(each.size_bytes):>10}  {each.arrival_timestamp}"
+        f"{number:>5}: {each.guid:>32}  {pretty_bytes(each.size_bytes):>10}  "
+        f"{each.arrival_timestamp:%d%b%Y_%H:%M:%S.%f%z}".upper()
         for number, each in enumerate(result.messages, result.offset)
     ]
     return "\n".join(lines) + "\n"

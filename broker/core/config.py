@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 __all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity"]
 
@@ -26,7 +28,7 @@ class DomainConfig:
     `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
     at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
-    message under one GUID for that long.
+    message under one GUID for that long. `shown` is for people: what it was made of, as the reference writes it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class DomainConfig:
     consumers_max: int = 0
     producers_max: int = 0
     queues_max: int = 0
+    shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def queue_app_ids(self) -> tuple[str, ...]:

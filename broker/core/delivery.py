@@ -20,6 +20,7 @@ from broker.core.consumption import ConsumptionMonitor
 from broker.core.expressions import Values, property_values
 from broker.core.messages import Buffer, Log, Message
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
+from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
 from formats.errors import FormatError
 from formats.wire.application_data import split_application_data
@@ -53,6 +54,7 @@ class Source(Protocol):
     log: Log
     apps: dict[str, App]
     consumption: ConsumptionMonitor
+    statistics: QueueStatistics
 
     @property
     def now(self) -> Now: ...
@@ -70,6 +72,8 @@ class Delivery:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._log = source.log
+        self._now = source.now
+        self._statistics = source.statistics
         self._values_of: Message | None = None
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
@@ -94,9 +98,9 @@ class Delivery:
                     if app.delayed_until_ms == NEVER_MS:
                         self.log_exit(app, message)
                     return
-                if self._source.consumption.idle:
-                    self._source.consumption.on_sent(app)
             source.popleft()
+            if self._source.consumption.idle:
+                self._source.consumption.on_sent(app)
 
     def _drain(self, app: App, group: Group) -> None:
         """Send what was put aside until the group would have room."""
@@ -160,6 +164,11 @@ class Delivery:
         stream.unconfirmed[message.guid] = (message, subscription)
         subscription.messages_left -= 1
         subscription.bytes_left -= message.size
+        message.sent_ms = now = self._now.ms
+        stream.app.statistics.waited(now - message.arrived_ms)
+        statistics = self._statistics
+        statistics.pushes += 1
+        statistics.push_bytes += message.size
         schema_id = message.schema_id
         if schema_id:
             schema_id = _announced(stream, schema_id)
@@ -167,6 +176,8 @@ class Delivery:
 
     def _push(self, subscription: Subscription, message: Message, data: Buffer) -> None:
         stream = subscription.stream
+        self._statistics.pushes += 1
+        self._statistics.push_bytes += message.size
         schema_id = message.schema_id
         if schema_id:
             schema_id = _announced(stream, schema_id)

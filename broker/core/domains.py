@@ -9,11 +9,15 @@ __all__ = ["Domain"]
 
 
 class Domain:
-    """A domain in use: its configuration and what its queues hold together."""
+    """A domain in use: its configuration and what its queues hold together.
 
-    __slots__ = ("config", "usage")
+    None of its queues can be opened while it is `removing`; once it is `removed`, none is left.
+    """
+
+    __slots__ = ("config", "removed", "removing", "usage")
 
     def __init__(self, config: DomainConfig) -> None:
+        self.removing = self.removed = False
         self.usage = Usage(f"domain [bmq://{config.name}]")
         self.configure(config)
 

@@ -43,6 +43,7 @@ class Message:
         "outstanding",
         "payload",
         "schema_id",
+        "sent_ms",
         "size",
     )
 
@@ -57,6 +58,7 @@ class Message:
         self.schema_id = content.schema_id
         self.outstanding = outstanding  # bits of the apps that have yet to confirm
         self.arrived_ms = arrived_ms
+        self.sent_ms = arrived_ms  # when it last went to a consumer
         self.offset = 0  # of the payload in its log
         self.payload: bytes | None = None  # only where the log keeps no bytes itself
 

@@ -15,6 +15,7 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.session import Session
 from broker.core.shard import FileLog, MemoryLog, Shard
+from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
 from broker.core.upkeep import expire
 from broker.store.recovery import Recovered, RecoveredMessage
@@ -38,10 +39,14 @@ DomainResolver = Callable[[str], DomainConfig | None]
 
 SECOND_MS = 1000
 
+# Statistics are kept of so large a part of the queues with each tick.
+SNAPSHOT_PARTS = 8
+
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
 
-# mqbi::ClusterErrorCode::e_LIMIT
+# mqbi::ClusterErrorCode
+ERROR_UNKNOWN = -10
 ERROR_LIMIT = -205
 
 _MODE_FLAGS = {
@@ -77,7 +82,6 @@ class Node:
         self.next_guid = next_guid
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
-        self.active: set[str] = set()  # the queues that were opened since the node started
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.
@@ -88,9 +92,10 @@ class Node:
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
         self.keep_rejected: Callable[[str], str] = _no_files
-        self._resolve_domain = resolve_domain
+        self.resolve_domain = resolve_domain
         self._session_ids = 0
-        self._ticked_ms = now.ms
+        self._ticked_ms = self._snapshots_ms = now.ms
+        self._to_snapshot: list[Queue] = []
         self._logged: set[int] = set()
 
     # -- starting
@@ -176,6 +181,7 @@ class Node:
     def tick(self) -> None:
         """A few times a second."""
         self.timers.run(self.now.ms)
+        self._snapshot()
         for queue in self.queues.values():
             if queue.messages:
                 expire(queue)
@@ -193,6 +199,14 @@ class Node:
             session.tick()
         for shard in self.shards.values():
             shard.tick()
+
+    def _snapshot(self) -> None:
+        """Take snapshots of the statistics, of a part of the queues with each tick: of many it takes its time."""
+        if self.now.ms - self._snapshots_ms >= SNAPSHOT_MS:
+            self._snapshots_ms = self.now.ms
+            self._to_snapshot = list(self.queues.values())
+        for _ in range(min(len(self._to_snapshot), len(self.queues) // SNAPSHOT_PARTS + 1)):
+            self._to_snapshot.pop().snapshot()
 
     def may_log(self, session: Session) -> bool:
         """Whether a session may have one more line about bad input this second: a flood must not fill the log."""
@@ -217,12 +231,14 @@ class Node:
         if domain is None:
             message = f"Domain '{uri.qualified_domain}' is not configured on this broker"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        if domain.removing:
+            raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ERROR_UNKNOWN)
         # A redirected domain's queues live under the name of its definition.
         name = uri._replace(domain=domain.config.name, tier="").canonical
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
-        self.active.add(name)
+        queue.was_opened = True
         return queue
 
     def routing_flags(self, queue: Queue) -> int:
@@ -233,7 +249,7 @@ class Node:
         """The domain that clients ask for by `name`, read if need be; None if there is none, ValueError if faulty."""
         domain = self.domains.get(name)
         if domain is None:
-            config = self._resolve_domain(name)
+            config = self.resolve_domain(name)
             if config is None:
                 return None
             domain = self.domains.setdefault(config.name, Domain(config))

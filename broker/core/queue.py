@@ -30,6 +30,7 @@ from broker.core.poison import PoisonAlarm
 from broker.core.reports import app_report
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
+from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 
@@ -100,8 +101,10 @@ class Queue:
         self.messages: dict[Guid, Message] = {}
         self.order = 0
         self.writers = 0  # how often it is open for writing
+        self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
         self.schemas = SchemaMultiplexer()
+        self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
         self.consumption = ConsumptionMonitor(self)
         self._poison = PoisonAlarm(self)
@@ -141,8 +144,13 @@ class Queue:
     @property
     def is_idle(self) -> bool:
         """Whether nobody has it open and nothing is in it."""
+        return not (self.messages or self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has it open."""
         readers = any(app.streams for apps in (self.apps, self.unregistered) for app in apps.values())
-        return not (self.messages or self.writers or readers)
+        return bool(self.writers or readers)
 
     # -- messages in
 
@@ -161,6 +169,8 @@ class Queue:
         if not outstanding:
             return True  # nobody will ever read it
         if self.broadcast:
+            self.statistics.puts += 1
+            self.statistics.put_bytes += size
             self.delivery.broadcast(message, content.data)
             return True
         usage = self.usage
@@ -172,6 +182,9 @@ class Queue:
             others = [app.key for app in self.apps.values() if not outstanding & app.bit]
             self.log.append(message, content, outstanding.bit_count(), others)
         self.order += 1
+        statistics = self.statistics
+        statistics.puts += 1
+        statistics.put_bytes += size
         self.messages[guid] = message
         usage.add(size)
         if self.consumption.max_idle_ms:
@@ -179,6 +192,8 @@ class Queue:
         for app in self.apps.values():
             if not outstanding & app.bit:
                 continue
+            app.messages += 1
+            app.bytes += size
             if app.pending or app.redelivery:
                 app.pending.append(message)
                 continue
@@ -205,6 +220,8 @@ class Queue:
         self.usage.add(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
+                app.messages += 1
+                app.bytes += message.size
                 app.pending.append(message)
         if self.consumption.max_idle_ms:
             self.consumption.on_post()
@@ -232,6 +249,8 @@ class Queue:
                 return False
             message = found
             recall(app, message)
+        self.statistics.confirms += 1
+        app.statistics.answered(self.now.ms - message.sent_ms)
         app.forget(message)
         if message.outstanding:
             self.log.confirm(message, app.key)
@@ -253,6 +272,7 @@ class Queue:
         if held is None or not attempts_max:
             return
         app, message = stream.app, held[0]
+        self.statistics.rejects += 1
         left = app.attempts.get(guid, attempts_max) - 1
         log.info(
             "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
@@ -277,6 +297,9 @@ class Queue:
 
     def gone(self, message: Message) -> None:
         """No app wants it, and the log knows."""
+        statistics = self.statistics
+        if len(self.messages) > statistics.messages_max or self.usage.bytes > statistics.bytes_max:
+            statistics.observe(len(self.messages), self.usage.bytes)
         del self.messages[message.guid]
         self.usage.remove(message.size)
         self.history.add(message.guid, self.now.ms)
@@ -382,6 +405,12 @@ class Queue:
                 if subscription.group is not None:
                     subscription.group.blocked = False
             self.deliver(stream.app)
+
+    def snapshot(self) -> None:
+        """Keep what the statistics say now; to be called every `SNAPSHOT_MS`."""
+        self.statistics.snapshot(len(self.messages), self.usage.bytes)
+        for app in self.apps.values():
+            app.statistics.snapshot(app.messages, app.bytes)
 
     def _details(self) -> str:
         """What an alarm about the queue says of its apps."""

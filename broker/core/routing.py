@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from broker.core.expressions import Expression, ExpressionError, Values, compile_expression
 from broker.core.messages import Message, Sink
+from broker.core.statistics import QueueStatistics
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 
@@ -146,13 +147,16 @@ class App:
         "aside",
         "attempts",
         "bit",
+        "bytes",
         "delayed_until_ms",
         "groups",
         "key",
         "levels",
+        "messages",
         "only",
         "pending",
         "redelivery",
+        "statistics",
         "streams",
         "subscription",
     )
@@ -170,6 +174,8 @@ class App:
         self.streams: list[Stream] = []
         self.groups: dict[str, Group] = {}
         self.levels: list[list[Group]] = []  # by priority, the highest first
+        self.messages = self.bytes = 0  # what it has yet to confirm
+        self.statistics = QueueStatistics()
         self.only: Group | None = None  # the group that takes every message, if there is but this one
 
     @property
@@ -221,6 +227,11 @@ class App:
     def forget(self, message: Message) -> None:
         """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
         message.outstanding &= ~self.bit
+        statistics = self.statistics
+        if self.messages > statistics.messages_max or self.bytes > statistics.bytes_max:
+            statistics.observe(self.messages, self.bytes)
+        self.messages -= 1
+        self.bytes -= message.size
         if self.aside:
             self.aside.pop(message.guid, None)
         if self.attempts:

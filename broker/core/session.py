@@ -167,6 +167,7 @@ class Session:
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
+        self.bytes_in = self.bytes_out = 0
         self._heard_at_ms = self._since_ms = host.now.ms
         self._heartbeats_missed = 0
         self._enter(SessionState.NEGOTIATING)
@@ -191,6 +192,7 @@ class Session:
         except FormatError as error:
             self.end(f"sent bytes that are no valid event: {error}")
             return available
+        self.bytes_in += at
         return at
 
     def _enter(self, state: SessionState) -> None:
@@ -233,7 +235,9 @@ class Session:
         return self.entrance.paused
 
     def take_output(self) -> bytearray:
-        return self._out.take()
+        data = self._out.take()
+        self.bytes_out += len(data)
+        return data
 
     def output_size(self) -> int:
         return len(self._out.data)
@@ -327,6 +331,7 @@ class Session:
             if not is_new:
                 self._log_duplicate(queue, guid)
             if flags & _ACK_REQUESTED or not is_new:
+                queue.statistics.acks += 1
                 out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
@@ -338,8 +343,10 @@ class Session:
 
     def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Refuse a message; one line a second per session says why."""
+        handle = self.handles.get(queue_id)
+        if handle is not None:
+            handle.queue.statistics.nacks += 1
         if self.host.may_log(self):
-            handle = self.handles.get(queue_id)
             name = handle.queue.uri if handle else "unknown queue"
             log.warning(
                 "%s: failed Ack [status: %s, GUID: %s, queue: '%s' (id: %d)]: %s",

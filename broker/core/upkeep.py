@@ -32,6 +32,7 @@ def expire(queue: Queue) -> int:
         expired.append(message)
     for message in expired:
         queue.drop(message, DeletionRecordFlag.TTL_EXPIRATION)
+    queue.statistics.expired += len(expired)
     if expired:
         # Who held them has room; and what waits must not wait behind what is gone.
         for app in queue.apps.values():

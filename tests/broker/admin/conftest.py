@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -46,16 +46,16 @@ class Administered:
             client.post(1, guid(number), b"x" * size)
         return client
 
+    def configure(self, name: str, **changes: Any) -> None:
+        """Change what a domain's file says."""
+        self.rig.domains[name] = replace(self.rig.domains[name], **changes)
+
     def restart(self) -> Administered:
         return administered(self.rig.restart())
 
 
 def administered(rig: Rig) -> Administered:
-    """The administration of a node; its domains' configurations are shown by name and mode."""
-
-    def config(name: str) -> dict[str, Any] | None:
-        found = rig.domains.get(name)
-        return None if found is None else {"name": found.name, "mode": {found.mode.value: {}}}
+    """The administration of a node."""
 
     known = set(rig.domains)
 
@@ -67,17 +67,21 @@ def administered(rig: Rig) -> Administered:
         return found
 
     cluster = ClusterInfo("local", "local", (ClusterNode("host", 0, "UNSPECIFIED"),))
-    environment = Environment(BROKER_CONFIG, (cluster,), "host", "/store", config, forget)
+    environment = Environment(BROKER_CONFIG, (cluster,), "host", "/store", forget)
     context = Context(rig.node, environment)
     return Administered(rig, Admin(context), context)
 
 
 @pytest.fixture
 def node() -> Administered:
-    return administered(start())
+    return start_with()
 
 
 def start_with(*domains: DomainConfig, num_partitions: int = 1) -> Administered:
-    """A node with these domains, or the rig's."""
-    known = {config.name: config for config in domains} or DOMAINS
+    """A node with these domains, or the rig's; their configurations are shown by name and mode."""
+    shown = [
+        replace(config, shown={"name": config.name, "mode": {config.mode.value: {}}})
+        for config in domains or DOMAINS.values()
+    ]
+    known = {config.name: config for config in shown}
     return administered(start(domains=known, limits=LIMITS, num_partitions=num_partitions))

@@ -140,7 +140,7 @@ def test_a_domain_whose_definition_is_faulty_is_refused(rig: Rig, client: Client
     def resolve(name: str) -> DomainConfig | None:
         raise ValueError(f"domains/{name}.json: $.mode: missing")
 
-    rig.node._resolve_domain = resolve
+    rig.node.resolve_domain = resolve
     status = client.try_open(1, "bmq://faulty/q", READ)
     assert status == Status(category=UNKNOWN, code=-2, message="domains/faulty.json: $.mode: missing")
 

@@ -1,0 +1,135 @@
+"""What a queue has done, all in all and lately (source: mqbstat::QueueStatsDomain).
+
+Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that what happened lately is a
+difference. A level (messages, bytes) is observed before each of its falls: between two of these it only rises, so its
+highest value is seen without a look at each post. Times are milliseconds, as exact as the clock of the steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import attrgetter
+from typing import NamedTuple
+
+__all__ = ["SNAPSHOT_MS", "Kept", "QueueStatistics", "Recently"]
+
+SNAPSHOT_MS = 10_000
+# What is kept covers the minute that the reference prints by default.
+SNAPSHOTS_KEPT = 7
+
+
+class Kept(NamedTuple):
+    """Counters at one moment; the maxima are of the time since the moment before."""
+
+    puts: int
+    put_bytes: int
+    pushes: int
+    push_bytes: int
+    acks: int
+    nacks: int
+    confirms: int
+    rejects: int
+    expired: int
+    waits: int
+    waits_ms: int
+    answers: int
+    answers_ms: int
+    messages_max: int
+    bytes_max: int
+    wait_ms_max: int
+    answer_ms_max: int
+
+
+class Recently(NamedTuple):
+    """What happened within the window: `counters` are differences, with the maxima of the whole window."""
+
+    counters: Kept
+    wait_ms: int
+    answer_ms: int
+
+
+_MAXIMA = 4  # the last fields of `Kept`
+_read = attrgetter(*Kept._fields)
+
+
+class QueueStatistics:
+    """Of a queue, or of one app in it, which uses but some of the fields.
+
+    A wait is the time of a message from its arrival to a consumer, an answer that from there to its confirm.
+    """
+
+    __slots__ = (*Kept._fields, "_kept")
+
+    def __init__(self) -> None:
+        for name in Kept._fields:
+            setattr(self, name, 0)
+        self._kept: deque[Kept] = deque(maxlen=SNAPSHOTS_KEPT)
+
+    puts: int
+    put_bytes: int
+    pushes: int
+    push_bytes: int
+    acks: int
+    nacks: int
+    confirms: int
+    rejects: int
+    expired: int
+    waits: int
+    waits_ms: int
+    answers: int
+    answers_ms: int
+    messages_max: int
+    bytes_max: int
+    wait_ms_max: int
+    answer_ms_max: int
+
+    def waited(self, ms: int) -> None:
+        """A message has gone to a consumer."""
+        self.waits += 1
+        self.waits_ms += ms
+        if ms > self.wait_ms_max:
+            self.wait_ms_max = ms
+
+    def answered(self, ms: int) -> None:
+        """A consumer has confirmed a message."""
+        self.answers += 1
+        self.answers_ms += ms
+        if ms > self.answer_ms_max:
+            self.answer_ms_max = ms
+
+    def observe(self, messages: int, size: int) -> None:
+        """How much there is; to be called before it falls."""
+        if messages > self.messages_max:
+            self.messages_max = messages
+        if size > self.bytes_max:
+            self.bytes_max = size
+
+    def snapshot(self, messages: int, size: int) -> None:
+        """Keep the values of now, with so much there; the maxima begin anew."""
+        self.observe(messages, size)
+        values = Kept(*_read(self))
+        # What rests costs no memory: the same tuple again.
+        self._kept.append(self._kept[-1] if self._kept and self._kept[-1] == values else values)
+        self.messages_max, self.bytes_max = messages, size
+        self.wait_ms_max = self.answer_ms_max = 0
+
+    def recently(self, messages: int, size: int) -> Recently:
+        """What happened since the oldest snapshot that is kept, or ever; so much is there now."""
+        self.observe(messages, size)
+        now = Kept(*_read(self))
+        if not self._kept:
+            return _recently(now)
+        oldest = self._kept[0]
+        # Its maxima are of the time before it.
+        later = [*list(self._kept)[1:], now]
+        counters = [new - old for new, old in zip(now[:-_MAXIMA], oldest[:-_MAXIMA], strict=True)]
+        maxima = [max(values) for values in zip(*(each[-_MAXIMA:] for each in later), strict=True)]
+        return _recently(Kept(*counters, *maxima))
+
+
+def _recently(counters: Kept) -> Recently:
+    return Recently(
+        counters,
+        counters.waits_ms // counters.waits if counters.waits else 0,
+        counters.answers_ms // counters.answers if counters.answers else 0,
+    )
