@@ -81,7 +81,7 @@ class History:
             self._close_recent(now_ms)
         while self._runs and now_ms - self._runs[0].until_ms > self.window_ms:
             self._runs.popleft()
-        if self._latest and now_ms - self._turned_ms > self.window_ms:
+        if (self._latest or self._latest_before) and now_ms - self._turned_ms > self.window_ms:
             self._latest, self._latest_before, self._turned_ms = {}, self._latest, now_ms
 
     def _has(self, value: int) -> bool:
