@@ -54,6 +54,7 @@ class DataChecker:
         self._size = data.size
         self._first = first_record_offset
         self._end_before_chunk = first_record_offset
+        self._unsound: set[int] = set()  # where records with a damaged header begin
         self._positions: NDArray[Any] = np.empty(0, np.int64)
         self._ends: NDArray[Any] = np.empty(0, np.int64)
 
@@ -78,13 +79,19 @@ class DataChecker:
             sound[at:behind], ends[at:behind] = group.sound, group.padded_ends
             yield from self._check_group(chunk, window, offsets[at:behind], group, places[at:behind], crcs[at:behind])
             at = behind
+        # How far these reach is not known: what lies behind them is theirs.
+        self._unsound.update(offsets[~sound].tolist())
         self._positions, self._ends, self._end_before_chunk = positions[sound], ends[sound], self.end
         yield from self._neighbours(offsets[sound], self._ends)
 
-    def end_before(self, position: int) -> int:
-        """Where the file ended when the record at `position` of the last checked chunk was written."""
+    def end_before(self, position: int) -> int | None:
+        """Where the file ended when the record at `position` of the last checked chunk was written.
+
+        None if a damaged record is the last before it.
+        """
         before = int(self._positions.searchsorted(position))
-        return int(self._ends[before - 1]) if before else self._end_before_chunk
+        end = int(self._ends[before - 1]) if before else self._end_before_chunk
+        return None if end in self._unsound else end
 
     def _window(self, offsets: NDArray[Any], at: int) -> tuple[memoryview, _Extents]:
         """What is read from the message `at` on, and the extents of the messages that lie in it whole.
@@ -163,14 +170,14 @@ class DataChecker:
             yield fault("reserved-not-zero", self.name, int(offsets[row]), reason)
         for row, (sound, begin, end, expected) in enumerate(rows):
             if not sound:
-                yield self._unsound(int(offsets[row]))
+                yield self._header_fault(int(offsets[row]))
                 continue
             computed = crc32c(window[begin:end]) if end <= size else self._crc32c(start + begin, start + end)
             if computed != expected:
                 reason = f"{computed:#010x}, the journal's record at {chunk.offset_of(positions[row])} says "
                 yield fault("payload-checksum", self.name, start + begin, f"{reason}{expected:#010x}")
 
-    def _unsound(self, offset: int) -> Fault:
+    def _header_fault(self, offset: int) -> Fault:
         try:
             read_data_record(self._data, offset)
         except FormatError as error:
@@ -193,14 +200,14 @@ class DataChecker:
         self.end = int(ends[-1])
         for at in (offsets != before).nonzero()[0].tolist():
             offset, last = int(offsets[at]), int(before[at])
-            if offset > last:
+            if offset > last and last not in self._unsound:
                 yield fault("data-gap", self.name, last, f"{offset - last} bytes that no message record refers to")
-            else:
+            elif offset < last:
                 yield fault("data-overlap", self.name, offset, f"the record before it ends at {last}")
 
     def check_tail(self) -> Iterator[Fault]:
         """What follows the last message: nothing, or a payload whose journal record was not written any more."""
-        if any(self._data.read(self.end, WORD)):
+        if self.end not in self._unsound and any(self._data.read(self.end, WORD)):
             yield fault("data-tail", self.name, self.end, "a payload without a message record")
 
 

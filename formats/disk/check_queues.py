@@ -55,7 +55,8 @@ class KnownQueue:
     apps: dict[str, bytes] = field(default_factory=dict)
 
     def learn(self, entry: QueueRecord) -> None:
-        self.uri, self.qlist_offset = entry.uri, entry.offset
+        if self.uri is None:
+            self.uri, self.qlist_offset = entry.uri, entry.offset
         self.apps.update((app.app_id, app.app_key) for app in entry.apps)
 
     @property
@@ -161,6 +162,9 @@ class QueueChecker:
                 self._qlist_ends.append((position, found.end))
                 self._app_keys.setdefault(key, set()).update(app.app_key for app in found.apps)
                 if queue is not None:
+                    if queue.uri not in (None, found.uri):
+                        reason = f"{found.uri} is {queue.uri} by the entry at {queue.qlist_offset}"
+                        yield fault("qlist-mismatch", self._qlist.name, found.offset, reason)
                     queue.learn(found)
         elif kind == QueueOpType.DELETION and queue is not None:
             queue.apps = {app_id: each for app_id, each in queue.apps.items() if each != record.app_key}
