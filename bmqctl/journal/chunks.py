@@ -128,29 +128,24 @@ class ChunkScanner:
         self._unreadable = False
         self.damaged = False
 
-    def chunk(self, offset: int, block: bytes) -> Chunk:
-        """The rows of the block at `offset`, which is a record's place; it ends at one, or with the file."""
-        whole = len(block) // JOURNAL_RECORD_SIZE
-        records = np.frombuffer(block, ANY_RECORD.dtype, whole)
-        first = (offset - self._first) // JOURNAL_RECORD_SIZE
-        index = np.arange(first, first + whole, dtype=np.int64)
+    def chunk(self, place: int, records: NDArray[Any]) -> Chunk:
+        """The rows of the records at `place` and those after it. They are not copied, if all of them are sound."""
+        index = np.arange(place, place + len(records), dtype=np.int64)
         kinds = sound_kinds(records)
-        rest = block[whole * JOURNAL_RECORD_SIZE :]
-        if first == self._next and not any(rest) and kinds.all():
-            self._next, self._unreadable = first + whole, self._unreadable and not whole
+        if place == self._next and len(records) and kinds.all():
+            self._next, self._unreadable = place + len(records), False
             return Chunk(self._partition_id, self._first, index, records, kinds, [])
-        if any(rest):
-            records = np.frombuffer(block.ljust((whole + 1) * JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
-            index, kinds = np.append(index, first + whole), np.append(kinds, np.uint8(FAULT))
-        return self._with_faults(block, index, records, kinds)
+        return self._with_faults(index, records, kinds)
 
-    def _with_faults(
-        self,
-        block: bytes,
-        index: NDArray[np.int64],
-        records: NDArray[Any],
-        kinds: NDArray[np.uint8],
-    ) -> Chunk:
+    def torn(self, place: int, rest: bytes) -> Chunk:
+        """The row of `rest`, with which the file ends before the record at `place` does: none if it is zeros."""
+        self._unreadable |= any(rest)
+        records = np.frombuffer(rest.ljust(JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
+        faults = [_fault(rest)] if any(rest) else []
+        index, kinds = np.full(len(faults), place, np.int64), np.full(len(faults), FAULT, np.uint8)
+        return Chunk(self._partition_id, self._first, index, records[: len(faults)], kinds, faults)
+
+    def _with_faults(self, index: NDArray[np.int64], records: NDArray[Any], kinds: NDArray[np.uint8]) -> Chunk:
         """Keeps the sound records, and puts in a fault for what is not zeros, and one for zeros before a record."""
         rows: list[int] = []
         places: list[int] = []
@@ -163,7 +158,7 @@ class ChunkScanner:
                 continue
             if kind == FAULT:
                 self._unreadable = True
-                faults.append(_fault(block, row * JOURNAL_RECORD_SIZE))
+                faults.append(_fault(records[row].tobytes()))
                 rows.append(row)
                 places.append(place)
                 continue
@@ -183,9 +178,9 @@ class ChunkScanner:
         return Chunk(self._partition_id, self._first, at, records[taken], kinds, faults)
 
 
-def _fault(block: bytes, at: int) -> str:
+def _fault(record: bytes) -> str:
     try:
-        decode_record(block, at)
+        decode_record(record)
     except FormatError as error:
         return f"{error.path}: {error.reason}"
     raise AssertionError("a sound record")

@@ -56,7 +56,7 @@ class Journal:
 
 def open_journal(path: Path, ledgers: NamedByLedgers | None, payloads: PayloadPlan | None, stack: ExitStack) -> Journal:
     """FormatError if its headers are wrong; NotAStoreFile if it has no DATA file and payloads are wanted."""
-    reader = JournalReader(path)
+    reader = stack.enter_context(JournalReader(path))
     opened = None if payloads is None else stack.enter_context(payloads.open(path))
     return Journal(reader, Source(load_names(path, reader.partition_id, ledgers), opened))
 
@@ -140,7 +140,7 @@ def dump_journals(
 ) -> DumpReport:
     """Print the records of all journals, one journal after the other."""
     report = DumpReport()
-    sizes = [journal.reader.path.stat().st_size for journal in journals]
+    sizes = [journal.reader.size for journal in journals]
     for number, journal in enumerate(journals):
         printer.begin(journal)
         for chunk in _chunks(journal, filters, on_progress):

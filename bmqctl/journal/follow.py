@@ -8,12 +8,13 @@ what is written, and goes on in the same ones when it starts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bmqctl.journal.chunks import Chunk, ChunkScanner
 from bmqctl.journal.dump import Journal
@@ -59,9 +60,7 @@ class Follower:
 
     def _begin(self, path: Path) -> None:
         with ExitStack() as stack:
-            file = stack.enter_context(path.open("rb"))
             self.journal = self._open(path, stack)
-            self._file = file
             self._stack.close()
             self._stack = stack.pop_all()
         self._place = 0
@@ -102,8 +101,7 @@ class Follower:
     def _chunks(self) -> Iterator[Chunk]:
         count = self._ready()
         while count:
-            offset = self.journal.reader.first_record_offset + self._place * JOURNAL_RECORD_SIZE
-            chunk = self._scanner.chunk(offset, self._read(count))
+            chunk = self._scanner.chunk(self._place, self._records(count))
             self._place += count
             if (chunk.kinds == RecordType.QUEUE_OP).any():
                 # A queue's name is written before the record that creates it.
@@ -112,9 +110,10 @@ class Follower:
             yield chunk
             count = self._ready()
 
-    def _read(self, count: int) -> bytes:
-        offset = self.journal.reader.first_record_offset + self._place * JOURNAL_RECORD_SIZE
-        return os.pread(self._file.fileno(), count * JOURNAL_RECORD_SIZE, offset)
+    def _records(self, count: int) -> NDArray[Any]:
+        """What lies in the next `count` places, or in as many as there are."""
+        block = self.journal.reader.read(self._place, count)
+        return np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE)
 
     def _ready(self) -> int:
         """How many places there are that will not change any more.
@@ -122,11 +121,9 @@ class Follower:
         A place before a sound record that is none itself may have been read just before it was written: it is taken
         for damaged only if it is still so at the next look.
         """
-        block = self._read(PROBE_RECORDS)
-        if not any(block):
+        if not any(self._records(PROBE_RECORDS).tobytes()):
             return 0
-        block = self._read(BLOCK_RECORDS)
-        kinds = sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE))
+        kinds = sound_kinds(self._records(BLOCK_RECORDS))
         unsound, sound = np.flatnonzero(kinds == 0), np.flatnonzero(kinds)
         if not len(sound):
             return 0

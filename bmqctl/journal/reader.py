@@ -1,18 +1,22 @@
-"""A journal read from its file, a block at a time: from its start, or from a record that is looked for."""
+"""A journal read a chunk at a time, with the places that hold no record: from its start, or from one looked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bmqctl.journal.chunks import Chunk, ChunkScanner
-from bmqctl.journal.files import NotAStoreFile, find_files, read_blocks, read_written
+from bmqctl.journal.files import NotAStoreFile, find_files, read_written
 from bmqctl.journal.names import QueueNames
+from bmqctl.journal.scan import JournalScan
 from formats.disk.columns import sound_kinds
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.disk.journal import ANY_RECORD, QUEUE_OP_RECORD, Record, RecordType, decode_record
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType
+from formats.disk.journal import QUEUE_OP_RECORD, Record, RecordType, decode_record
 from formats.disk.queues import NamedByLedgers, read_ledgers
 from formats.disk.recover import iter_qlist
 from formats.errors import FormatError
@@ -22,47 +26,68 @@ __all__ = ["JournalReader", "ledgers_beside", "load_names", "with_names"]
 
 BLOCK_RECORDS = 1 << 14
 PROBE_RECORDS = 1 << 7
-HEADERS_MAX = 1 << 12
 
 
 class JournalReader:
-    """The records of the journal at `path`: memory does not grow with the file. FormatError if its headers are wrong.
+    """The records of the journal at `path`: memory does not grow with the file. A context manager.
 
-    `damaged` tells, after a walk, whether a record followed a place that holds none.
+    FormatError if its headers are wrong. `damaged` tells, after a walk, whether a record followed a place that holds
+    none.
     """
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            opened = open_file(file.read(HEADERS_MAX), FileType.JOURNAL)
+        self._scan = JournalScan(path)
         self.path = path
-        self.partition_id = opened.file.partition_id
-        self.first_record_offset = opened.first_record_offset
+        self.partition_id = self._scan.partition_id
+        self.first_record_offset = self._scan.first_record_offset
         self.damaged = False
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scan.__exit__(kind, error, trace)
+
+    @property
+    def size(self) -> int:
+        """Bytes up to the hole at the file's end, or to its end: there are no records after these."""
+        return self._scan.data_end
 
     def index_of(self, offset: int) -> int:
         """Which place `offset`, in bytes, is in, or the first one after it if it is in none."""
         return max(0, -(-(offset - self.first_record_offset) // JOURNAL_RECORD_SIZE))
 
+    def offset_of(self, place: int) -> int:
+        """Where a place begins, in bytes."""
+        return self.first_record_offset + place * JOURNAL_RECORD_SIZE
+
+    def read(self, place: int, count: int) -> bytes:
+        """The bytes of `count` places, or of as many as there are."""
+        return self._scan.read(self.offset_of(place), count * JOURNAL_RECORD_SIZE)
+
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
         """The records from place `start` to before `end`, or to the last one that there is now.
 
-        What a broker writes meanwhile is left out: its first records might lie where nothing was read yet.
+        What a broker writes meanwhile is left out: its first records might lie where nothing was read yet. A chunk is
+        good until the next one is asked for.
         """
         scanner = ChunkScanner(self.partition_id, self.first_record_offset, start)
         written = self.record_end()
-        first = self.first_record_offset + start * JOURNAL_RECORD_SIZE
-        for offset, block in read_blocks(self.path, first, BLOCK_RECORDS * JOURNAL_RECORD_SIZE):
-            place = self.index_of(offset)
-            if end is not None:
-                block = block[: max(0, end - place) * JOURNAL_RECORD_SIZE]
-            count = _before_new_record(block, written - place)
-            is_last = count is not None or not block
-            chunk = scanner.chunk(offset, block if count is None else block[: count * JOURNAL_RECORD_SIZE])
+        for found in self._scan.chunks(start, end, BLOCK_RECORDS):
+            count = _before_new_record(found.records, written - found.first)
+            chunk = scanner.chunk(found.first, found.records[:count])
             self.damaged |= scanner.damaged
             if len(chunk):
                 yield chunk
-            if is_last:
+            if count is not None:
                 return
+        last = (self.size - self.first_record_offset) // JOURNAL_RECORD_SIZE
+        if start <= last and (end is None or last < end):
+            rest = self.read(last, 1)
+            if any(rest) and len(rest) < JOURNAL_RECORD_SIZE:
+                yield scanner.torn(last, rest)
 
     def record_end(self) -> int:
         """The place after the last record."""
@@ -70,7 +95,7 @@ class JournalReader:
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
         """The first place from which on records are beyond, by bisection: those before it must not be."""
-        low, high = 0, self.index_of(self.path.stat().st_size)
+        low, high = 0, self.index_of(self.size)
         while low < high:
             middle = (low + high) // 2
             place, record = self._first_record(middle, high)
@@ -82,26 +107,19 @@ class JournalReader:
 
     def _first_record(self, start: int, end: int) -> tuple[int, Record | None]:
         """The first sound record in the places from `start` to before `end`, and its place."""
-        first = self.first_record_offset + start * JOURNAL_RECORD_SIZE
-        for offset, block in read_blocks(self.path, first, PROBE_RECORDS * JOURNAL_RECORD_SIZE):
-            for at in range(0, len(block), JOURNAL_RECORD_SIZE):
-                place = self.index_of(offset + at)
-                if place >= end:
-                    return end, None
-                try:
-                    return place, decode_record(block, at)
-                except FormatError:
-                    continue
+        for found in self._scan.chunks(start, end, PROBE_RECORDS):
+            sound = np.flatnonzero(sound_kinds(found.records))
+            if len(sound):
+                at = int(sound[0])
+                return found.first + at, decode_record(found.records[at].tobytes())
         return end, None
 
 
-def _before_new_record(block: bytes, written: int) -> int | None:
-    """How many places of the block come before the first record that is not among the `written` first places; None
-    if there is no such record."""
-    count = len(block) // JOURNAL_RECORD_SIZE
-    if written >= count:
+def _before_new_record(records: NDArray[Any], written: int) -> int | None:
+    """How many come before the first record that is not among the `written` first ones; None if there is no such."""
+    if written >= len(records):
         return None
-    later = np.flatnonzero(sound_kinds(np.frombuffer(block, ANY_RECORD.dtype, count))[max(0, written) :])
+    later = np.flatnonzero(sound_kinds(records)[max(0, written) :])
     return max(0, written) + int(later[0]) if len(later) else None
 
 

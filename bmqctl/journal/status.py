@@ -37,7 +37,6 @@ class StatusFilter:
     """
 
     def __init__(self, reader: JournalReader, status: Status, on_progress: Progress) -> None:
-        size = reader.path.stat().st_size
         self.end = reader.record_end()
         """The first place that was not looked at."""
         self._bits = np.zeros(self.end // 8 + 1, np.uint8)
@@ -47,7 +46,7 @@ class StatusFilter:
             step = lives.feed(chunk.index, chunk.records, chunk.kinds)
             if status is Status.CONFIRMED:
                 self._choose(step.ended["index"][step.end == End.CONFIRMED])
-            on_progress(chunk.end_offset, size)
+            on_progress(chunk.end_offset, reader.size)
         alive = lives.alive()
         if status is Status.OUTSTANDING:
             self._choose(alive["index"])

@@ -245,7 +245,8 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     os.truncate(file, 1 << 30)
     tracemalloc.start()
     try:
-        assert sum(map(len, JournalReader(file).chunks())) == 100_000
+        with JournalReader(file) as opened:
+            assert sum(map(len, opened.chunks())) == 100_000
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -260,15 +261,15 @@ def test_what_is_written_meanwhile_is_left_out(tmp_path: Path) -> None:
     content = file.read_bytes()
     written = 44 + (block + 100) * JOURNAL_RECORD_SIZE
     file.write_bytes(content[:written] + bytes(len(content) - written))
-    opened = JournalReader(file)
-    walk = opened.chunks()
-    first = next(walk)
-    file.write_bytes(content)
-    chunks = [first, *walk]
-    assert sum(map(len, chunks)) == block + 100
-    assert not any(chunk.faults for chunk in chunks)
-    assert not opened.damaged
-    assert sum(map(len, JournalReader(file).chunks())) == 3 * block
+    with JournalReader(file) as opened:
+        walk = opened.chunks()
+        first = next(walk)
+        file.write_bytes(content)
+        chunks = [first, *walk]
+        assert sum(map(len, chunks)) == block + 100
+        assert not any(chunk.faults for chunk in chunks)
+        assert not opened.damaged
+        assert sum(map(len, opened.chunks())) == 3 * block
 
 
 def test_holes_and_zeros_are_skipped(tmp_path: Path) -> None:
