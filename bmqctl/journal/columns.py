@@ -9,7 +9,7 @@ records that share them. A value of None means that the record has no such colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, IntEnum, IntFlag
@@ -46,7 +46,6 @@ __all__ = [
     "flags_of",
     "hex_of",
     "iso_time",
-    "iter_rows",
     "journal_columns",
     "name_of",
     "rows_of",
@@ -313,9 +312,3 @@ def iso_time(seconds: int) -> str | None:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def iter_rows(chunks: Iterable[Chunk], columns: Mapping[int, tuple[Columns, ...]]) -> Iterator[Row]:
-    """The rows of all chunks."""
-    for chunk in chunks:
-        yield from rows_of(chunk, columns)

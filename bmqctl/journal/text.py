@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bmqctl.journal.chunks import FAULT, Chunk, Part
+from bmqctl.journal.chunks import Chunk, Part
 from bmqctl.journal.columns import Column, Columns, Constant, Derived, Hex, Number, Value, column_order
 from bmqctl.journal.names import QueueNames
 
@@ -170,9 +170,3 @@ class _Memo(dict[Any, bytes]):
     def __missing__(self, key: Any) -> bytes:
         text = self[key] = self._style.derived(self._group.columns, self._group.values(key))
         return text
-
-
-def faults_of(chunk: Chunk) -> list[tuple[int, str]]:
-    """(offset, what is wrong) of the chunk's faults."""
-    offsets = chunk.of_kind(FAULT).column("offset").tolist()
-    return list(zip(offsets, chunk.faults, strict=True))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bmqctl.journal import reader
 from bmqctl.journal.files import FileKind
 from formats.disk import journal
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
@@ -87,6 +88,13 @@ def test_json_lines(run: Run, journal_file: Path) -> None:
     assert [json.loads(line) for line in lines] == rows
     # The names come in the same order, too.
     assert [list(json.loads(line)) for line in lines] == [list(row) for row in rows]
+
+
+@pytest.mark.parametrize("limit", [1, 4, 37, 5000])
+def test_a_limit_counts_faults_too(run: Run, journal_file: Path, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK_RECORDS", 7)
+    lines = run("dump", "--output", "json-line", "--limit", limit, journal_file).out.splitlines()
+    assert [json.loads(line) for line in lines] == witness(journal_file)[:limit]
 
 
 def test_csv(run: Run, journal_file: Path) -> None:
