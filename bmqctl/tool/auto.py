@@ -24,7 +24,6 @@ from bmqctl.tool.stats import header
 __all__ = ["Automatic", "ended"]
 
 CATEGORY: Final = "BMQTOOL.APPLICATION"
-START_TIMEOUT_S: Final = 60.0
 
 
 class Automatic:
@@ -48,7 +47,7 @@ class Automatic:
 
     async def run(self) -> bool:
         """Whether it could begin; returns when all is posted, acked or consumed, or `stop` was called."""
-        result = await self._session.start(min(self._parameters.timeout_sec, START_TIMEOUT_S))
+        result = await self._session.start(self._parameters.timeout_sec)
         if result != 0:
             self._error(f"Unable to start session [rc: {result.value} - {result.name}]")
             return False

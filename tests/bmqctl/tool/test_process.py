@@ -56,6 +56,7 @@ def test_commands_come_from_standard_input(node: NodeProcess) -> None:
         assert f"BMQTOOL.INTERACTIVE~@~INFO~@~<-- session.{expected}" in ended.stdout
     assert re.search(r"<--.*closeQueue.*\(0\)", ended.stdout)
     assert "Goodbye." in ended.stdout
+    assert ended.stdout.startswith(f'[ mode = "cli" broker = "{node.uri}" ')
     # A prompt stands before each line, as the reference has it.
     assert ended.stdout.count("> ") >= 7
 
