@@ -24,6 +24,7 @@ __all__ = ["DATA_SIZE_READ", "LeaseSummary", "MessageSizes", "PartitionSummary",
 DATA_SIZE_READ = 1 << 30
 """A DATA file of up to this many bytes is read for the messages' sizes even if nobody asks for it."""
 
+WINDOW_SIZE = 1 << 25
 LEASES_MAX = 1024
 TIMESTAMP_MAX = 1 << 62
 
@@ -145,7 +146,7 @@ class MessageSizes:
             small = self._source.size <= DATA_SIZE_READ
             self._view = map_data(data) if read_data or (small and read_data is None) else self._view
         self.has_file = self._source is not None
-        self.is_read = bool(self._view)
+        self.is_read = len(self._view) > DATA_HEADER.size
         self._words = np.frombuffer(self._view, ">u4", len(self._view) // WORD)
         self._bytes = np.frombuffer(self._view, np.uint8)
 
@@ -175,16 +176,21 @@ class MessageSizes:
     def payload_sizes(self, places: NDArray[Any]) -> NDArray[np.int64]:
         """Bytes of properties and payload of the messages at `places` (in double words); 0 where none can be."""
         offsets = places.astype(np.int64) * DWORD
-        offsets = np.where(offsets + DATA_HEADER.size < len(self._view), offsets, 0)
+        offsets[offsets + DATA_HEADER.size >= len(self._view)] = 0
+        order = np.argsort(offsets, kind="stable")
+        windows = offsets[order] // WINDOW_SIZE
+        sizes = np.zeros(len(offsets), np.int64)
+        # What was mapped to read one window need not stay in this process.
+        for at in np.split(order, np.flatnonzero(np.diff(windows)) + 1):
+            sizes[at] = self._sizes_at(offsets[at])
+            if isinstance(self._view.obj, mmap.mmap):
+                self._view.obj.madvise(mmap.MADV_DONTNEED)
+        return sizes
+
+    def _sizes_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         first, second = (self._words[offsets // WORD + word].astype(np.int64) for word in (0, 1))
         ends = offsets + (first & 0x1FFF_FFFF) * WORD
         starts = offsets + ((first >> 29) + (second >> 8)) * WORD
         inside = (starts < ends) & (ends <= len(self._view)) & (offsets > 0)
         padding = self._bytes[np.where(inside, ends - 1, 0)].astype(np.int64)
-        self._forget()
         return np.where(inside & (padding <= DWORD), np.maximum(ends - starts - padding, 0), 0)
-
-    def _forget(self) -> None:
-        """Give back the pages that were read: they need not stay in this process."""
-        if isinstance(self._view.obj, mmap.mmap):
-            self._view.obj.madvise(mmap.MADV_DONTNEED)

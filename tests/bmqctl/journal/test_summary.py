@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmqctl.commands.journal.summary import Order
+from bmqctl.commands.journal.summary import Order, _as_json
 from bmqctl.journal.build import build_store
 from bmqctl.journal.scan import JournalScan
 from bmqctl.journal.summary import QueueSummary, summarize
@@ -386,8 +386,9 @@ def test_data_that_is_not_what_the_journal_says(run: Run, tmp_path: Path) -> Non
     data.write_bytes(content[:-8])
     found = json.loads(run("summary", "--json", "--queue", "fanout", store).out)
     assert found["totals"]["payload_bytes"] == 100
-    data.write_bytes(b"")
-    assert json.loads(run("summary", "--json", "--queue", "fanout", store).out)["totals"]["payload_bytes"] is None
+    for short in (b"", b"\xff" * 7, b"\xff" * DATA_HEADER.size):
+        data.write_bytes(short)
+        assert json.loads(run("summary", "--json", "--queue", "fanout", store).out)["totals"]["payload_bytes"] is None
 
 
 def test_damaged_records(run: Run, copy: Path) -> None:
@@ -405,6 +406,41 @@ def test_damaged_records(run: Run, copy: Path) -> None:
     (partition,) = json.loads(result.out)["partitions"]
     assert partition["unreadable"] == 2
     assert partition["misfits"]["unknown"] == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 604 * 60 - 1), st.binary(min_size=1, max_size=70)), max_size=40), st.booleans()
+)
+def test_any_bytes_are_counted(golden: Golden, damage: list[tuple[int, bytes]], behind_magic: bool) -> None:
+    """Whatever stands in the records: all are counted, as what they are or as unreadable, and nothing breaks."""
+    source = golden("single-clean")
+    content = bytearray(only(source, ".bmq_journal").read_bytes())
+    for at, piece in damage:
+        # Pieces that leave the magic alone make other records, not unreadable ones.
+        at = at // 60 * 60 if behind_magic else at
+        piece = piece[:56] if behind_magic else piece
+        content[44 + at : 44 + at + len(piece)] = piece
+    with TemporaryDirectory() as directory:
+        for path in source.iterdir():
+            (Path(directory) / path.name).symlink_to(path)
+        journal = only(Path(directory), ".bmq_journal")
+        journal.unlink()
+        journal.write_bytes(content)
+        found = summarize(Path(directory), lambda done, total: None)
+        with JournalScan(journal) as scan:
+            count = scan.extent.record_count
+    (partition,) = found.partitions
+    assert sum(partition.records.values()) + partition.unreadable == count
+    assert (
+        sum(queue.messages for queue in found.queues) + partition.misfits["duplicates"] == partition.records["MESSAGE"]
+    )
+    for queue in found.queues:
+        assert queue.messages == queue.outstanding + sum(queue.ended.values())
+        for app in queue.apps:
+            assert min(app.confirmed, app.rejected, app.automatic, app.purged, app.outstanding) >= 0
+    assert found.series.backlog.tolist()[-1:] == [sum(queue.outstanding for queue in found.queues)]
+    assert json.dumps(_as_json(found, found.queues))
 
 
 def test_a_journal_that_a_rollover_filled(run: Run, tmp_path: Path) -> None:

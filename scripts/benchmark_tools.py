@@ -1,0 +1,155 @@
+"""The runner behind scripts/benchmark-tools: scan, summary, dump and validate of a store made for it.
+
+Each case is run some times and its best run counts: wall time, and the time of the processor, which says more on a
+machine that does other things too. Its rate is put beside that of a yardstick over the same file: a plain read of it
+in blocks, and one numpy pass over the types in memory. Commands are whole processes, start and imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bmqctl.journal.scan import JournalScan
+from formats.disk.columns import count_kinds, sound_kinds
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import ANY_RECORD
+from formats.disk.lives import Lives
+from scripts.large_store import LargeStore, write_store
+
+RUNS = 3
+BLOCK_SIZE = 1 << 22
+
+# A command that ends with its peak of memory, in KiB: what the kernel tells of children begins with their parent's.
+COMMAND = """
+import atexit, pathlib, sys
+from bmqctl.app import main
+peak = lambda: pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
+atexit.register(lambda: print(peak(), file=sys.stderr))
+main()
+"""
+
+
+class Case(NamedTuple):
+    """Work on all records of the journal: a function, or the arguments of a `bmqctl journal` command.
+
+    `wanted` is what is to be reached, if anything is.
+    """
+
+    name: str
+    work: Callable[[], object] | list[str]
+    wanted: str = ""
+
+
+class Usage(NamedTuple):
+    """What a run took; `peak_mib` is known of commands."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float | None
+
+
+def plain_read(path: Path) -> int:
+    """The file's bytes, a block at a time, into one buffer."""
+    buffer = bytearray(BLOCK_SIZE)
+    total = 0
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            total += count
+    return total
+
+
+def scan_types(journal: Path) -> int:
+    """How many records there are of any type."""
+    with JournalScan(journal) as scan:
+        return sum(int(count_kinds(chunk.records).sum()) for chunk in scan.chunks(0, scan.extent.record_count))
+
+
+def follow_lives(journal: Path) -> int:
+    """How many messages are alive at the end."""
+    lives = Lives()
+    with JournalScan(journal) as scan:
+        for chunk in scan.chunks(0, scan.extent.record_count):
+            lives.feed(chunk.indexes, chunk.records, sound_kinds(chunk.records))
+    return len(lives)
+
+
+def cases(store: LargeStore) -> list[Case]:
+    """All that is measured; the first is what the others are compared with."""
+    with JournalScan(store.journal) as scan:
+        size = store.records * JOURNAL_RECORD_SIZE
+        in_memory = np.frombuffer(scan.read(scan.first_record_offset, size), ANY_RECORD.dtype)
+    directory, journal = str(store.directory), str(store.journal)
+    return [
+        Case("read the journal in blocks", lambda: plain_read(store.journal)),
+        Case("one numpy pass over types, in memory", lambda: count_kinds(in_memory)),
+        Case("scan and count types", lambda: scan_types(store.journal), "15,000,000 records/s"),
+        Case("follow messages from post to deletion", lambda: follow_lives(store.journal)),
+        Case("journal summary", ["summary", "--json", directory], "2 s for 1,000,000 messages"),
+        Case("journal dump, JSON lines", ["dump", "--output", "json-line", journal], "300,000 records/s"),
+        Case("journal validate", ["validate", "--json", directory]),
+    ]
+
+
+def use(work: Callable[[], object] | list[str]) -> Usage:
+    """Do it once."""
+    started = time.perf_counter()
+    if callable(work):
+        before = time.process_time()
+        work()
+        return Usage(time.perf_counter() - started, time.process_time() - before, None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "journal", *work], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"benchmark-tools: bmqctl journal {' '.join(work)}: exit code {process.returncode}: {said}")
+    return Usage(time.perf_counter() - started, used.ru_utime + used.ru_stime, int(said.split()[-1]) / 1024)
+
+
+def report(store: LargeStore, messages: int) -> Table:
+    """A row for each case: its best run of some."""
+    load = os.getloadavg()[0]
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    table.title = f"{messages:,} messages, {store.records:,} records; {os.cpu_count()} processors, load {load:.1f}"
+    for title in ("wall s", "CPU s", "records/s of CPU", "x plain read", "peak MiB"):
+        table.add_column(title, justify="right")
+    table.add_column("case")
+    table.add_column("wanted")
+    plain: Usage | None = None
+    for case in cases(store):
+        best = min((use(case.work) for _ in range(RUNS)), key=lambda usage: usage.cpu_s)
+        plain = plain or best
+        rate = f"{store.records / max(best.cpu_s, 1e-6):,.0f}"
+        ratio = f"{best.cpu_s / max(plain.cpu_s, 1e-6):.1f}"
+        peak = "" if best.peak_mib is None else f"{best.peak_mib:.0f}"
+        table.add_row(f"{best.wall_s:.3f}", f"{best.cpu_s:.3f}", rate, ratio, peak, case.name, case.wanted)
+    return table
+
+
+def main() -> None:
+    """Make a store, measure, and remove it."""
+    parser = argparse.ArgumentParser(description="How fast the storage tools are.")
+    parser.add_argument("messages", nargs="?", type=int, default=1_000_000, metavar="MESSAGES")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:
+        store = write_store(Path(directory), arguments.messages)
+        Console(width=140).print(report(store, arguments.messages))
+
+
+if __name__ == "__main__":
+    main()
