@@ -161,6 +161,6 @@ def _chunks(journal: Journal, filters: Filters, on_progress: Progress) -> Iterat
     if filters.status is None:
         return with_names(journal.reader.chunks(start, end), journal.names)
     # A confirm is known by its message, which may lie before the range.
-    by_status = StatusFilter(journal.reader, filters.status, on_progress)
+    by_status = StatusFilter(journal.reader, journal.names, filters.status, filters.apps, on_progress)
     end = by_status.end if end is None else min(end, by_status.end)
     return (by_status.select(chunk) for chunk in with_names(journal.reader.chunks(0, end), journal.names))

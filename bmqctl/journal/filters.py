@@ -157,11 +157,13 @@ class Filters(Ranges):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.apps and self.status not in (None, Status.OUTSTANDING):
+            raise BadFilter(f"--app goes with --outstanding, not with {self.status.option}: see --type confirm --app")
         for option, given, has in (
-            (f"--{self.status and self.status.value}", self.status, WITH_GUID),
+            (self.status.option if self.status else "", self.status, WITH_GUID),
             ("--guid", self.guids, WITH_GUID),
             ("--queue", self.queues, WITH_QUEUE),
-            ("--app", self.apps, WITH_APP),
+            ("--app", self.apps, WITH_APP if self.status is None else WITH_GUID),
         ):
             if given and self.types and not self.types & has:
                 raise BadFilter(f"{option}: only records of type {_listed(has)} have that, and --type leaves them out")
@@ -231,7 +233,7 @@ class Selector:
             self._resolve()
         if filters.queues:
             chunk = chunk.where(_having(chunk, "queue_key", WITH_QUEUE, self._queue_keys))
-        if filters.apps:
+        if filters.apps and filters.status is None:
             chunk = chunk.where(_having(chunk, "app_key", WITH_APP, self._app_keys))
         if filters.guids:
             chunk = chunk.where(_having(chunk, "guid", WITH_GUID, filters.guids))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+from numpy.typing import NDArray
 
 from formats.disk.journal import QueueOpRecord, QueueOpType
 from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY
 from formats.disk.padding import WORD
 from formats.disk.qlist import QueueRecord, parse_queue_record
-from formats.disk.queues import NamedByLedgers, QueueCatalog
+from formats.disk.queues import NamedByLedgers, Queue, QueueCatalog
 from formats.errors import FormatError
 from formats.schema import Buffer
 
@@ -27,7 +30,9 @@ class QueueNames:
         self.app_ids: dict[tuple[bytes, bytes], str] = {}
         self.version = 0
         """Counts the changes: what was derived from an older version may be out of date."""
+        self.partition_id = partition_id
         self._qlist = qlist
+        self._in_ledgers = in_ledgers or {}
         for queue in QueueCatalog(partition_id, qlist).queues(in_ledgers or {}):
             if queue.uri is not None:
                 self._name(
@@ -35,6 +40,13 @@ class QueueNames:
                     queue.uri,
                     ((bytes.fromhex(app.app_key), app.app_id) for app in queue.apps),
                 )
+
+    def queues(self, ops: Iterable[tuple[int, NDArray[Any]]]) -> list[Queue]:
+        """The queues with all that `ops`, (journal offset, one scanned record), say of them and their apps."""
+        catalog = QueueCatalog(self.partition_id, self._qlist)
+        for offset, record in ops:
+            catalog.feed(offset, record)
+        return catalog.queues(self._in_ledgers)
 
     def renames(self, record: QueueOpRecord) -> bool:
         """Whether `record` gives its queue key to another queue than the one that has it."""

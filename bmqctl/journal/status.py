@@ -6,16 +6,19 @@ messages, of which one bit is kept for each place in the file, and again to prin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.journal.chunks import Chunk
+from bmqctl.journal.names import QueueNames
 from bmqctl.journal.reader import JournalReader
 from formats.disk.journal import RecordType
-from formats.disk.lives import End, Lives
+from formats.disk.lives import BITS, End, Lives
+from formats.disk.queues import Queue, hex_of
 
 __all__ = ["Status", "StatusFilter"]
 
@@ -29,29 +32,42 @@ class Status(Enum):
     CONFIRMED = "confirmed"  # gone, since all its apps confirmed it
     PARTIALLY_CONFIRMED = "partially-confirmed"  # not gone, and at least one app has confirmed it
 
+    @property
+    def option(self) -> str:
+        return f"--{self.value}"
+
 
 class StatusFilter:
     """Lets through messages of one status with their confirms and deletions, of one journal.
 
-    The journal is read when the filter is made; `select` then wants all its chunks up to `end`, in their order.
+    With `apps`, names or keys, messages are outstanding for one of these apps: of its queues, posted while it was one
+    of the queue's, and neither confirmed nor purged by it. The journal is read when the filter is made; `select` then
+    wants all its chunks up to `end`, in their order.
     """
 
-    def __init__(self, reader: JournalReader, status: Status, on_progress: Progress) -> None:
+    def __init__(
+        self, reader: JournalReader, names: QueueNames, status: Status, apps: Collection[str], on_progress: Progress
+    ) -> None:
         self.end = reader.record_end()
         """The first place that was not looked at."""
         self._bits = np.zeros(self.end // 8 + 1, np.uint8)
         self._chosen: set[bytes] = set()
         lives = Lives()
+        ops: list[tuple[int, NDArray[Any]]] = []
         for chunk in reader.chunks(0, self.end):
             step = lives.feed(chunk.index, chunk.records, chunk.kinds)
             if status is Status.CONFIRMED:
                 self._choose(step.ended["index"][step.end == End.CONFIRMED])
+            if apps:
+                rows = np.flatnonzero(chunk.kinds == RecordType.QUEUE_OP).tolist()
+                ops += [(int(chunk.offset[row]), chunk.records[row : row + 1].copy()) for row in rows]
             on_progress(chunk.end_offset, reader.size)
         alive = lives.alive()
-        if status is Status.OUTSTANDING:
-            self._choose(alive["index"])
-        elif status is Status.PARTIALLY_CONFIRMED:
+        if status is Status.PARTIALLY_CONFIRMED:
             self._choose(alive["index"][alive["confirms"] > 0])
+        elif status is Status.OUTSTANDING:
+            wanted = _outstanding(reader, lives, alive, names.queues(ops), apps) if apps else slice(None)
+            self._choose(alive["index"][wanted])
 
     def _choose(self, places: NDArray[np.int64]) -> None:
         np.bitwise_or.at(self._bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
@@ -85,3 +101,31 @@ class StatusFilter:
                 if is_end:
                     chosen.remove(guid)
         return chunk.where(wanted)
+
+
+def _outstanding(
+    reader: JournalReader, lives: Lives, alive: NDArray[Any], queues: list[Queue], apps: Collection[str]
+) -> NDArray[np.bool_]:
+    """Which of the messages alive one of the apps is still to confirm."""
+    wanted = np.zeros(len(alive), np.bool_)
+    done = alive["confirmed"] | alive["automatic"] | alive["purged"]
+    numbers = {hex_of(key): number for number, key in enumerate(lives.queue_keys())}
+    for queue in queues:
+        if queue.queue_key not in numbers:
+            continue
+        number = numbers[queue.queue_key]
+        mine = alive["queue"] == number
+        app_keys = [hex_of(key) for key in lives.app_keys(number)]
+        for app in queue.apps:
+            if app.app_id not in apps and app.app_key not in {name.upper() for name in apps}:
+                continue
+            # An app that went was purged of its messages: it needs no end.
+            open_ = mine & (alive["index"] >= reader.index_of(app.since))
+            if app.app_key in app_keys:
+                bit = app_keys.index(app.app_key)
+                if bit < BITS:
+                    open_ &= (done >> np.uint64(bit)) & np.uint64(1) == 0
+                else:
+                    open_ &= [bit not in lives.beyond.get(index, {}) for index in alive["index"].tolist()]
+            wanted |= open_
+    return wanted

@@ -62,7 +62,8 @@ Apps = Annotated[
     list[str] | None,
     typer.Option(
         "--app",
-        help="Only confirms and queue operations of this app, by id or key; may be given again.",
+        help="Only confirms and queue operations of this app, by id or key; with --outstanding, messages that it has "
+        "still to confirm. May be given again.",
         show_default=False,
     ),
 ]
@@ -146,7 +147,7 @@ def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) ->
         if is_given
     ]
     if len(given) > 1:
-        raise BadFilter(" and ".join(f"--{status.value}" for status in given) + ": give one of them")
+        raise BadFilter(" and ".join(status.option for status in given) + ": give one of them")
     return given[0] if given else None
 
 

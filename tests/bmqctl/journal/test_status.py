@@ -51,13 +51,68 @@ def test_status_and_other_filters(run: Run, golden: Golden) -> None:
     file = only(golden("single-clean"), ".bmq_journal")
     rows = list(JournalRows(file).rows())
     wanted = statuses(rows)["--partially-confirmed"]
-    arguments = ["--partially-confirmed", "--type", "confirm", "--app", "bar", "--offset-gt", "20000"]
+    queue = "bmq://bmq.test.persistent.fanout/prices-1"
+    arguments = ["--partially-confirmed", "--type", "confirm", "--queue", queue, "--offset-gt", "20000"]
     found = [json.loads(line) for line in run("dump", *arguments, file).out.splitlines()]
-    expected = [
-        row for row in rows if row.get("guid") in wanted and row.get("app_id") == "bar" and row["offset"] > 20000
-    ]
+    confirms = [row for row in rows if row.get("guid") in wanted and row["type"] == "CONFIRM"]
+    expected = [row for row in confirms if row["queue_uri"] == queue and row["offset"] > 20000]
     assert expected
     assert found == expected
+
+
+@pytest.mark.parametrize("app", ["foo", "bar", "baz", "__default", "DA79F90025", "da79f90025"])
+def test_outstanding_for_an_app(run: Run, golden: Golden, app: str) -> None:
+    file = only(golden("single-clean"), ".bmq_journal")
+    rows = list(JournalRows(file).rows())
+    app_id = "bar" if app.upper() == "DA79F90025" else app
+    outstanding = statuses(rows)["--outstanding"]
+    confirmed = {row["guid"] for row in rows if row["type"] == "CONFIRM" and row.get("app_id") == app_id}
+    wanted = {
+        row["guid"]
+        for row in rows
+        if row["type"] == "MESSAGE" and ("fanout" in row["queue_uri"]) == (app_id != "__default")
+    } & (outstanding - confirmed)
+    found = [json.loads(line) for line in run("dump", "--outstanding", "--app", app, file).out.splitlines()]
+    assert found == [row for row in rows if row.get("guid") in wanted]
+    assert bool(found) == (app != "foo")
+
+
+def test_outstanding_for_apps_that_come_late_or_are_purged(run: Run, tmp_path: Path) -> None:
+    message = {"type": "MESSAGE", "payload": "x"}
+    records: list[dict[str, Any]] = [
+        {"type": "QUEUE_OP", "apps": ["foo"]},
+        {**message, "guid": GUIDS[0]},
+        {"type": "QUEUE_OP", "queue_op_type": "ADDITION", "apps": ["late"]},
+        {**message, "guid": GUIDS[1]},
+        {**message, "guid": GUIDS[2]},
+        {
+            "type": "QUEUE_OP",
+            "queue_op_type": "PURGE",
+            "app_id": "late",
+            "start_primary_lease_id": 1,
+            "start_sequence_number": 1,
+        },
+        {**message, "guid": GUIDS[3]},
+        {"type": "CONFIRM", "guid": GUIDS[3], "app_id": "foo"},
+    ]
+    (tmp_path / "lines").write_text(lines_of(*records))
+    assert run("build", tmp_path / "lines", "--out", tmp_path / "store").code == 0
+    for apps, expected in ((["foo"], GUIDS[:3]), (["late"], GUIDS[3:4]), (["foo", "late"], GUIDS[:4])):
+        options = [option for app in apps for option in ("--app", app)]
+        found = run("dump", "--outstanding", "--type", "message", *options, tmp_path / "store").out.splitlines()
+        assert [json.loads(line)["guid"] for line in found] == expected
+
+
+def test_outstanding_for_many_apps(run: Run, tmp_path: Path) -> None:
+    """More apps than a message's masks have bits."""
+    apps = [f"app{number}" for number in range(70)]
+    confirms = [{"type": "CONFIRM", "guid": GUIDS[0], "app_id": app} for app in apps[:68]]
+    message = {"type": "MESSAGE", "guid": GUIDS[0], "payload": "x", "ref_count": 70}
+    (tmp_path / "lines").write_text(lines_of({"type": "QUEUE_OP", "apps": apps}, message, *confirms))
+    assert run("build", tmp_path / "lines", "--out", tmp_path / "store").code == 0
+    for app, count in (("app0", 0), ("app67", 0), ("app68", 1), ("app69", 1)):
+        found = run("dump", "--outstanding", "--app", app, "--type", "message", tmp_path / "store")
+        assert len(found.out.splitlines()) == count
 
 
 def lines_of(*records: dict[str, Any]) -> str:
@@ -100,6 +155,7 @@ def test_a_guid_that_comes_again_is_another_message(run: Run, tmp_path: Path, mo
     ("arguments", "reason"),
     [
         (["--outstanding", "--confirmed"], "give one of them"),
+        (["--confirmed", "--app", "foo"], "--app goes with --outstanding"),
         (["--outstanding", "--type", "queue-op"], "--outstanding: only records of type"),
         (["--confirmed", "--offset", "44"], "no other filter"),
         (["--confirmed", "--follow"], "known at the end"),
