@@ -30,6 +30,7 @@ from formats.disk.journal import (
     SyncPointType,
 )
 from formats.disk.keys import NULL_KEY
+from formats.disk.queues import hex_of
 from formats.padding import DWORD, WORD
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "Value",
     "column_order",
     "flags_of",
-    "hex_of",
     "iso_time",
     "journal_columns",
     "name_of",
@@ -282,11 +282,6 @@ _QUEUE_OP = Derived(
     ("queue_op_type", "queue_uri_record_offset_words", "start_primary_lease_id", "start_sequence_number"),
     _queue_op,
 )
-
-
-def hex_of(key: bytes) -> str:
-    """Keys and GUIDs are printed as the reference's tools print them."""
-    return key.hex().upper()
 
 
 def name_of(kind: type[IntEnum], value: int) -> str | int:

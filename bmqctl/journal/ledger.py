@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl import render
-from bmqctl.journal.columns import Column, Kind, Row, hex_of, iso_time
+from bmqctl.journal.columns import Column, Kind, Row, iso_time
 from bmqctl.journal.files import find_files, read_written
 from bmqctl.journal.filters import Ranges, RecordNumber, Wanted, parse_key
 from bmqctl.journal.reference import reference_time
@@ -23,6 +23,7 @@ from formats.control.messages_cluster import (
 )
 from formats.disk.ledger import LedgerRecord, LedgerRecordType, open_ledger
 from formats.disk.padding import WORD
+from formats.disk.queues import hex_of
 from formats.disk.recover import iter_ledger
 from formats.errors import FormatError
 

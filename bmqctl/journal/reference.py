@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from bmqctl.journal.columns import Column, Columns, Constant, Derived, Hex, Number, Value, hex_of
+from bmqctl.journal.columns import Column, Columns, Constant, Derived, Hex, Number, Value
 from bmqctl.journal.filters import RecordNumber, Wanted
 from bmqctl.journal.names import QueueNames
 from formats.disk.journal import DeletionRecordFlag, JournalOpType, QueueOpType, RecordType, SyncPointType
 from formats.disk.keys import NULL_KEY
+from formats.disk.queues import hex_of
 
 __all__ = ["FOOTERS", "not_found", "reference_columns", "reference_time"]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bmqctl import render
-from bmqctl.journal.columns import Column, Kind, Row, hex_of
+from bmqctl.journal.columns import Column, Kind, Row
 from bmqctl.journal.data_file import DataFile
 from bmqctl.journal.files import read_written
+from formats.disk.queues import hex_of
 from formats.disk.recover import iter_qlist
 
 __all__ = ["DATA_COLUMNS", "DATA_TABLE", "QLIST_COLUMNS", "QLIST_TABLE", "data_rows", "qlist_rows"]
