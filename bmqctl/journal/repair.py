@@ -66,6 +66,8 @@ def repair_store(source: Path, out: Path, mode: Mode | None, on_progress: Progre
         repair = _Repair(source, out, find_files(source), stack, on_progress)
         repair.plan()
         report = repair.write(repair.choose(mode))
+    if not any(out.iterdir()):
+        return report
     checked = check_path(out, 0, lambda done, total: on_progress("checking the result", done, total))
     report.errors, report.warnings = checked.errors, checked.warnings
     report.counts = dict(sorted(checked.counts.items()))

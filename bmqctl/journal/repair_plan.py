@@ -22,7 +22,7 @@ from formats.disk.check_data import read_data_record
 from formats.disk.check_ledger import LedgerState
 from formats.disk.columns import key_bytes, key_numbers
 from formats.disk.data import DataRecord
-from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.disk.journal import (
     LAYOUTS,
     QUEUE_OP_RECORD,
@@ -42,6 +42,7 @@ from formats.disk.journal import (
 )
 from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 from formats.disk.padding import DWORD, WORD
+from formats.disk.qlist import build_queue_record
 from formats.disk.source import Source, scan_source
 from formats.errors import FormatError
 
@@ -137,6 +138,7 @@ class Planner:
         self._ledger = ledger
         self._data = None if damaged.data is None else Window(damaged.data)
         self._data_end = damaged.first_payload_offset
+        self._qlist_end = len(initial_bytes(FileType.QLIST, 0))
         self._plan = Plan(order)
         self._queues: dict[bytes, _Queue] = {}
         self._gone: set[bytes] = set()  # keys of deleted queues
@@ -206,6 +208,10 @@ class Planner:
             offset, size = self._offset(run.start), run.length * JOURNAL_RECORD_SIZE
             reason = f"lay elsewhere: put back among the numbers of lease id {run.lease_id}"
             plan.restored.append(Note(journal.name, offset, size, "RECORDS", reason, _shown(run.first)))
+        if order.moved:
+            # Where they belong, they are missing.
+            lowest = min(run.first for run in order.moved)
+            self._touch(min((run.start for run in order.runs if run.first > lowest), default=order.end))
 
     def _touch(self, place: int) -> None:
         """Something is wrong at `place`."""
@@ -249,12 +255,16 @@ class Planner:
         if self._last is not None:
             lease, last = self._last
             if number not in ((lease, last + 1), (number[0], 1)):
-                if plan.primary_nodes:
+                # What a rollover has copied has gaps up to its sync point.
+                if plan.primary_nodes or not self._damaged.rolled_over:
                     self._touch(place)
                 plan.first_sync_point = None
+        is_sync_point = isinstance(record, JournalOpRecord) and record.journal_op_type == JournalOpType.SYNCPOINT
+        if self._last is None and not is_sync_point and not self._damaged.rolled_over:
+            self._touch(place)
         self._last = number
         plan.timestamp = record.timestamp
-        if isinstance(record, JournalOpRecord) and record.journal_op_type == JournalOpType.SYNCPOINT:
+        if isinstance(record, JournalOpRecord) and is_sync_point:
             plan.primary_node_id = record.primary_node_id
             plan.primary_nodes.add(record.primary_node_id)
             if plan.first_sync_point is None:
@@ -273,7 +283,7 @@ class Planner:
     def _examine(self, place: int, record: Record) -> tuple[Record, list[str]]:
         """The record as it is kept, and what was restored in it; Unsound if it is not kept."""
         if isinstance(record, JournalOpRecord):
-            return self._examine_sync_point(record)
+            return self._examine_sync_point(place, record)
         if isinstance(record, QueueOpRecord):
             return self._examine_queue_op(place, record)
         if record.guid == _NO_GUID:
@@ -287,7 +297,7 @@ class Planner:
             self._examine_deletion(record, queue)
         return record, []
 
-    def _examine_sync_point(self, record: JournalOpRecord) -> tuple[Record, list[str]]:
+    def _examine_sync_point(self, place: int, record: JournalOpRecord) -> tuple[Record, list[str]]:
         if record.journal_op_type != JournalOpType.SYNCPOINT:
             return record, []
         restored = []
@@ -296,6 +306,11 @@ class Planner:
         if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
             restored.append(f"stood for {lease}:{number}")
             record = record._replace(sync_point_primary_lease_id=own[0], sync_point_sequence_number=own[1])
+        sound = self._plan.first_damage is None or place < self._plan.first_damage
+        ends = (record.data_file_offset_dwords * DWORD, record.qlist_file_offset_words * WORD)
+        # Behind damage the ends are others anyway: they are what has been written by then.
+        if sound and self._data is not None and ends != (self._data_end, self._qlist_end):
+            restored.append(f"said that DATA ends at {ends[0]} and QLIST at {ends[1]}")
         if record.sync_point_type not in (SyncPointType.REGULAR, SyncPointType.ROLLOVER):
             restored.append(f"sync_point_type was {record.sync_point_type}")
             record = record._replace(sync_point_type=SyncPointType.REGULAR)
@@ -349,7 +364,13 @@ class Planner:
             entry = self._witnesses.entry(record.queue_key, record.queue_uri_record_offset_words * WORD)
             if entry is None:
                 raise Unsound("its QLIST entry is damaged, and nothing else names the apps")
-            return record, self._enter(place, queue, entry)
+            restored = []
+            if entry.uri != queue.uri:
+                restored.append(f"its QLIST entry named the queue {entry.uri}")
+                apps = list(entry.apps.items())
+                content = build_queue_record(queue.uri, record.queue_key, apps)
+                entry = Entry(queue.uri, entry.apps, content, False)
+            return record, restored + self._enter(place, queue, entry)
         if record.app_key == NULL_KEY:
             queue.live.clear()
             self._lost.pop(record.queue_key, None)
@@ -382,6 +403,7 @@ class Planner:
     def _enter(self, place: int, queue: _Queue, entry: Entry) -> list[str]:
         queue.apps.update(entry.apps.values() or [DEFAULT_APP_KEY])
         self._plan.entries[place] = entry
+        self._qlist_end += len(entry.content)
         return ["its QLIST entry was damaged or missing"] if entry.restored else []
 
     # -- messages

@@ -166,6 +166,8 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
     if name is not None and name.log_id != header.file_key:
         reason = f"the log id is {header.file_key.hex().upper()}, the name says {name.log_id.hex().upper()}"
         yield fault("ledger-name", ledger.name, 1, reason)
+    if any(header.reserved):
+        yield fault("reserved-not-zero", ledger.name, 6, "LedgerFileHeader.reserved")
     last: Number = (0, 0)
     while True:
         try:
@@ -317,7 +319,7 @@ def _check_queue(
         elif ids.get(key, app_id) != app_id:
             yield differs(f"the app with key {_hex(key)} is", repr(app_id), repr(ids[key]))
             one_sided -= {app_id, ids[key]}
-    if one_sided and queue.queue_key not in state.unsettled and queue.apps:
+    if queue.is_complete and queue.apps and queue.queue_key not in state.unsettled:
         for app_id in sorted(one_sided):
             where = "not in the ledger" if app_id in queue.apps else "in the ledger only"
             reason = f"queue {_hex(queue.queue_key)}: app {app_id!r} is {where}"

@@ -45,7 +45,7 @@ class _Life(NamedTuple):
 class KnownQueue:
     """A queue as journal and QLIST have it; `apps` are keys by id, offsets in bytes.
 
-    `uri` and `qlist_offset` are None if QLIST does not name it.
+    `uri` and `qlist_offset` are None if QLIST does not name it; `is_complete` is False if an entry cannot be read.
     """
 
     queue_key: bytes
@@ -53,6 +53,7 @@ class KnownQueue:
     uri: str | None = None
     qlist_offset: int | None = None
     apps: dict[str, bytes] = field(default_factory=dict)
+    is_complete: bool = True
 
     def learn(self, entry: QueueRecord) -> None:
         if self.uri is None:
@@ -65,11 +66,14 @@ class KnownQueue:
 
 
 class QlistChecker:
-    """Follows the journal's CREATION and ADDITION records through a QLIST file; `end` is where the last entry ended."""
+    """Follows the journal's CREATION and ADDITION records through a QLIST file.
+
+    `end` is where the last entry ended, None after one that cannot be read: its length is not known.
+    """
 
     def __init__(self, qlist: Source, first_record_offset: int) -> None:
         self.name = qlist.name
-        self.end = first_record_offset
+        self.end: int | None = first_record_offset
         self._buffer = qlist.read(0, qlist.size)
         self._first = first_record_offset
 
@@ -77,12 +81,14 @@ class QlistChecker:
         """The entry that `record` points to, if it can be read, and what is wrong with it."""
         offset = record.queue_uri_record_offset_words * WORD
         if not self._first <= offset < len(self._buffer):
+            self.end = None
             reason = f"queue record at {offset}, outside {self.name} ({self._first} to {len(self._buffer)} bytes)"
             yield chunk.fault("qlist-offset", position, reason)
             return
         try:
             entry = parse_queue_record(self._buffer, offset)
         except FormatError as error:
+            self.end = None
             yield fault("qlist-record", self.name, error.offset, f"{error.path}: {error.reason}")
             return
         try:
@@ -96,14 +102,14 @@ class QlistChecker:
         apps = [(app.app_id, app.app_key) for app in entry.apps]
         if self._buffer[entry.offset : entry.end] != build_queue_record(entry.uri, entry.queue_key, apps):
             yield fault("reserved-not-zero", self.name, entry.offset, "QueueRecord: reserved bytes, padding or hashes")
-        if entry.offset != self.end:
+        if self.end not in (None, entry.offset):
             yield fault("qlist-offset", self.name, entry.offset, f"the record before it ends at {self.end}")
         self.end = entry.end
         yield entry
 
     def check_tail(self) -> Iterator[Fault]:
         """What follows the last entry: nothing, or one whose journal record was not written any more."""
-        if any(self._buffer[self.end : self.end + 2 * WORD]):
+        if self.end is not None and any(self._buffer[self.end : self.end + 2 * WORD]):
             yield fault("qlist-tail", self.name, self.end, "a queue record without a journal record")
 
 
@@ -123,8 +129,9 @@ class QueueChecker:
         self._app_counts: dict[bytes, list[tuple[int, int]]] = {}  # (index, apps from there on)
         self._confirming: dict[tuple[bytes, bytes], int] = {}  # where (queue, app) did first, in bytes
         self._auto_confirming: set[bytes] = set()
-        self._qlist_ends: list[tuple[int, int]] = []  # of this chunk: (position, end from there on)
-        self._qlist_end_before = 0 if qlist is None else qlist.end
+        self._without_apps: set[bytes] = set()
+        self._qlist_ends: list[tuple[int, int | None]] = []  # of this chunk: (position, end from there on)
+        self._qlist_end_before = None if qlist is None else qlist.end
 
     def begin(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
         """Take in the QUEUE_OP records of a chunk, before its others."""
@@ -134,8 +141,8 @@ class QueueChecker:
             record = QUEUE_OP_RECORD.unpack(raw.tobytes())
             yield from self._apply(chunk, position, record)
 
-    def qlist_end_before(self, position: int) -> int:
-        """Where QLIST ended when the record at `position` of the chunk was written."""
+    def qlist_end_before(self, position: int) -> int | None:
+        """Where QLIST ended when the record at `position` of the chunk was written, if that is known."""
         return next((end for at, end in reversed(self._qlist_ends) if at < position), self._qlist_end_before)
 
     def _apply(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault]:
@@ -155,21 +162,32 @@ class QueueChecker:
             del self.queues[key]
             return
         if kind in (QueueOpType.CREATION, QueueOpType.ADDITION) and self._qlist is not None:
+            known = False
             for found in self._qlist.check(chunk, position, record):
                 if isinstance(found, Fault):
                     yield found
                     continue
-                self._qlist_ends.append((position, found.end))
+                known = True
                 self._app_keys.setdefault(key, set()).update(app.app_key for app in found.apps)
                 if queue is not None:
                     if queue.uri not in (None, found.uri):
                         reason = f"{found.uri} is {queue.uri} by the entry at {queue.qlist_offset}"
                         yield fault("qlist-mismatch", self._qlist.name, found.offset, reason)
                     queue.learn(found)
+            self._qlist_ends.append((position, self._qlist.end))
+            if not known:
+                self._forget_apps(key, queue)
         elif kind == QueueOpType.DELETION and queue is not None:
             queue.apps = {app_id: each for app_id, each in queue.apps.items() if each != record.app_key}
-        if queue is not None and queue.uri is not None:
+        if queue is not None and queue.uri is not None and queue.is_complete:
             self._app_counts.setdefault(key, []).append((index, len(queue.app_keys)))
+
+    def _forget_apps(self, key: bytes, queue: KnownQueue | None) -> None:
+        """An entry of the queue cannot be read: which apps it has is not known any more."""
+        self._app_counts.pop(key, None)
+        self._without_apps.add(key)
+        if queue is not None:
+            queue.is_complete = False
 
     def check(self, chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
         """Records of queues that do not exist when they are written; `records` are those of `kind` at `positions`."""
@@ -236,7 +254,8 @@ class QueueChecker:
         if self._qlist is None:
             return
         for (queue_key, app_key), offset in self._confirming.items():
-            if app_key != NULL_KEY and queue_key in self._app_keys and app_key not in self._app_keys[queue_key]:
+            apps = self._app_keys.get(queue_key)
+            if apps is not None and queue_key not in self._without_apps and app_key not in (NULL_KEY, *apps):
                 reason = f"queue {_hex(queue_key)} has no app {_hex(app_key)}"
                 yield fault("unknown-app-key", self.file, offset, reason)
         yield from self._qlist.check_tail()

@@ -169,3 +169,27 @@ def _payload_of(files: Files, story: Story, guid: bytes) -> bytes:
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
 def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
     _check(_repair(sound, tmp_path / "work", damages, Mode.ALONE))
+
+
+def _check_replica(repaired: Repaired) -> None:
+    """What is kept precedes the damage: but for what nothing covers, it is what the other replicas have."""
+    before, damaged, report, out = repaired
+    assert report.errors == 0, report.counts
+    journals = list(out.glob(f"*{JOURNAL}"))
+    if not journals:
+        return
+    written = journals[0].read_bytes()
+    assert damaged[JOURNAL][44:].startswith(written[44:]), "a record is not as it was found"
+    for extension in (DATA, QLIST):
+        content = only(out, extension).read_bytes()
+        assert damaged[extension][36:].startswith(content[36:]) or damaged[extension][:40] != before[extension][:40]
+    # It goes as far as it can.
+    harmless = {extension for extension in EXTENSIONS if damaged[extension] == before[extension]}
+    if {JOURNAL, DATA, QLIST, LEDGER} == harmless:
+        assert written == before[JOURNAL]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
+def test_any_damage_of_a_replica(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
+    _check_replica(_repair(sound, tmp_path / "work", damages, Mode.REPLICA))
