@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["Series"]
 
 STEPS_MAX = 1024
-TIMES_MIN, TIMES_MAX = 0, 1 << 40
+TIMES_MIN, TIMES_MAX = 0, 4_102_444_800  # 1970 to 2100: what is beyond counts at the bound
 
 
 class Series:

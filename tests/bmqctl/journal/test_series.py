@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.journal.series import STEPS_MAX, Series
+from bmqctl.journal.series import STEPS_MAX, TIMES_MAX, TIMES_MIN, Series
 
 times = st.lists(st.one_of(st.integers(1000, 1100), st.integers(0, 10**9), st.integers(-5, 1 << 62)), max_size=30)
 batches = st.lists(st.tuples(times, times), max_size=5)
@@ -28,7 +28,7 @@ def wanted(parts: list[tuple[list[int], list[int]]], row: int, step_s: int) -> d
     out: dict[int, int] = {}
     for part in parts:
         for time in part[row]:
-            at = min(max(time, 0), 1 << 40) // step_s * step_s
+            at = min(max(time, TIMES_MIN), TIMES_MAX) // step_s * step_s
             out[at] = out.get(at, 0) + 1
     return out
 

@@ -514,6 +514,14 @@ class TestPlots:
         assert (result.code, result.err) == (0, "")
         assert picture.read_bytes().startswith(start)
 
+    @pytest.mark.parametrize("times", [(0, 0), (0, 50_000), (0, 86_400 * 30), (-START_S, (1 << 62) - START_S)])
+    def test_any_time_span(self, run: Run, tmp_path: Path, times: tuple[int, int]) -> None:
+        lines = [{"type": "MESSAGE", "queue_uri": FANOUT, "timestamp": START_S + time} for time in times]
+        store = built(tmp_path / "store", [{**line, "payload": "x"} for line in lines])
+        result = run("summary", "--plot", "--plot-out", tmp_path / "plot.png", store)
+        assert (result.code, result.err) == (0, "")
+        assert result.out.count("backlog") == 1
+
     def test_to_a_file_that_cannot_be(self, run: Run, tmp_path: Path) -> None:
         store = two_queues(tmp_path / "store")
         for name in ("plot.gif", "nowhere/plot.png"):
