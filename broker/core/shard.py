@@ -93,6 +93,7 @@ class Shard:
         self._synced_at = 0  # the sequence number of the last sync point
         self._full = ""  # why the last rollover was refused, until the next tick
         self._alarmed = False  # that it is full has been said
+        self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
@@ -361,12 +362,17 @@ class Shard:
         files = self.files
         records = due + self._spare_records
         if (
-            files.data_end + size > self.limits.data
+            self._closed
+            or files.data_end + size > self.limits.data
             or files.journal_end + records * JOURNAL_RECORD_SIZE > self.limits.journal
         ):
             if FILE_HEADERS_SIZE_MAX + size > self.limits.data:
                 raise Full("STORAGE_FAILURE", f"{size} bytes are more than a DATA file of {self.limits.data} holds")
+            self._closed = True
+            # So that the next message asks for room, too.
+            self._journal_granted = self._data_granted = 0
             self._roll_over(data=size, records=records - self.due)
+            self._closed = False
             files = self.files
         journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
         if not (files.data.reserve(files.data_end + size) and files.journal.reserve(journal_end)):

@@ -88,6 +88,19 @@ def test_a_full_shard_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCapt
     assert caplog.text.count(alarm) == 2
 
 
+def test_what_is_too_much_for_a_large_message_is_too_much_for_a_small_one() -> None:
+    rig = start(limits=SHORT_JOURNAL)
+    few, many = producing(rig), producing(rig, FANOUT)
+    posted = fill(many)
+    assert few.post(1, guid(10_000), b"x") is FULL
+    consumers = [confirming(rig, FANOUT, app) for app in ("foo", "bar", "baz")]
+    for consumer in consumers:
+        consumer.confirm(1, *(guid(number) for number in range(posted)))
+    rig.wait(1000)
+    assert few.post(1, guid(10_001), b"x") is AckStatus.SUCCESS
+    assert not rig.faults()
+
+
 @pytest.mark.parametrize("records", [70, 136])
 def test_most_of_a_small_journal_is_for_messages(records: int) -> None:
     rig = start(limits=PartitionLimits(journal=records * JOURNAL_RECORD_SIZE, data=64 << 10, qlist=1 << 10))
