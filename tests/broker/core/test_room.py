@@ -95,7 +95,7 @@ def test_what_is_too_much_for_a_large_message_is_too_much_for_a_small_one() -> N
     assert few.post(1, guid(10_000), b"x") is FULL
     consumers = [confirming(rig, FANOUT, app) for app in ("foo", "bar", "baz")]
     for consumer in consumers:
-        consumer.confirm(1, *(guid(number) for number in range(posted)))
+        consumer.confirm(1, *(guid(number) for number in range(posted)), sub_id=1)
     rig.wait(1000)
     assert few.post(1, guid(10_001), b"x") is AckStatus.SUCCESS
     assert not rig.faults()
