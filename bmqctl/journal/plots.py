@@ -32,6 +32,7 @@ def draw_plot(series: Series, width: int, *, colours: bool) -> str:
     for row, (title, values) in enumerate(plots, 1):
         plot = figure.subplot(row, 1)
         plot.plot_size(width, TERMINAL_ROWS)
+        plot.theme("simple")  # the terminal's own background
         plot.title(title)
         signal = plot.signal(times.tolist(), values.tolist())
         signal.lines()

@@ -21,6 +21,7 @@ from formats.disk.files import JOURNAL_RECORD_SIZE, FileSet
 from formats.disk.journal import RecordType
 from formats.disk.lives import BITS, End, Lives, Role
 from formats.disk.queues import ALWAYS, App, NamedByLedgers, Queue, QueueCatalog, hex_of, read_ledgers
+from formats.errors import FormatError
 
 __all__ = ["AppSummary", "LeaseSummary", "PartitionSummary", "QueueSummary", "StoreSummary", "summarize"]
 
@@ -75,11 +76,15 @@ class QueueSummary:
 
 @dataclass(slots=True)
 class StoreSummary:
-    """All partitions that there are, their queues, and the messages of those selected over time."""
+    """All partitions that there are, their queues, and the messages of those selected over time.
+
+    `faults` say which journals have headers that cannot be read, and so are left out.
+    """
 
     partitions: list[PartitionSummary] = field(default_factory=list)
     queues: list[QueueSummary] = field(default_factory=list)
     series: Series = field(default_factory=Series)
+    faults: list[str] = field(default_factory=list)
 
 
 def summarize(
@@ -89,7 +94,7 @@ def summarize(
 
     `select` leaves only queues whose URI contains it, or that have it as their key. `read_data` None reads DATA files
     of at most `summary_records.DATA_SIZE_READ`. NotAStoreFile if `path` is none of these,
-    FormatError for a journal with bad headers.
+    or no journal's headers can be read.
     """
     if path.is_dir():
         ledgers = read_ledgers(read_written(path / name) for name in find_files(path).ledgers)
@@ -107,10 +112,17 @@ def summarize(
         assert files.journal is not None
         data = None if files.data is None else directory / files.data
         qlist = b"" if files.qlist is None else read_written(directory / files.qlist)
-        with JournalScan(directory / files.journal) as scan, MessageSizes(data, read_data) as sizes:
+        try:
+            journal = JournalScan(directory / files.journal)
+        except FormatError as error:
+            out.faults.append(f"{directory / files.journal}: {error}")
+            continue
+        with journal as scan, MessageSizes(data, read_data) as sizes:
             partition = _Partition(scan, sizes, QueueCatalog(scan.partition_id, qlist), ledgers, select)
             partition.scan(lambda done, before=before: on_progress(before + done, sum(file_sizes)))  # type: ignore[misc]
             partition.finish(out)
+    if not out.partitions:
+        raise NotAStoreFile(out.faults[0])
     return out
 
 

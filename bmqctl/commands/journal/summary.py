@@ -17,7 +17,6 @@ import typer
 from bmqctl.journal.files import NotAStoreFile
 from bmqctl.journal.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
 from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
-from formats.errors import FormatError
 
 __all__ = ["summary"]
 
@@ -66,10 +65,10 @@ def summary(
             show_default=False,
         ),
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw arrivals, removals and backlog over time.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw arrivals and backlog over time.")] = False,
     plot_out: Annotated[
         Path | None,
-        typer.Option(help="Draw the same to this file: .png or .svg.", metavar="FILE", show_default=False),
+        typer.Option(help="Draw these, and removals, to this file: .png or .svg.", metavar="FILE", show_default=False),
     ] = None,
 ) -> None:
     """Count the messages of a store by queue and app: how many, how large, what became of them, what waits since when.
@@ -92,8 +91,8 @@ def summary(
     try:
         with LateProgress("reading records") as on_progress:
             found = summarize(path, on_progress, select=queue, read_data=payload_bytes)
-    except (NotAStoreFile, FormatError) as error:
-        refuse("journal summary", f"{path}: {error}" if isinstance(error, FormatError) else str(error))
+    except NotAStoreFile as error:
+        refuse("journal summary", str(error))
     except OSError as error:
         refuse("journal summary", f"{error.filename or path}: {error.strerror or error}")
     if queue is not None and not found.queues:
@@ -132,7 +131,9 @@ def _draw(found: StoreSummary) -> None:
         typer.echo("bmqctl journal summary: there are no messages to plot", err=True)
         return
     console = ResultConsole()
-    sys.stdout.write(draw_plot(found.series, console.width, colours=console.is_terminal) + "\n")
+    sys.stdout.write(
+        draw_plot(found.series, console.width, colours=console.is_terminal and not console.no_color) + "\n"
+    )
 
 
 def _save(found: StoreSummary, path: Path, title: Path | str) -> None:
@@ -156,7 +157,9 @@ def _tell_faults(found: StoreSummary, path: Path) -> None:
                 f"{misfits} contradict others; for each of them: bmqctl journal validate {path}",
                 err=True,
             )
-    if any(partition.unreadable or any(partition.misfits.values()) for partition in found.partitions):
+    for fault in found.faults:
+        typer.echo(f"bmqctl journal summary: left out: {fault}", err=True)
+    if found.faults or any(each.unreadable or any(each.misfits.values()) for each in found.partitions):
         raise typer.Exit(EXIT_FAULTS)
 
 
@@ -167,6 +170,7 @@ def _as_json(found: StoreSummary, queues: list[QueueSummary]) -> dict[str, Any]:
         "partitions": [_partition_json(partition) for partition in found.partitions],
         "totals": _totals(found),
         "queues": [_queue_json(queue, last[queue.partition_id]) for queue in queues],
+        "faults": found.faults,
         "series": {
             "start": _event(series.start_s if len(series.arrivals) else None, None),
             "step_s": series.step_s,

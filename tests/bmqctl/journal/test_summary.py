@@ -319,6 +319,21 @@ def test_one_journal_of_a_store(run: Run, tmp_path: Path) -> None:
     assert [queue["queue_uri"] for queue in found["queues"]] == [PRIORITY]
 
 
+def test_a_partition_whose_headers_are_damaged_is_left_out(run: Run, tmp_path: Path) -> None:
+    store = two_queues(tmp_path / "store")
+    journals = sorted(store.glob("*.bmq_journal"))
+    with journals[0].open("r+b") as file:
+        file.write(b"?")
+    result = run("summary", "--json", store)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert str(journals[0]) in result.err
+    assert [queue["queue_uri"] for queue in json.loads(result.out)["queues"]] == [PRIORITY]
+    with journals[1].open("r+b") as file:
+        file.write(b"?")
+    result = run("summary", "--json", store)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+
+
 def test_selecting_and_sorting(run: Run, tmp_path: Path) -> None:
     store = two_queues(tmp_path / "store")
     (fanout,) = json.loads(run("summary", "--json", "--queue", "fanout", store).out)["queues"]
