@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-Value = str | int | dict[str, Any] | None
+Value = str | int | dict[str, Any] | list[dict[str, str]] | None
 
 COMPRESSION = {0: "NONE", 1: "ZLIB"}
 
@@ -168,6 +168,11 @@ def journal_columns(
             (None, None) if app_key == NULL_KEY else (hex_of(app_key), names.app_ids.get((queue_key, app_key)))
         ),
     )
+    apps = Derived(
+        (Column("apps", Kind.JSON),),
+        ("queue_key", "queue_op_type", "queue_uri_record_offset_words"),
+        lambda *fields: (names.apps(*fields),),
+    )
     guid = Hex("guid", "guid")
 
     def of(kind: RecordType, *own: Columns) -> tuple[Columns, ...]:
@@ -194,7 +199,7 @@ def journal_columns(
             guid,
             _code("deletion_flag", "deletion_flag", lambda code: flags_of(DeletionRecordFlag, code)),
         ),
-        RecordType.QUEUE_OP: of(RecordType.QUEUE_OP, queue, app, _QUEUE_OP),
+        RecordType.QUEUE_OP: of(RecordType.QUEUE_OP, queue, app, _QUEUE_OP, apps),
         RecordType.JOURNAL_OP: of(
             RecordType.JOURNAL_OP,
             _code("journal_op_type", "journal_op_type", lambda code: name_of(JournalOpType, code)),

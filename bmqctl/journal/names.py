@@ -11,7 +11,7 @@ from formats.disk.journal import QueueOpRecord, QueueOpType
 from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY
 from formats.disk.padding import WORD
 from formats.disk.qlist import QueueRecord, parse_queue_record
-from formats.disk.queues import NamedByLedgers, Queue, QueueCatalog
+from formats.disk.queues import NamedByLedgers, Queue, QueueCatalog, hex_of
 from formats.errors import FormatError
 from formats.schema import Buffer
 
@@ -59,6 +59,13 @@ class QueueNames:
         if found is not None:
             self._name(found.queue_key, found.uri, ((app.app_key, app.app_id) for app in found.apps))
 
+    def apps(
+        self, queue_key: bytes, queue_op_type: int, queue_uri_record_offset_words: int
+    ) -> list[dict[str, str]] | None:
+        """The apps in the QLIST record of a CREATION or ADDITION, if it is there."""
+        found = self._at(queue_key, queue_op_type, queue_uri_record_offset_words)
+        return None if found is None else [{"app_id": app.app_id, "app_key": hex_of(app.app_key)} for app in found.apps]
+
     def update(self, other: QueueNames) -> None:
         """Take over what `other`, read later from the same files, names."""
         self._qlist = other._qlist
@@ -68,13 +75,16 @@ class QueueNames:
             self.version += 1
 
     def _named_by(self, record: QueueOpRecord) -> QueueRecord | None:
-        if record.queue_op_type not in (QueueOpType.CREATION, QueueOpType.ADDITION):
+        return self._at(record.queue_key, record.queue_op_type, record.queue_uri_record_offset_words)
+
+    def _at(self, queue_key: bytes, queue_op_type: int, offset_words: int) -> QueueRecord | None:
+        if queue_op_type not in (QueueOpType.CREATION, QueueOpType.ADDITION):
             return None
         try:
-            found = parse_queue_record(self._qlist, record.queue_uri_record_offset_words * WORD)
+            found = parse_queue_record(self._qlist, offset_words * WORD)
         except FormatError:
             return None
-        return found if found.queue_key == record.queue_key else None
+        return found if found.queue_key == queue_key else None
 
     def _name(self, queue_key: bytes, uri: str, apps: Iterable[tuple[bytes, str]]) -> None:
         before = len(self.uris) + len(self.app_ids)

@@ -192,7 +192,7 @@ class TableSink:
         if "fault" in row:
             return {**row, "type": "?", "details": row["fault"]}
         details = (
-            f"{name}={json.dumps(value) if isinstance(value, dict) else value}"
+            f"{name}={json.dumps(value) if isinstance(value, (dict, list)) else value}"
             for name, value in row.items()
             if name not in self._shown
         )

@@ -100,7 +100,7 @@ class CsvStyle:
 def _cell(value: Value) -> str:
     if value is None:
         return ""
-    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    text = json.dumps(value) if isinstance(value, (dict, list)) else str(value)
     if not any(c in text for c in ',"\r\n'):
         return text
     out = io.StringIO()

@@ -110,6 +110,8 @@ class JournalRows:
             if app_id is not None:
                 row["app_id"] = app_id
         row.update(_DETAILS[type(record)](record))
+        if isinstance(record, QueueOpRecord):
+            row.update(self._names.apps(record))
         return row
 
 
@@ -132,6 +134,17 @@ class _QueueNames:
             return
         if entry.queue_key == record.queue_key:
             self._take(entry)
+
+    def apps(self, record: QueueOpRecord) -> Row:
+        if record.queue_op_type not in (QueueOpType.CREATION, QueueOpType.ADDITION):
+            return {}
+        try:
+            entry = parse_queue_record(self._buffer, record.queue_uri_record_offset_words * WORD)
+        except FormatError:
+            return {}
+        if entry.queue_key != record.queue_key:
+            return {}
+        return {"apps": [{"app_id": app.app_id, "app_key": _hex(app.app_key)} for app in entry.apps]}
 
     def _take(self, entry: QueueRecord) -> None:
         self.uris[entry.queue_key] = entry.uri

@@ -211,24 +211,29 @@ def test_a_journal_with_a_damaged_header(run: Run, copy: Path) -> None:
     assert "JournalFileHeader.record_words" in outcome.err
 
 
+def without_apps(outcome: Outcome) -> list[dict[str, Any]]:
+    """The rows without the lists of apps, which only QLIST has."""
+    return [{name: value for name, value in row.items() if name != "apps"} for row in lines(outcome)]
+
+
 def test_a_journal_without_its_qlist_has_names_from_the_ledger(run: Run, copy: Path) -> None:
     journal = only(copy, ".bmq_journal")
-    named = lines(run("dump", journal))
+    named = without_apps(run("dump", journal))
     only(copy, ".bmq_qlist").unlink()
-    assert lines(run("dump", journal)) == named
+    assert without_apps(run("dump", journal)) == named
     ledger = only(copy, ".bmq_csl").rename(copy.parent / "moved.bmq_csl")
     rows = lines(run("dump", journal))
     assert len(rows) == 604
     assert not any("queue_uri" in row for row in rows)
-    assert lines(run("dump", "--csl-file", ledger, journal)) == named
+    assert without_apps(run("dump", "--csl-file", ledger, journal)) == named
 
 
 def test_a_damaged_qlist_is_completed_by_the_ledger(run: Run, copy: Path) -> None:
     journal = only(copy, ".bmq_journal")
-    named = lines(run("dump", journal))
+    named = without_apps(run("dump", journal))
     qlist = only(copy, ".bmq_qlist")
     qlist.write_bytes(qlist.read_bytes()[:150] + b"?" * 200)
-    assert lines(run("dump", journal)) == named
+    assert without_apps(run("dump", journal)) == named
 
 
 def a_long_journal(path: Path, count: int) -> None:

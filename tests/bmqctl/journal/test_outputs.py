@@ -82,6 +82,10 @@ def witness(file: Path) -> list[dict[str, Any]]:
     return list(JournalRows(file).rows())
 
 
+def as_text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, list) else str(value)
+
+
 def test_json_lines(run: Run, journal_file: Path) -> None:
     lines = run("dump", "--output", "json-line", journal_file).out.splitlines()
     rows = witness(journal_file)
@@ -103,7 +107,7 @@ def test_csv(run: Run, journal_file: Path) -> None:
     assert len(read) == len(rows)
     for line, row in zip(read, rows, strict=True):
         assert set(row) <= set(line)
-        assert line == {name: str(row.get(name, "")) for name in line}
+        assert line == {name: as_text(row.get(name, "")) for name in line}
 
 
 @pytest.mark.parametrize("output", ["arrow", "parquet"])
@@ -116,7 +120,7 @@ def test_columnar(run: Run, journal_file: Path, tmp_path: Path, output: str) -> 
     for read, row in zip(table.to_pylist(), rows, strict=True):
         time = read.pop("time")
         assert (None if time is None else time.strftime("%Y-%m-%dT%H:%M:%SZ")) == row.pop("time", None)
-        texts = {name: str(value) if isinstance(read[name], str) else value for name, value in row.items()}
+        texts = {name: as_text(value) if isinstance(read[name], str) else value for name, value in row.items()}
         assert {name: value for name, value in read.items() if value is not None} == texts
 
 
