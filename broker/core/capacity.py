@@ -25,7 +25,10 @@ log = logging.getLogger("broker.capacity")
 
 WATERMARK_RATIO = 0.8
 LOW_PART_OF_HIGH = 0.5
-INFINITE = float("inf")
+
+# No value is at or beyond these; whole numbers, since comparing them is faster.
+NEVER_RISES = 1 << 62
+NEVER_FALLS = -1
 
 
 class Fullness(IntEnum):
@@ -34,10 +37,6 @@ class Fullness(IntEnum):
     NORMAL = 0
     HIGH_WATERMARK = 1
     FULL = 2
-
-
-# Looking up a member of an enumeration costs more than the comparison with it.
-_FULL = Fullness.FULL
 
 
 class Gauge:
@@ -61,8 +60,8 @@ class Gauge:
 
     def _enter(self, state: Fullness) -> None:
         self.state = state
-        self.rises_at: float = (self.high, self.limit, INFINITE)[state] if self.limit else INFINITE
-        self.falls_at: float = (-INFINITE, self.low, self.high)[state]
+        self.rises_at = (self.high, self.limit, NEVER_RISES)[state] if self.limit else NEVER_RISES
+        self.falls_at = (NEVER_FALLS, self.low, self.high)[state]
 
     def update(self, value: int) -> None:
         """Take up the state that a value calls for that is at one of the bounds, or beyond."""
@@ -76,11 +75,13 @@ class Usage:
     """Messages and bytes that a queue holds, or a domain's queues together, against its limits.
 
     `name` is as it stands in alarms; `parent` is the domain's; `details` gives what an alarm says beyond the figures.
+    Only while `at_limit`, of a queue or its domain, need a message be checked before it is taken.
     """
 
     __slots__ = (
         "_bytes_gauge",
         "_messages_gauge",
+        "at_limit",
         "bytes",
         "bytes_fall_at",
         "bytes_rise_at",
@@ -132,6 +133,7 @@ class Usage:
         self.messages_rise_at, self.messages_fall_at = messages.rises_at, messages.falls_at
         self.bytes_rise_at, self.bytes_fall_at = size.rises_at, size.falls_at
         self.state = max(messages.state, size.state)
+        self.at_limit = self.state is Fullness.FULL
 
     def check(self) -> None:
         """Whether one more message may come. `Full` if it may not."""
@@ -145,19 +147,15 @@ class Usage:
                 raise Full("LIMIT_BYTES", f"{usage.name} holds {usage.bytes} bytes of {limit}")
             usage = usage.parent
 
-    @property
-    def may_be_full(self) -> bool:
-        """Whether `check` is worth its while: nothing that is not at its limit is beyond it."""
-        return self.state is _FULL or (self.parent is not None and self.parent.state is _FULL)
-
     def add(self, size: int) -> None:
         """A message of `size` bytes has come."""
         self.messages += 1
         self.bytes += size
         if self.messages >= self.messages_rise_at or self.bytes >= self.bytes_rise_at:
             self._update()
-        if self.parent is not None:
-            self.parent.add(size)
+        parent = self.parent
+        if parent is not None:
+            parent.add(size)
 
     def remove(self, size: int, messages: int = 1) -> None:
         """A message has gone, or as many as `messages`, of `size` bytes together."""
@@ -165,8 +163,9 @@ class Usage:
         self.bytes -= size
         if self.messages <= self.messages_fall_at or self.bytes <= self.bytes_fall_at:
             self._update()
-        if self.parent is not None:
-            self.parent.remove(size, messages)
+        parent = self.parent
+        if parent is not None:
+            parent.remove(size, messages)
 
     def _update(self) -> None:
         before = self.state

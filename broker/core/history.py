@@ -1,45 +1,74 @@
 """GUIDs of messages that are gone, so that a producer's second try is known (source: bmqc::OrderedHashMapWithHistory).
 
 A GUID ends with its producer, after a count of ticks that only grows: nearly every post is later than all that its
-producer posted before, and is new without a search. For the others, 64 bits of each GUID are kept: 8 bytes per message
-gone, and one chance in 2**64 per message kept that a new one is taken for an old one.
+producer posted before, and is new without a search. What is gone is just written down, 16 bytes each; an index of it is
+made when somebody asks. The index has 64 bits of each GUID: there is one chance in 2**64 per message kept that a new
+one is taken for an old one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.guid import GUID_SIZE
+
 __all__ = ["History"]
 
-RECENT_MAX = 8192
-RUN_MAX = 1 << 18
+CHUNK_BYTES = GUID_SIZE << 17
+# What was written down since the index was made is searched as it stands, up to so much.
+TAIL_BYTES = GUID_SIZE << 12
+
+_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
-class Run(NamedTuple):
-    """Sorted hashes, all from before `until_ms`."""
+class Chunk:
+    """GUIDs in the order of their leaving; `until_ms` is when the last of them left."""
 
-    hashes: NDArray[np.int64]
-    until_ms: int
+    __slots__ = ("_index", "_indexed", "data", "since_ms", "until_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.data = bytearray()
+        self.since_ms = self.until_ms = since_ms
+        self._index: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._indexed = 0
+
+    def has(self, guid: bytes) -> bool:
+        if len(self.data) - self._indexed > TAIL_BYTES:
+            self._index = np.sort(_mixed(bytes(self.data)))
+            self._indexed = len(self.data)
+        wanted = _mixed(guid)[0]
+        at = int(np.searchsorted(self._index, wanted))
+        if at < len(self._index) and self._index[at] == wanted:
+            return True
+        at = self.data.find(guid, self._indexed)
+        while at >= 0 and at % GUID_SIZE:
+            at = self.data.find(guid, at + 1)
+        return at >= 0
+
+
+def _mixed(guids: bytes) -> NDArray[np.uint64]:
+    """64 bits of each GUID."""
+    halves = np.frombuffer(guids, ">u8").astype(np.uint64).reshape(-1, 2)
+    mixed: NDArray[np.uint64] = halves[:, 0] * _MIX ^ halves[:, 1]
+    return mixed
 
 
 class History:
     """What was here within `window_ms`; 0 for no memory at all.
 
-    `_recent` are the last, `_runs` older ones in the order of time; `_latest` are the greatest ticks by producer in
-    this window, `_latest_before` those in the one before.
+    `_chunks` are in the order of time; the last is written to. `_latest` are the greatest ticks by producer in this
+    window, `_latest_before` those in the one before.
     """
 
-    __slots__ = ("_latest", "_latest_before", "_recent", "_recent_since_ms", "_runs", "_turned_ms", "window_ms")
+    __slots__ = ("_chunks", "_data", "_latest", "_latest_before", "_turned_ms", "window_ms")
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self._recent: set[int] = set()
-        self._recent_since_ms = 0
-        self._runs: deque[Run] = deque()
+        self._chunks: deque[Chunk] = deque()
+        self._data: bytearray | None = None  # of the last chunk
         self._latest: dict[bytes, bytes] = {}
         self._latest_before: dict[bytes, bytes] = {}
         self._turned_ms = 0
@@ -47,7 +76,7 @@ class History:
     @property
     def size(self) -> int:
         """How many GUIDs are remembered."""
-        return len(self._recent) + sum(len(run.hashes) for run in self._runs)
+        return sum(len(chunk.data) for chunk in self._chunks) // GUID_SIZE
 
     def is_new(self, guid: bytes) -> bool:
         """Whether no message with this GUID has come and gone; notes that one has come.
@@ -62,45 +91,35 @@ class History:
             self._latest[producer] = ticks
             return True
         self._latest.setdefault(producer, latest)
-        return not self._has(hash(guid))
+        return not any(chunk.has(guid) for chunk in self._chunks)
 
     def add(self, guid: bytes, now_ms: int) -> None:
         """A message is gone."""
-        recent = self._recent
-        if recent:
-            recent.add(hash(guid))
-            if len(recent) >= RECENT_MAX:
-                self._close_recent(now_ms)
+        data = self._data
+        if data is not None and len(data) < CHUNK_BYTES:
+            data += guid
         elif self.window_ms:
-            self._recent_since_ms = now_ms
-            recent.add(hash(guid))
+            self._open_chunk(now_ms)
+            self.add(guid, now_ms)
 
     def expire(self, now_ms: int) -> None:
         """Forget what is older than the window; to be called now and then."""
-        if self._recent and now_ms - self._recent_since_ms > self.window_ms // 8:
-            self._close_recent(now_ms)
-        while self._runs and now_ms - self._runs[0].until_ms > self.window_ms:
-            self._runs.popleft()
+        if self._data is not None and now_ms - self._chunks[-1].since_ms > self.window_ms // 8:
+            self._close_chunk(now_ms)
+        while self._chunks and self._chunks[0].data is not self._data:
+            if now_ms - self._chunks[0].until_ms <= self.window_ms:
+                break
+            self._chunks.popleft()
         if (self._latest or self._latest_before) and now_ms - self._turned_ms > self.window_ms:
             self._latest, self._latest_before, self._turned_ms = {}, self._latest, now_ms
 
-    def _has(self, value: int) -> bool:
-        if value in self._recent:
-            return True
-        for run in reversed(self._runs):
-            at = int(np.searchsorted(run.hashes, value))
-            if at < len(run.hashes) and run.hashes[at] == value:
-                return True
-        return False
+    def _open_chunk(self, now_ms: int) -> None:
+        if self._data is not None:
+            self._close_chunk(now_ms)
+        chunk = Chunk(now_ms)
+        self._chunks.append(chunk)
+        self._data = chunk.data
 
-    def _close_recent(self, now_ms: int) -> None:
-        hashes = np.fromiter(self._recent, np.int64, len(self._recent))
-        self._recent = set()
-        self._runs.append(Run(np.sort(hashes), now_ms))
-        # Few long runs are searched faster than many short ones; a merge must not take long either.
-        small = 0
-        while small < len(self._runs) and len(self._runs[-1 - small].hashes) < RUN_MAX // 2:
-            small += 1
-        if small > RUN_MAX // 2 // RECENT_MAX:
-            parts = [self._runs.pop().hashes for _ in range(small)]
-            self._runs.append(Run(np.sort(np.concatenate(parts)), now_ms))
+    def _close_chunk(self, now_ms: int) -> None:
+        self._chunks[-1].until_ms = now_ms
+        self._data = None

@@ -94,6 +94,7 @@ class Queue:
         self.unregistered: dict[str, App] = {}  # apps that the domain does not name, while somebody reads them
         self.log = log
         self.usage = Usage(f"queue [{uri}]", domain_usage, self._details)
+        self.domain_usage = domain_usage
         self.now = around.now
         self.timers = around.timers
         self.throttle = around.throttle
@@ -174,7 +175,7 @@ class Queue:
             self.delivery.broadcast(message, content.data)
             return True
         usage = self.usage
-        if usage.may_be_full:
+        if usage.at_limit or self.domain_usage.at_limit:
             usage.check()
         if outstanding == self._all_apps:
             self.log.append(message, content, len(self.apps))

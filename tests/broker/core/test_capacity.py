@@ -61,7 +61,7 @@ def test_the_one_message_that_goes_beyond_is_the_last(usage: Usage) -> None:
     for _ in range(11):
         usage.check()
         usage.add(1)
-    assert usage.may_be_full
+    assert usage.at_limit
     with pytest.raises(Full) as full:
         usage.check()
     assert full.value.status == "LIMIT_MESSAGES"
@@ -81,7 +81,7 @@ def test_a_domain_is_as_full_as_its_queues_together() -> None:
     for number in range(4):
         queues[number % 2].add(5)
     assert (domain.messages, domain.bytes) == (4, 20)
-    assert all(queue.may_be_full for queue in queues)
+    assert domain.at_limit
     with pytest.raises(Full, match="domain holds 4 messages of 3"):
         queues[0].check()
     queues[1].remove(5)
@@ -91,7 +91,7 @@ def test_a_domain_is_as_full_as_its_queues_together() -> None:
 def test_without_limits_nothing_is_full() -> None:
     usage = Usage()
     usage.add(1 << 60)
-    assert not usage.may_be_full
+    assert not usage.at_limit
     usage.check()
     assert usage.state is NORMAL
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.history import RECENT_MAX, RUN_MAX, History
+from broker.core.history import CHUNK_BYTES, TAIL_BYTES, History
 from formats.codes import AckStatus
+from formats.guid import GUID_SIZE
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Rig, guid, start
 
 QUEUE = "bmq://priority/q"
@@ -37,17 +38,23 @@ def test_it_knows_all_that_are_gone(posts: list[tuple[int, int]], here: int) -> 
 
 def test_many_are_known_in_any_order() -> None:
     history = History(1000)
-    count = RECENT_MAX * 40
+    count = CHUNK_BYTES // GUID_SIZE * 2 + TAIL_BYTES
     for number in range(count):
-        assert history.is_new(of(number))
         history.add(of(number), number)
-    assert history.size == count
-    for number in range(0, count, 997):
-        assert not history.is_new(of(number))
     assert history.is_new(of(count))
-    assert history.is_new(of(5, producer=2))
-    assert len(history._runs) < 20
-    assert all(len(run.hashes) <= RUN_MAX for run in history._runs)
+    assert history.size == count
+    for number in (*range(0, count, 9973), count - 1):
+        assert not history.is_new(of(number))
+    assert history.is_new(of(7, producer=3))
+    # What comes after the index was made is found, too, and only whole GUIDs are.
+    history.add(of(5, producer=4), count)
+    assert history.is_new(of(6, producer=4))
+    assert not history.is_new(of(5, producer=4))
+    shifted = (of(1, 9) + of(2, 9))[1:17]
+    history.add(of(1, 9), count)
+    history.add(of(2, 9), count)
+    assert history.is_new(shifted)
+    assert history.is_new(shifted)
 
 
 def test_they_are_forgotten_in_time() -> None:
