@@ -211,9 +211,12 @@ def test_a_configuration_may_run_out_of_time_without_connection(client: Client) 
 def test_a_closing_ends_with_the_connection(client: Client, mute: type) -> None:
     queue = client.open()
     client.broker.mute = (mute,)
+    client.broker.mute_puts = True
+    guid = client.post(queue)
     assert client.machine.close_queue(queue, 0) == []
     client.run()
-    refused, lost = client.cut()
+    nack, refused, lost = client.cut()
+    assert nack == Acks([Ack(AckStatus.UNKNOWN, guid, b"hello", queue)])
     assert isinstance(refused, Refused)
     assert refused.status.category is StatusCategory.CANCELED
     assert lost == ConnectionLost("cut")
