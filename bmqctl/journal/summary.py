@@ -14,6 +14,7 @@ from bmqctl.journal.files import FileKind, NotAStoreFile, companions, find_files
 from bmqctl.journal.reader import ledgers_beside
 from bmqctl.journal.scan import JournalScan
 from bmqctl.journal.series import Series
+from bmqctl.journal.source import FileSource
 from bmqctl.journal.summary_records import LeaseSummary, MessageSizes, PartitionSummary, RecordCounts
 from bmqctl.journal.tally import MISFITS, Tally
 from formats.disk.columns import sound_kinds
@@ -105,7 +106,7 @@ def summarize(
             raise NotAStoreFile(f"{path} is a {kind}: name a JOURNAL file, or the store's directory")
         directory, ledgers = path.parent, ledgers_beside(path)
         sets = [companions(path) or FileSet(0, "", None, path.name, None)]
-    file_sizes = [(directory / str(files.journal)).stat().st_size for files in sets]
+    file_sizes = [_written_size(directory / str(files.journal)) for files in sets]
     out = StoreSummary()
     for number, files in enumerate(sets):
         before = sum(file_sizes[:number])
@@ -124,6 +125,11 @@ def summarize(
     if not out.partitions:
         raise NotAStoreFile(out.faults[0])
     return out
+
+
+def _written_size(path: Path) -> int:
+    with FileSource(path) as source:
+        return source.size
 
 
 class _Partition:
