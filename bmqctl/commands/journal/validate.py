@@ -33,9 +33,12 @@ def validate(
 ) -> None:
     """Check the files of a store with each other: headers, every record, every payload's checksum, all references.
 
-    A file is checked with those beside it that belong to it. Faults come with the file, the byte and an advice.
+    Of a directory all partitions are checked, and that the cluster-state ledger agrees with them on queues, apps and
+    leases. A file is checked with those beside it that belong to it. Faults come with the file, the byte and an advice.
     A warning is what a crash may leave, such as an unfinished last record; it does not count unless `--strict`.
     So may be what a broker is writing at this moment: a store in use can be checked, too.
+
+    Payloads and the ledger have checksums, the rest has none: formats/disk/CHECKSUMS.md says what is noticed.
 
     Examples:
 
@@ -85,8 +88,8 @@ def _print_report(report: Report) -> None:
     for file in dict.fromkeys(found.file for found in report.faults):
         print_table((asdict(found) for found in report.faults if found.file == file), _FAULT_COLUMNS, console, file)
         console.print()
-    for code in dict.fromkeys(found.code for found in report.faults):
-        console.print(f"{code}: {CATALOGUE[code].advice}")
+    for code, count in sorted(report.counts.items()):
+        console.print(f"{code} ({count}): {CATALOGUE[code].advice}")
     hidden = report.errors + report.warnings - len(report.faults)
     if hidden:
         console.print(f"{hidden} more faults are not shown (--limit)")
