@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from formats.disk.columns import key_numbers
 from formats.disk.journal import CONFIRM_RECORD, QUEUE_OP_RECORD, ConfirmReason, QueueOpType, RecordType
-from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.keys import NULL_KEY
 from formats.disk.lives import BITS, End, Lives, Role, Step
 
 __all__ = ["MISFITS", "Tally"]
@@ -145,17 +145,20 @@ class Tally:
             self._count((None, bit), rows["queue"][having])
         for queue, index in _those_of(rows, beyond):
             self._beyond_done.update((queue, number) for number in beyond[index])
-        for queue_key, starts in self._epochs.items():
-            queue_number = self.lives.queue_number(queue_key.to_bytes(KEY_SIZE, "big"))
-            at = np.flatnonzero((rows["queue"] == queue_number) & (rows["index"] > starts[0]))
-            if queue_number is None or not len(at):
+        if not self._epochs:
+            return
+        keys = self.lives.queue_keys()
+        for queue_number in np.unique(rows["queue"]).tolist():
+            starts = self._epochs.get(int.from_bytes(keys[queue_number], "big"))
+            if starts is None:
                 continue
+            at = np.flatnonzero((rows["queue"] == queue_number) & (rows["index"] > starts[0]))
             later = self._later.setdefault(queue_number, Counter())
             epochs = np.searchsorted(starts, rows["index"][at])
-            later.update((epoch, _ALL) for epoch in epochs.tolist())
-            for bit, having in _bits(done[at]):
-                later.update((epoch, bit) for epoch in epochs[having].tolist())
-            for row, epoch in zip(at.tolist(), epochs.tolist(), strict=True):
+            for number, those in ((_ALL, epochs), *((bit, epochs[having]) for bit, having in _bits(done[at]))):
+                counts = np.bincount(those)
+                later.update({(epoch, number): int(counts[epoch]) for epoch in np.flatnonzero(counts).tolist()})
+            for row, epoch in zip(at.tolist(), epochs.tolist(), strict=True) if beyond else ():
                 later.update((epoch, number) for number in beyond.get(int(rows["index"][row]), ()))
 
 

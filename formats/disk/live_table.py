@@ -96,6 +96,13 @@ class LiveTable:
         found = np.flatnonzero(queues != _FREE if queue is None else queues == queue)
         return found[np.argsort(self.rows["index"][found])]
 
+    def queues(self) -> NDArray[Any]:
+        """The queues that have messages: int64, rising."""
+        import numpy as np
+
+        queues = self.rows["queue"]
+        return np.flatnonzero(np.bincount(queues[queues != _FREE]))
+
     def _grow(self, wanted: int) -> None:
         import numpy as np
 

@@ -165,9 +165,8 @@ class Lives:
             return found
         posted = records[kinds == RecordType.MESSAGE].view(MESSAGE_RECORD.dtype)
         with_messages = set(np.unique(key_numbers(posted, MESSAGE_RECORD, "queue_key")).tolist())
-        alive = self._table.rows["queue"][self._table.numbers()]
         values = self._queues.values()
-        with_messages.update(values[number] for number in np.unique(alive).tolist())
+        with_messages.update(values[number] for number in self._table.queues().tolist())
         for position, op in zip(positions[removing].tolist(), ops[removing], strict=True):
             record = QUEUE_OP_RECORD.unpack(op.tobytes())
             removes_app = record.queue_op_type == QueueOpType.DELETION and record.app_key != NULL_KEY
