@@ -29,6 +29,7 @@ from formats.control.messages import (
     QueueUnAssignmentAdvisory,
     QueueUpdateAdvisory,
 )
+from formats.control.printed import printed
 from formats.disk.keys import derive_key
 from formats.disk.ledger import (
     LEDGER_FILE_HEADER,
@@ -216,6 +217,7 @@ class Ledger:
         self.file.buffer[self.end : end] = records
         self.end = end
         self.sequence_number += 2
+        log.info("Applied advisory: %s", printed(ClusterMessage(choice=make(self._number(-1)))))
 
     def _records(self, kind: LedgerRecordType, make: Make) -> bytes:
         """The next two records: the advisory and its commit."""
@@ -244,6 +246,10 @@ class Ledger:
             self.directory.remove(file.name)
             raise Full("STORAGE_FAILURE", NO_ROOM)
         file.buffer[: len(head)] = head
+        if self.file is not None:
+            old = parse_ledger_file_name(self.file.name)
+            was = old.log_id.hex().upper() if old else self.file.name
+            log.info("Rolling over from log with logId [%s] to new log with logId [%s]", was, log_id.hex().upper())
         self._drop()
         self.file = file
         self.end = len(head)

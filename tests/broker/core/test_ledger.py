@@ -309,3 +309,23 @@ def test_golden_ledgers_are_read(name: str, count: int, tmp_path: Path) -> None:
     assert len(ledger.state.queues) == count
     ledger.lead(PRIMARIES)
     assert faults(directory) == []
+
+
+def test_the_log_tells_of_advisories_and_new_files(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "broker.ledger")
+    directory = MemoryDirectory()
+    ledger = leading(directory)
+    names = directory.names()
+    number = 0
+    while directory.names() == names:
+        ledger.assign(queue(number))
+        number += 1
+    ids = [name.removesuffix(".bmq_csl").rpartition("_")[2] for name in (*names, *directory.names())]
+    assert "Rolling over from log with logId [{}] to new log with logId [{}]".format(*ids) in caplog.text
+    ledger.unassign(ledger.state.queues[queue(0).uri], ledger.state.primaries[0])
+    last = caplog.messages[-1]
+    assert last.startswith(
+        "Applied advisory: [ choice = [ queueUnAssignmentAdvisory = [ sequenceNumber = [ electorTerm"
+    )
+    assert f'uri = "{queue(0).uri}"' in last
+    assert f"sequenceNumber = {ledger.sequence_number - 1} ]" in last
