@@ -49,6 +49,7 @@ class Recently(NamedTuple):
 
 
 _MAXIMA = 4  # the last fields of `Kept`
+_NOTHING = Kept(*[0] * len(Kept._fields))
 _read = attrgetter(*Kept._fields)
 
 
@@ -114,14 +115,15 @@ class QueueStatistics:
         self.wait_ms_max = self.answer_ms_max = 0
 
     def recently(self, messages: int, size: int) -> Recently:
-        """What happened since the oldest snapshot that is kept, or ever; so much is there now."""
+        """What happened since the oldest snapshot, or ever while few are kept; so much is there now."""
         self.observe(messages, size)
         now = Kept(*_read(self))
-        if not self._kept:
-            return _recently(now)
-        oldest = self._kept[0]
-        # Its maxima are of the time before it.
-        later = [*list(self._kept)[1:], now]
+        if len(self._kept) < SNAPSHOTS_KEPT:
+            # The window reaches back to the beginning.
+            oldest, later = _NOTHING, [*self._kept, now]
+        else:
+            # The maxima of the oldest are of the time before it.
+            oldest, *later = *self._kept, now
         counters = [new - old for new, old in zip(now[:-_MAXIMA], oldest[:-_MAXIMA], strict=True)]
         maxima = [max(values) for values in zip(*(each[-_MAXIMA:] for each in later), strict=True)]
         return _recently(Kept(*counters, *maxima))

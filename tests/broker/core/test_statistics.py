@@ -25,6 +25,10 @@ def test_the_highest_level_is_seen_before_it_falls() -> None:
     statistics = QueueStatistics()
     statistics.observe(32, 96)
     assert statistics.recently(0, 0).counters.messages_max == 32
+    for _ in range(SNAPSHOTS_KEPT - 1):
+        statistics.snapshot(0, 0)
+        # The window is a minute long, or since the beginning.
+        assert statistics.recently(0, 0).counters.messages_max == 32
     statistics.snapshot(0, 0)
     assert statistics.recently(0, 0).counters.messages_max == 0
 
@@ -44,7 +48,7 @@ def test_the_window_is_what_happened_since_its_oldest_snapshot(events: list[tupl
     for name, amount in events:
         EVENTS[name](statistics, amount)
     snapshots = [at for at, (name, _) in enumerate(events) if name == "snapshot"]
-    lately = events[snapshots[-SNAPSHOTS_KEPT:][0] + 1 :] if snapshots else events
+    lately = events[snapshots[-SNAPSHOTS_KEPT] + 1 :] if len(snapshots) >= SNAPSHOTS_KEPT else events
     recently = statistics.recently(0, 0)
 
     def of(kind: str) -> list[int]:
