@@ -233,10 +233,12 @@ class _Repair:
 
     def _write_part(self, part: _Part, mode: Mode) -> SetChecker | None:
         plan = part.plan
-        if mode is Mode.REPLICA and plan.first_damage is not None:
-            plan = self._cut(part)
-            if plan.first_sync_point is None:
-                reason = "damaged before its first sync point: the other nodes send the partition anew"
+        if mode is Mode.REPLICA:
+            if plan.first_damage is not None:
+                plan = self._cut(part)
+            if plan.first_sync_point is None and part.plan.order.places:
+                # A journal without one would need one more record.
+                reason = "nothing is sound up to its first sync point: the other nodes send the partition anew"
                 for name in (part.files.journal, part.files.data, part.files.qlist):
                     if name is not None:
                         self._leave_file(name, reason)
@@ -244,12 +246,7 @@ class _Repair:
         names = {kind: str(StoreFileName(part.files.partition_id, part.files.timestamp, kind)) for kind in KINDS}
         progress = self._progress(f"writing {names[FileType.JOURNAL]}")
         report = write_partition(part.damaged, plan, self._out, names, progress)
-        for note in part.notes:
-            (
-                report.left_out
-                if note.what == "FILE" and note.size == 0 and "QLIST" not in note.file
-                else report.restored
-            ).append(note)
+        report.restored = part.notes + report.restored
         self._report.partitions.append(report)
         journal, data, qlist = (self._stack.enter_context(FileSource(self._out / names[kind])) for kind in KINDS)
         _, checked = _run(check_file_set(journal, data, qlist))
@@ -290,7 +287,12 @@ class _Repair:
         assert name is not None
         errors = [each for each in self._ledger_faults if each.severity is Severity.ERROR]
         if mode is Mode.ALONE and not errors:
-            errors = list(check_agreement(self._ledger, partitions))
+            found = list(check_agreement(self._ledger, partitions))
+            # What a stop between two writes leaves is left as it is, unless the repair has more to do with it.
+            changed = bool(self._report.left_out) or any(
+                each.left_out or each.restored or each.added for each in self._report.partitions
+            )
+            errors = [each for each in found if changed or each.severity is Severity.ERROR]
         if not errors:
             content = bytes(file.read(0, self._ledger.end))
             if file.size > self._ledger.end and any(file.read(self._ledger.end, file.size - self._ledger.end)):

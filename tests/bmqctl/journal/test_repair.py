@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bmqctl.journal.build import build_store
+from formats.control import ber
+from formats.control.messages_cluster import (
+    ClusterMessage,
+    LeaderAdvisoryCommit,
+    LeaderMessageSequence,
+    QueueAssignmentAdvisory,
+    QueueInfo,
+)
 from formats.disk.files import FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes, open_file
 from formats.disk.journal import (
     ConfirmRecord,
@@ -19,8 +28,9 @@ from formats.disk.journal import (
     Record,
     decode_record,
 )
+from formats.disk.ledger import LedgerRecordType, build_ledger_record
 from formats.disk.recover import iter_journal, iter_ledger
-from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store, read_files
+from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store, read_files, small_lines
 from tests.golden.archives import STORES, only
 
 if TYPE_CHECKING:
@@ -314,6 +324,86 @@ def test_a_confirm_by_nobody_is_said_to_matter(run: Run, store: Path, out: Path)
     (note, *_) = left_out(repaired(run, store, out))
     assert note["what"] == "CONFIRM"
     assert "may be delivered to the app again" in note["reason"]
+
+
+# -- several partitions, several sets of files
+
+
+def test_one_partition_of_two_is_damaged(run: Run, tmp_path: Path, out: Path) -> None:
+    store = tmp_path / "two"
+    store.mkdir()
+    lines = [{**line, "partition_id": part} for part in (0, 1) for line in small_lines(8)]
+    for line in lines:
+        if line["partition_id"] and "queue_uri" in line:
+            line["queue_uri"] += "-1"
+    build_store(map(json.dumps, lines), store, START_S)
+    sound = {path.name: path.read_bytes() for path in store.iterdir()}
+    (data,) = store.glob("bmq_1.*.bmq_data")
+    flip(data, 53)
+    report = repaired(run, store, out)
+    assert [(part["partition_id"], bool(part["left_out"])) for part in report["partitions"]] == [(0, False), (1, True)]
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {name for name in sound if written[name] == sound[name]} >= {
+        name for name in sound if ".csl" in name or "_0." in name
+    }
+
+
+def set_aside(store: Path, timestamp: str) -> list[Path]:
+    """Copies of the partition's files as if they had been made at another time."""
+    copies = []
+    for path in sorted(store.glob("bmq_0.*")):
+        copy = path.with_name(path.name.replace("20261121_051104", timestamp))
+        copy.write_bytes(path.read_bytes())
+        copies.append(copy)
+    return copies
+
+
+def test_files_of_a_rollover_that_did_not_finish(run: Run, store: Path, out: Path) -> None:
+    sound = read_files(store)
+    newer = set_aside(store, "20261122_000000")
+    report = repaired(run, store, out)
+    assert sorted(note["file"] for note in left_out(report)) == [path.name for path in newer]
+    assert read_files(out) == sound
+
+
+def test_files_that_a_rollover_replaced(run: Run, store: Path, out: Path) -> None:
+    older = set_aside(store, "20261120_000000")
+    first_sync_point = (FIRST // 4).to_bytes(8, "big")
+    change(only_newest(store), FILE_HEADER.size + 4, first_sync_point)
+    report = repaired(run, store, out)
+    assert sorted(note["file"] for note in left_out(report)) == [path.name for path in older]
+    assert only_newest(out).read_bytes() == only_newest(store).read_bytes()
+
+
+def only_newest(store: Path) -> Path:
+    return max(store.glob(f"*{JOURNAL}"))
+
+
+def test_an_older_ledger_is_left_out(run: Run, store: Path, out: Path) -> None:
+    ledger = only(store, LEDGER)
+    older = ledger.with_name(ledger.name.replace("20261121", "20261120"))
+    older.write_bytes(ledger.read_bytes())
+    (note,) = left_out(repaired(run, store, out))
+    assert (note["file"], note["what"]) == (older.name, "FILE")
+
+
+def test_a_ledger_of_a_stop_between_two_writes_stays(run: Run, store: Path, out: Path) -> None:
+    """It knows a queue that the journal does not have yet: no damage."""
+    sound = read_files(store)
+    info = QueueInfo(uri="bmq://domain/new", key=b"newer", partition_id=0)
+    update = QueueAssignmentAdvisory(
+        sequence_number=LeaderMessageSequence(elector_term=1, sequence_number=3), queues=(info,)
+    )
+    commit = LeaderAdvisoryCommit(
+        sequence_number=LeaderMessageSequence(elector_term=1, sequence_number=4),
+        sequence_number_committed=update.sequence_number,
+    )
+    with only(store, LEDGER).open("ab") as file:
+        for kind, number, choice in ((LedgerRecordType.UPDATE, 3, update), (LedgerRecordType.COMMIT, 4, commit)):
+            file.write(build_ledger_record(kind, 1, number, START_S, ber.encode(ClusterMessage(choice=choice))))
+    report = repaired(run, store, out, code=0)
+    assert report["counts"] == {"ledger-ahead": 1}
+    assert read_files(out) == read_files(store) != sound
 
 
 # -- for a cluster's node

@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from bmqctl.journal.build import build_store
+from bmqctl.journal.source import FileSource
 from formats.disk.files import FileType, initial_bytes
 from tests.golden.archives import STORES, only, storage_records
 
@@ -177,3 +179,50 @@ def test_help_has_examples(run: Run, command: str) -> None:
     assert outcome.code == 0
     assert f"bmqctl journal {command} " in outcome.out
     assert "Exit codes" in outcome.out
+
+
+class Measured(FileSource):
+    """Remembers how much of which file was asked for at once."""
+
+    largest: ClassVar[dict[str, int]] = {}
+
+    def read(self, offset: int, size: int) -> memoryview:
+        found = super().read(offset, size)
+        self.largest[self.path.suffix] = max(len(found), self.largest.get(self.path.suffix, 0))
+        return found
+
+
+def test_no_large_file_is_read_as_a_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of a chunk, a DATA file of a window, or of one message if that is longer."""
+    payload = bytes(1_000).hex()
+    lines = [{"type": "MESSAGE", "queue_uri": "bmq://domain/queue", "payload_hex": payload}] * 9_000
+    lines.append({**lines[0], "payload_hex": bytes(9 << 20).hex()})
+    build_store(map(json.dumps, lines), tmp_path, 1_795_237_864)
+    monkeypatch.setattr("bmqctl.journal.check.FileSource", Measured)
+    monkeypatch.setattr("formats.disk.recover.CHUNK_RECORDS", 1 << 10)
+    outcome = run("validate", "--strict", tmp_path)
+    assert outcome.code == 0, outcome.out
+    assert only(tmp_path, ".bmq_data").stat().st_size > 18_000_000
+    assert Measured.largest[".bmq_journal"] == 60 << 10
+    assert Measured.largest[".bmq_data"] == 4 << 20
+
+
+def test_a_long_message_is_checked_to_its_end(run: Run, tmp_path: Path) -> None:
+    line = {"type": "MESSAGE", "queue_uri": "bmq://domain/queue", "payload_hex": bytes(9 << 20).hex()}
+    build_store([json.dumps(line)], tmp_path, 1_795_237_864)
+    data = only(tmp_path, ".bmq_data")
+    size = data.stat().st_size
+    for offset, code in ((60, "payload-checksum"), (size - 10, "payload-checksum"), (size - 2, "reserved-not-zero")):
+        flip(".bmq_data", offset)(tmp_path)
+        (fault,) = report(run("validate", "--json", tmp_path))["faults"]
+        assert fault["code"] == code
+        flip(".bmq_data", offset)(tmp_path)
+    assert report(run("validate", "--json", tmp_path))["faults"] == []
+
+
+def test_a_preallocated_store_is_not_read_where_nothing_is(run: Run, copy: Path) -> None:
+    """Files of the sizes that a broker may give them: 16 GiB of journal, 32 GiB of data, all but some KiB holes."""
+    for extension, size in ((".bmq_journal", 16 << 30), (".bmq_data", 32 << 30), (".bmq_qlist", 1 << 30)):
+        os.truncate(only(copy, extension), size)
+    outcome = run("validate", "--strict", copy)
+    assert (outcome.code, outcome.out) == (0, "0 errors and 0 warnings in 4 files with 604 journal records\n")
