@@ -63,6 +63,7 @@ class StoreDamaged(Exception):
             lines.append("  and more")
         lines.append(f"  {faults[0].advice}")
         lines.append(f"  See all with: bmqctl journal validate {path}")
+        lines.append(f"  Keep what is sound with: bmqctl journal repair {path} --out DIRECTORY")
         lines.append("  To start without these messages, move the files named above to another folder.")
         super().__init__("\n".join(lines))
         self.faults = faults

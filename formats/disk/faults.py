@@ -35,7 +35,7 @@ class Fault:
     advice: str
 
 
-_REPLICA = "Restore the partition's files from another node, or from a backup."
+_REPLICA = "Restore the partition's files from another node or a backup, or keep what is sound: bmqctl journal repair."
 _PAYLOAD = "The message cannot be delivered as it was posted; restore the partition's files from another node."
 _TAIL = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
 _LEDGER = "Remove the ledger if other nodes have theirs: it is sent anew."

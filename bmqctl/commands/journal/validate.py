@@ -38,6 +38,7 @@ def validate(
     A warning is what a crash may leave, such as an unfinished last record; it does not count unless `--strict`.
     So may be what a broker is writing at this moment: a store in use can be checked, too.
 
+    `bmqctl journal repair` makes a sound store of what is sound in a damaged one.
     Payloads and the ledger have checksums, the rest has none: formats/disk/CHECKSUMS.md says what is noticed.
 
     Examples:
@@ -78,7 +79,7 @@ def _as_json(report: Report) -> dict[str, object]:
 _FAULT_COLUMNS = [
     Column("severity", "severity", 8),
     Column("offset", "offset", 12, right=True),
-    Column("code", "code", 21),
+    Column("code", "code", 24),
     Column("reason", "reason"),
 ]
 
