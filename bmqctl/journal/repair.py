@@ -12,7 +12,8 @@ from typing import TypeVar
 from bmqctl.journal.check import check_path
 from bmqctl.journal.files import NotAStoreFile, StoreFiles, find_files, recovery_sets
 from bmqctl.journal.repair_order import Order, find_order
-from bmqctl.journal.repair_plan import Damaged, Plan, Planner
+from bmqctl.journal.repair_parts import Damaged, Plan
+from bmqctl.journal.repair_plan import Planner
 from bmqctl.journal.repair_queues import QueueWitnesses
 from bmqctl.journal.repair_report import Mode, Note, RepairReport
 from bmqctl.journal.repair_write import write_partition

@@ -25,7 +25,7 @@ from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, RecordType
 from formats.disk.source import Source, scan_source
 
-__all__ = ["Number", "Order", "Run", "find_order"]
+__all__ = ["CHUNK_RECORDS", "Number", "Order", "Run", "find_order"]
 
 CHUNK_RECORDS = 1 << 16
 

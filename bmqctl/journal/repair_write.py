@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from bmqctl.journal.repair_plan import CHUNK_RECORDS, Damaged, Plan, Window, iter_places, unpack_record
+from bmqctl.journal.repair_order import CHUNK_RECORDS
+from bmqctl.journal.repair_parts import Damaged, Plan, Window, iter_places, unpack_record
 from bmqctl.journal.repair_queues import Entry
 from bmqctl.journal.repair_report import Note, PartitionReport
 from formats.disk.check_data import read_data_record
