@@ -23,6 +23,7 @@ from broker.admin.results import (
     Success,
 )
 from broker.admin.storage import storage_summary
+from broker.core.alarms import printable
 from broker.core.changes import collect_idle_queues
 from broker.core.messages import Full
 from formats.control.messages import QueueInfo
@@ -121,7 +122,7 @@ def queue_helper(context: Context) -> QueueHelperResult:
 
 def _cluster_queue(context: Context, info: QueueInfo) -> ClusterQueue:
     streams = {
-        SubId(stream.sub_queue_id, stream.app.app_id)
+        SubId(stream.sub_queue_id, printable(stream.app.app_id))
         for session in context.node.sessions.values()
         for handle in session.handles.values()
         if handle.queue.uri == info.uri

@@ -189,7 +189,12 @@ class _NoMatch(Exception):
 def _from_json(text: str) -> tuple[Command, Encoding]:
     try:
         found = json.JSONDecoder(strict=False).raw_decode(text)[0]
-    except (ValueError, RecursionError) as error:
+        json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise CommandError("the JSON is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise CommandError("the JSON has half of a surrogate pair") from None
+    except ValueError as error:
         raise CommandError(f"the command is not JSON: {error}") from None
     encoding = _encoding(str(found["encoding"])) if "encoding" in found else Encoding.TEXT
     faults = []

@@ -27,14 +27,17 @@ from broker.admin.results import (
     VirtualStorage,
 )
 from broker.admin.storage import partition_of
+from broker.core.alarms import printable
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.handles import Handle, QueueFlag
 from broker.core.node import Domain
 from broker.core.queue import App, Queue, Stream, Subscription, Usage
+from broker.core.routing import Group
 from broker.core.session import Session
 from formats.control.messages import (
     ConsumerInfo,
     Expression,
+    ExpressionVersion,
     QueueHandleParameters,
     StreamParameters,
     SubQueueIdInfo,
@@ -71,7 +74,7 @@ def queue_internals(context: Context, queue: Queue) -> QueueInternalsResult:
     domain = context.node.domains[queue.config.name]
     state = QueueState(
         uri=queue.uri,
-        handle_parameters_json=printed(_all_parameters(queue, held)),
+        handle_parameters_json=printable(printed(_all_parameters(queue, held))),
         stream_parameters_json=" ".join(["[", *(_app_parameters(app) for app in queue.apps.values()), "]"]),
         id=PRIMARY_QUEUE_ID,
         key=queue.key.hex().upper(),
@@ -80,18 +83,11 @@ def queue_internals(context: Context, queue: Queue) -> QueueInternalsResult:
         capacity_meter=queue_meter(queue, domain_meter(domain)),
         handles=tuple(_handle(session, handle) for session, handle in held),
     )
-    return QueueInternalsResult(state, _engine(queue, held))
+    return QueueInternalsResult(state, _engine(queue))
 
 
 def _storage(queue: Queue) -> QueueStorage:
-    apps = tuple(
-        VirtualStorage(
-            app.app_id,
-            app.key.hex().upper(),
-            sum(1 for message in queue.messages.values() if message.outstanding & app.bit),
-        )
-        for app in queue.apps.values()
-    )
+    apps = tuple(VirtualStorage(app.app_id, app.key.hex().upper(), app.messages) for app in queue.apps.values())
     return QueueStorage(len(queue.messages), queue.bytes, apps)
 
 
@@ -130,7 +126,7 @@ def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: C
 
 def _all_parameters(queue: Queue, held: Iterable[Held]) -> QueueHandleParameters:
     """What all clients together hold."""
-    reads = sum(len(handle.streams) for _, handle in held)
+    reads = sum(stream.readers for _, handle in held for stream in handle.streams.values())
     writes = sum(handle.writes for _, handle in held)
     return _parameters(queue.uri, PRIMARY_QUEUE_ID, reads, writes)
 
@@ -153,25 +149,25 @@ def _parameters(
 def _app_parameters(app: App) -> str:
     """The parameters of all streams of an app, as one."""
     subscriptions = tuple(_subscription(each) for stream in app.streams for each in stream.subscriptions)
-    return printed(StreamParameters(app_id=app.app_id, subscriptions=subscriptions))
+    return printable(printed(StreamParameters(app_id=app.app_id, subscriptions=subscriptions)))
 
 
 def _subscription(subscription: Subscription) -> SubscriptionParameters:
-    messages, size = _in_use(subscription)
+    limits = _limits(subscription)
     consumer = ConsumerInfo(
-        max_unconfirmed_messages=subscription.messages_left + messages,
-        max_unconfirmed_bytes=subscription.bytes_left + size,
-        consumer_priority=subscription.priority,
-        consumer_priority_count=1,
+        max_unconfirmed_messages=limits.max_unconfirmed_messages,
+        max_unconfirmed_bytes=limits.max_unconfirmed_bytes,
+        consumer_priority=limits.consumer_priority,
+        consumer_priority_count=limits.consumer_priority_count,
     )
-    expression = Expression(text="")
+    version = ExpressionVersion.VERSION_1 if subscription.text else ExpressionVersion.UNDEFINED
+    expression = Expression(version=version, text=subscription.text)
     return SubscriptionParameters(s_id=subscription.subscription_id, expression=expression, consumers=(consumer,))
 
 
-def _in_use(subscription: Subscription) -> tuple[int, int]:
-    """Messages and bytes that the client has yet to confirm."""
-    held = [message for message, by in subscription.stream.unconfirmed.values() if by is subscription]
-    return len(held), sum(message.size for message in held)
+def _limits(subscription: Subscription) -> ConsumerLimits:
+    """What a subscription was configured with."""
+    return ConsumerLimits(subscription.messages_max, subscription.bytes_max, subscription.priority, subscription.count)
 
 
 def _handle(session: Session, handle: Handle) -> QueueHandle:
@@ -180,10 +176,11 @@ def _handle(session: Session, handle: Handle) -> QueueHandle:
     info = None
     if first is not None and first.app.app_id != DEFAULT_APP_ID:
         info = SubQueueIdInfo(sub_id=first.sub_queue_id, app_id=first.app.app_id)
-    parameters = _parameters(handle.queue.uri, handle.queue_id, len(streams), int(handle.writes), info)
+    reads = sum(stream.readers for stream in streams)
+    parameters = _parameters(handle.queue.uri, handle.queue_id, reads, int(handle.writes), info)
     return QueueHandle(
-        client_description=session.description,
-        parameters_json=printed(parameters),
+        client_description=printable(session.description),
+        parameters_json=printable(printed(parameters)),
         is_client_cluster_member=False,
         sub_streams=tuple(_sub_stream(stream) for stream in streams),
     )
@@ -195,78 +192,70 @@ def _sub_stream(stream: Stream) -> QueueHandleSubStream:
     )
     return QueueHandleSubStream(
         sub_id=stream.sub_queue_id,
-        app_id=stream.app.app_id,
-        parameters_json=printed(parameters),
+        app_id=printable(stream.app.app_id),
+        parameters_json=printable(printed(parameters)),
         unconfirmed_monitors=tuple(_monitor(each) for each in stream.subscriptions),
         num_unconfirmed_messages=len(stream.unconfirmed),
     )
 
 
 def _monitor(subscription: Subscription) -> UsageMonitor:
-    messages, size = _in_use(subscription)
     messages_state = "STATE_NORMAL" if subscription.messages_left > 0 else "STATE_FULL"
     bytes_state = "STATE_NORMAL" if subscription.bytes_left > 0 else "STATE_FULL"
     return UsageMonitor(
         state=max(messages_state, bytes_state, key=("STATE_NORMAL", "STATE_FULL").index),
         messages_state=messages_state,
-        num_messages=messages,
+        num_messages=subscription.messages_max - subscription.messages_left,
         messages_low_watermark_ratio=0,
         messages_high_watermark_ratio=0,
-        messages_capacity=subscription.messages_left + messages,
+        messages_capacity=subscription.messages_max,
         bytes_state=bytes_state,
-        num_bytes=size,
+        num_bytes=subscription.bytes_max - subscription.bytes_left,
         bytes_low_watermark_ratio=0,
         bytes_high_watermark_ratio=0,
-        bytes_capacity=subscription.bytes_left + size,
+        bytes_capacity=subscription.bytes_max,
     )
 
 
 # -- routing
 
 
-def _engine(queue: Queue, held: Iterable[Held]) -> QueueEngine:
-    unknown = {
-        stream.app.app_id: stream.app
-        for _, handle in held
-        for stream in handle.streams.values()
-        if stream.app.app_id not in queue.apps
-    }
+def _engine(queue: Queue) -> QueueEngine:
     states = [_consumer_state(app, known=True) for app in queue.apps.values()]
-    states += [_consumer_state(app, known=False) for app in unknown.values()]
+    states += [_consumer_state(app, known=False) for app in queue.unregistered.values()]
+    groups = [_group(number, group) for number, app in enumerate(queue.apps.values()) for group in app.groups.values()]
     return QueueEngine(
-        max_consumers=0,
+        max_consumers=queue.config.consumers_max,
         mode=queue.config.mode.value,
         consumer_states=tuple(states),
-        routing=Routing(tuple(_group(number, app) for number, app in enumerate(queue.apps.values()) if app.active)),
+        routing=Routing(tuple(groups)),
     )
 
 
 def _consumer_state(app: App, *, known: bool) -> ConsumerState:
     consumers = tuple(
-        RouterConsumer(each.priority, _client(each), 1, "") for stream in app.streams for each in stream.subscriptions
+        RouterConsumer(each.priority, _client(each), each.count, printable(each.text))
+        for stream in app.streams
+        for each in stream.subscriptions
     )
-    at_end = not app.redelivery and not any(message.outstanding & app.bit for message in app.pending)
+    at_end = next(app.waiting(), None) is None
+    app_id = printable(app.app_id)
     return ConsumerState(
-        app_id=app.app_id,
+        app_id=app_id,
         status="unauthorized" if not known else "alive" if app.streams else "registered",
         is_at_end_of_storage=at_end if known else None,
-        app_state=AppState(app.app_id, len(app.streams), len(app.redelivery), RoundRobinRouter(consumers)),
+        app_state=AppState(app_id, len(app.streams), len(app.redelivery), RoundRobinRouter(consumers)),
     )
 
 
 def _client(subscription: Subscription) -> QueueHandle:
-    sink = subscription.stream.sink
-    assert isinstance(sink, Session)
-    return QueueHandle(sink.description, "", is_client_cluster_member=False, sub_streams=())
+    description = printable(subscription.stream.sink.description)
+    return QueueHandle(description, "", is_client_cluster_member=False, sub_streams=())
 
 
-def _group(number: int, app: App) -> SubscriptionGroup:
+def _group(number: int, group: Group) -> SubscriptionGroup:
     infos = tuple(
-        SubscriptionInfo(
-            each.subscription_id,
-            ConsumerLimits(each.messages_left + _in_use(each)[0], each.bytes_left + _in_use(each)[1], each.priority, 1),
-            Subscriber(each.stream.sub_queue_id),
-        )
-        for each in app.active
+        SubscriptionInfo(each.subscription_id, _limits(each), Subscriber(each.stream.sub_queue_id))
+        for each in group.subscriptions
     )
-    return SubscriptionGroup(number, "", number, PriorityGroup(number, infos))
+    return SubscriptionGroup(group.group_id, printable(group.text), number, PriorityGroup(group.group_id, infos))

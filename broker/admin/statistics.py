@@ -10,6 +10,7 @@ from broker.admin.commands import Encoding
 from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
 from broker.admin.results import Result, Stats, Tunables
+from broker.core.alarms import printable
 from broker.core.config import Mode
 from broker.core.pretty import pretty_bytes, pretty_number
 from broker.core.queue import App, Queue
@@ -192,7 +193,9 @@ def _tables(context: Context) -> Iterator[str]:
     yield from _table(_queue_rows(context), _QUEUE_COLUMNS)
     yield "\n:::::::::: :::::::::: TCP CHANNELS >>"
     sessions = context.node.sessions.values()
-    rows = [(each.description, {"bytes_in": each.bytes_in, "bytes_out": each.bytes_out}) for each in sessions]
+    rows = [
+        (printable(each.description), {"bytes_in": each.bytes_in, "bytes_out": each.bytes_out}) for each in sessions
+    ]
     yield from _table(rows, _CHANNEL_COLUMNS)
 
 

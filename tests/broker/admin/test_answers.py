@@ -7,6 +7,14 @@ import json
 import pytest
 
 from broker.admin.table import TABLE
+from formats.control.messages import (
+    ConfigureStream,
+    ConsumerInfo,
+    Expression,
+    ExpressionVersion,
+    StreamParameters,
+)
+from formats.control.messages import Subscription as SubscriptionInfo
 from tests.broker.admin.conftest import Administered, start_with
 from tests.broker.rig import ACK, READ, WRITE, guid
 
@@ -241,3 +249,34 @@ def test_a_queue_in_memory_is_marked(node: Administered) -> None:
     client.open(1, "bmq://memory/q", WRITE | ACK)
     client.post(1, guid(1), b"x")
     assert node.ask("CLUSTERS CLUSTER local STORAGE DOMAIN memory QUEUE_STATUS").endswith("q  (non-persistent)")
+
+
+def test_expressions_and_what_clients_call_themselves_make_no_lines(node: Administered) -> None:
+    consumer = node.rig.connect()
+    consumer.session.description = "evil\n    State:\x1b[31m"
+    consumer.open(1, FANOUT, READ, "foo", 1)
+    subscription = SubscriptionInfo(
+        s_id=9,
+        expression=Expression(version=ExpressionVersion.VERSION_1, text='kind == "a" && size > 3'),
+        consumers=(
+            ConsumerInfo(
+                max_unconfirmed_messages=7, max_unconfirmed_bytes=8, consumer_priority=2, consumer_priority_count=3
+            ),
+        ),
+    )
+    parameters = StreamParameters(app_id="foo", subscriptions=(subscription,))
+    consumer.ask(ConfigureStream(q_id=1, stream_parameters=parameters))
+    text = node.ask("DOMAINS DOMAIN fanout QUEUE q INTERNALS")
+    assert "\x1b" not in text
+    assert r"evil\n    State:\x1b[31m [priority: 2, count: 3, expression: kind == " in text
+    (group,) = node.json("DOMAINS DOMAIN fanout QUEUE q INTERNALS")["queueInternals"]["queue"]["localQueue"][
+        "queueEngine"
+    ]["fanout"]["Routing"]["subscriptionGroups"]
+    assert group["expression"] == 'kind == "a" && size > 3'
+    assert group["priorityGroup"]["highestSubscriptions"][0]["consumer"] == {
+        "maxUnconfirmedMessages": 7,
+        "maxUnconfirmedBytes": 8,
+        "consumerPriority": 2,
+        "consumerPriorityCount": 3,
+    }
+    assert "\x1b" not in node.ask("STAT SHOW")

@@ -220,6 +220,10 @@ REFUSED = [
     '{"domains": {"domain": {"name": "", "command": {"info": {}}}}}',
     '{"domains": {"domain": {"command": {"info": {}}}}}',
     '{"stat": {"getTunable": {}}}',
+    '{"stat": {"getTunable": "\\ud800"}}',
+    '{"stat": {"setTunable": {"name": "x", "value": {"theString": "\\ud800"}}}}',
+    '{"a":' * 100_000,
+    "[" * 100_000,
 ]
 
 
