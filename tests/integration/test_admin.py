@@ -7,17 +7,22 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.journal.check import check_path
 from bmqctl.testing import NodeProcess, free_port
 from formats.control import jsonc
 from formats.control.messages import AdminCommand, AdminCommandResponse, ControlMessage
 from formats.wire.event import EncodingType, EventType, build_schema_event
+from tests.integration.config_files import spoil, write_config
 from tests.integration.raw import WRITE, Raw, open_request
 
 QUEUE = "bmq://bmq.test.mmap.priority/admin"
+NODES = ("myClusters", 0, "nodes")
+MODE = ("definition", "parameters", "mode")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -160,3 +165,52 @@ def test_who_answers_with_garbage_or_not_at_all() -> None:
             _, errors = client.communicate(timeout=30)
         assert client.returncode == 2
         assert "no valid event" in errors
+
+
+def test_a_domain_s_file_is_read_again_and_a_domain_removed(tmp_path: Path) -> None:
+    config, port = write_config(tmp_path / "etc"), free_port()
+    file = config / "domains" / "shop.prices.json"
+    spoil(config, "clusters.json", *NODES, 0, "transport", "tcp", "endpoint", value=f"tcp://localhost:{port}")
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "networkInterfaces", "tcpInterface", "port", value=port)
+    with NodeProcess(tmp_path / "store", config_dir=config, port=port) as node, AdminClient("localhost", port) as admin:
+        with Raw(node) as raw:
+            raw.send(open_request("bmq://shop.prices/q", 0, WRITE))
+            raw.control()
+            internals = "DOMAINS DOMAIN shop.prices QUEUE q INTERNALS"
+            assert "left : [appKey" in admin.send(internals)
+            spoil(config, "domains/shop.prices.json", *MODE, "fanout", "appIDs", value=["middle", "right"])
+            assert "left : [appKey" in admin.send(internals)
+            assert admin.send("DOMAINS RECONFIGURE shop.prices") == "SUCCESS"
+            assert "left : [appKey" not in admin.send(internals)
+            assert "middle : [appKey" in admin.send(internals)
+            good = file.read_text()
+            file.write_text("{")
+            assert "is not JSON" in admin.send("DOMAINS RECONFIGURE shop.prices")
+            file.write_text(good)
+            assert "queues opened or opening" in admin.send("DOMAINS REMOVE shop.prices")
+        node.wait_for("session ends: the peer closed the connection")
+        assert admin.send("DOMAINS REMOVE shop.prices").startswith("Purged 0 message(s)")
+        file.unlink()
+        assert admin.send("DOMAINS REMOVE shop.prices FINALIZE") == "SUCCESS"
+        assert admin.send("DOMAINS REMOVE shop.prices") == "Domain 'shop.prices' doesn't exist"
+        node.restart()
+    report = check_path(tmp_path / "store", 10, lambda done, total: None)
+    assert not report.errors, report.faults
+
+
+def test_garbage_commands(node: NodeProcess) -> None:
+    with AdminClient("127.0.0.1", node.port) as admin:
+        for command in (
+            "",
+            " ",
+            "{",
+            '{"a":' * 100_000,
+            '{"stat":{"getTunable":"\ud800"}}'.encode("utf-8", "surrogatepass").decode("latin-1"),
+            '{"domains":{"domain":{"name":"\\ud800","command":{"info":{}}}}}',
+            "DOMAINS DOMAIN ../../etc/passwd INFOS",
+            "DOMAINS DOMAIN " + "x" * 1_000_000 + " INFOS",
+            "DOMAINS DOMAIN bmq.test.mmap.priority QUEUE a\x00b PURGE *",
+        ):
+            assert len(admin.send(command)) > 10
+        assert admin.send("HELP")
+    assert "Traceback" not in node.output
