@@ -162,7 +162,7 @@ class Planner:
     # -- the walk
 
     def _decide(self, place: int, raw: bytes) -> None:
-        record = unpack_record(raw)
+        found = record = unpack_record(raw)
         mended = []
         number = self._order.renumbered.get(place)
         if number is not None:
@@ -183,7 +183,7 @@ class Planner:
         if mended:
             self._touch(place)
             self._plan.restored.append(self._note(place, record, "; ".join(mended)))
-        if record != unpack_record(raw):
+        if record is not found:
             self._plan.replaced[place] = record
         self._keep(place, record, number)
 

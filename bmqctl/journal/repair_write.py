@@ -77,7 +77,7 @@ class _Writer:
             file.write(initial_bytes(kind, damaged.partition_id))
         self._data = None if damaged.data is None else Window(damaged.data)
         self._first_sync_point: int | None = None  # where it is written, in bytes
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[int] = Counter()
 
     def write(self, on_progress: Callable[[int, int], None]) -> None:
         plan = self._plan
@@ -88,13 +88,19 @@ class _Writer:
                 self._write_queue_op(*inserted)
             if place not in plan.left:
                 record = plan.replaced.get(place)
-                self._write(place, unpack_record(raw) if record is None else record)
+                kind = raw[0] >> 4
+                if record is None and kind in (RecordType.CONFIRM, RecordType.DELETION):
+                    # Nothing in these depends on where anything lies.
+                    self._journal.write(raw)
+                    self._counts[kind] += 1
+                else:
+                    self._write(place, record or unpack_record(raw))
             if done % CHUNK_RECORDS == 0:
                 on_progress(done, total)
         if self._first_sync_point is None and self._counts:
             self._add_sync_point()
         self._finish_header()
-        self._report.records = {kind.name: self._counts[kind.name] for kind in RecordType if self._counts[kind.name]}
+        self._report.records = {kind.name: self._counts[kind] for kind in RecordType if self._counts[kind]}
 
     def _write(self, place: int, record: Record) -> None:
         if isinstance(record, MessageRecord):
@@ -120,7 +126,7 @@ class _Writer:
     def _append(self, record: Record) -> None:
         kind = RecordType(record.type)
         self._journal.write(LAYOUTS[kind].pack(record))
-        self._counts[kind.name] += 1
+        self._counts[kind] += 1
 
     def _with_payload(self, record: MessageRecord) -> MessageRecord:
         """Copy the message's data; the record as it is with the data there."""
