@@ -20,7 +20,7 @@ from broker.core.upkeep import add_app, remove_app
 from formats.disk.journal import QueueOpType
 from formats.disk.keys import derive_key
 
-__all__ = ["collect_idle_queues", "delete_queue", "reconfigure", "room_for_queue", "sync_apps"]
+__all__ = ["collect_idle_queues", "delete_queue", "key_salt", "reconfigure", "room_for_queue", "sync_apps"]
 
 log = logging.getLogger("broker.node")
 
@@ -76,7 +76,7 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
     added = []
     for app_id in config.app_ids:
         if app_id not in queue.apps:
-            key = derive_key(app_id, holder.now.wall_s * 1_000_003 + holder.now.ms, taken)
+            key = derive_key(app_id, key_salt(holder), taken)
             taken.add(key)
             added.append((app_id, key))
     removed = [app for app in queue.apps.values() if app.app_id not in config.app_ids]
@@ -100,6 +100,16 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
         ", ".join(app_id for app_id, _ in added) or "none",
         ", ".join(app.app_id for app in removed) or "none",
     )
+
+
+def key_salt(holder: Holder) -> int:
+    """What makes keys differ that are derived from the same name: it is another with every record of the ledger.
+
+    An app that comes back must not have its old key: the journal may still tell of that one.
+    """
+    ledger = holder.ledger
+    number = (ledger.state.term & 0xFFF) << 20 | ledger.sequence_number & 0xF_FFFF
+    return holder.now.wall_s << 32 | number
 
 
 def room_for_queue(domain: Domain, count: int) -> bool:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
-from broker.core.changes import collect_idle_queues, room_for_queue, sync_apps
+from broker.core.changes import collect_idle_queues, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
@@ -283,7 +283,7 @@ class Node:
 
     def _assign(self, uri: str, config: DomainConfig) -> QueueInfo:
         taken = {info.key for info in self.ledger.state.queues.values()}
-        salt = self.now.wall_s * 1_000_003 + self.now.ms
+        salt = key_salt(self)
         apps: list[tuple[str, bytes]] = []
         for app_id in config.queue_app_ids:
             key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else derive_key(app_id, salt, {key for _, key in apps})

@@ -35,7 +35,15 @@ from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
 
-__all__ = ["Recovered", "RecoveredMessage", "RecoveredQueue", "record_keys", "recover"]
+__all__ = [
+    "Recovered",
+    "RecoveredMessage",
+    "RecoveredQueue",
+    "last_purges",
+    "purges",
+    "record_keys",
+    "recover",
+]
 
 
 class RecoveredMessage(NamedTuple):
@@ -166,8 +174,8 @@ def _messages(
             del alive[key]
         else:
             since[key] = index
-    confirmed = _confirmed(records, alive, since)
-    purged = _purges(records)
+    purged = purges(records)
+    confirmed = _confirmed(records, alive, since, last_purges(purged))
     ref_counts = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
     ref_counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
     rows = np.fromiter(sorted(alive.values()), np.int64, len(alive))
@@ -227,12 +235,12 @@ def _headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[in
 
 
 def _confirmed(
-    records: NDArray[np.void], alive: dict[bytes, int], since: dict[bytes, int]
+    records: NDArray[np.void], alive: dict[bytes, int], since: dict[bytes, int], purged: dict[bytes, int]
 ) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
     """By message alive: the apps that are done with it, and those that never wanted it (auto-confirm).
 
     The reference count of a message does not count the latter, and their records come before it; `since` is where an
-    earlier message of the same GUID was deleted.
+    earlier message of the same GUID was deleted, `purged` where its queue was purged.
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
@@ -240,13 +248,22 @@ def _confirmed(
     auto = (CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED).tolist()
     columns = zip(record_keys(found), app_keys, auto, confirmed_at.tolist(), strict=True)
     for key, app_key, is_auto, index in columns:
-        if key in alive and since.get(key, -1) < index:
+        if key in alive and since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:
             done, unasked = out.get(key, (_NOBODY, _NOBODY))
             out[key] = (done, unasked | {app_key}) if is_auto else (done | {app_key}, unasked)
     return out
 
 
-def _purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
+def last_purges(purged: dict[bytes, list[tuple[bytes, int]]]) -> dict[bytes, int]:
+    """By queue: the index of the last purge of all apps; what was confirmed before is of messages that are gone."""
+    return {
+        queue_key: max(index for app_key, index in found if app_key == NULL_KEY)
+        for queue_key, found in purged.items()
+        if any(app_key == NULL_KEY for app_key, _ in found)
+    }
+
+
+def purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
     """By queue: (app key, index) of its purges; a null key purges all apps."""
     found, at = select(records, RecordType.QUEUE_OP)
     out: dict[bytes, list[tuple[bytes, int]]] = {}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.partition_files import PartitionFiles, PartitionLimits
-from broker.store.recovery import record_keys
+from broker.store.recovery import last_purges, purges, record_keys
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
@@ -86,7 +86,7 @@ class Rollover:
         return np.sort(np.concatenate(rows))
 
     def _confirms(self, records: NDArray[np.void]) -> list[int]:
-        """The confirms of messages alive: those behind the deletion of an earlier one with the same GUID.
+        """The confirms of messages alive: those behind the deletion or purge of an earlier one with the same GUID.
 
         Not those behind the message itself: apps that confirm of themselves do so before it is written.
         """
@@ -96,7 +96,12 @@ class Rollover:
         # as a number finds nearly only those that are alive.
         halves = np.frombuffer(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive), ">u8")
         since = dict(self._sieved(records, RecordType.DELETION, halves))
-        return [row for key, row in self._sieved(records, RecordType.CONFIRM, halves) if since.get(key, -1) < row]
+        purged = last_purges(purges(records))
+        return [
+            row
+            for key, row in self._sieved(records, RecordType.CONFIRM, halves)
+            if since.get(key, -1) < row and purged.get(key[:KEY_SIZE], -1) < row
+        ]
 
     def _sieved(
         self, records: NDArray[np.void], kind: RecordType, halves: NDArray[np.uint64]

@@ -6,6 +6,7 @@ After every restart, and after every step that rolled over, the validator must f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -13,14 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.core.changes import reconfigure
+from broker.core.messages import Full
 from broker.core.shard import SPARE_RECORDS_MAX
+from broker.core.upkeep import purge, purge_app
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.broker.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start, store_faults
 
-QUEUES = {"bmq://priority/a": ("",), "bmq://priority/b": ("",), "bmq://fanout/c": APPS}
+FANOUT = "bmq://fanout/c"
+# All apps that a queue may have; the last of the fanout comes and goes, and so may the others.
+QUEUES = {"bmq://priority/a": ("",), "bmq://priority/b": ("",), FANOUT: (*APPS, "quux")}
 URIS = list(QUEUES)
 GUIDS = 40
 PLENTY = 1 << 40
@@ -43,7 +49,8 @@ class Step:
 
 
 # Posts and confirms are most of what happens to a store.
-WHAT = ["post"] * 8 + ["confirm"] * 8 + ["tick", "crash", "crash in", "torn", "stop", "disk full", "disk free"]
+RARE = ["tick", "crash", "crash in", "torn", "stop", "disk full", "disk free", "purge", "purge app", "apps", "apps"]
+WHAT = ["post"] * 8 + ["confirm"] * 8 + RARE
 STEPS = st.lists(
     st.builds(
         Step,
@@ -56,7 +63,8 @@ STEPS = st.lists(
     max_size=120,
 )
 
-State = dict[str, dict[bytes, tuple[bytes, frozenset[str]]]]
+Messages = dict[bytes, tuple[bytes, frozenset[str]]]
+State = dict[str, Messages]
 
 
 def payload(step: Step) -> bytes:
@@ -71,6 +79,7 @@ class History:
     state: State = field(default_factory=lambda: {uri: {} for uri in QUEUES})
     producer: Client = field(init=False)
     rollovers: int = 0
+    apps: dict[str, tuple[str, ...]] = field(default_factory=lambda: {**QUEUES, FANOUT: APPS})
 
     def __post_init__(self) -> None:
         self.connect()
@@ -83,7 +92,7 @@ class History:
             for sub_id, app in enumerate(apps):
                 self.producer.open(number, uri, READ, app, sub_id)
 
-    def restart(self, directory: MemoryDirectory | None = None) -> None:
+    def restart(self, directory: MemoryDirectory | None = None, before: State | None = None) -> None:
         directory = directory or self.rig.directory.after_crash()
         directory.free = PLENTY
         errors = store_faults(directory) if all_whole(directory) else []
@@ -91,6 +100,7 @@ class History:
         self.rollovers += len(self.rig.directory.archived) // 3
         directory.archived.clear()
         self.rig = self.rig.restart(directory)
+        self.adopt(before)
         self.connect()
         assert not self.rig.faults()
 
@@ -101,6 +111,8 @@ class History:
             self.write(step)
         elif step.what == "tick":
             self.rig.wait(1000)
+        elif step.what in ("purge", "purge app", "apps"):
+            self.change(step)
         elif step.what == "disk full":
             self.rig.directory.free = step.size
         elif step.what == "disk free":
@@ -123,7 +135,7 @@ class History:
             status = self.producer.post(number, id, payload(step))
             assert status in (AckStatus.SUCCESS, AckStatus.STORAGE_FAILURE)
             if status is AckStatus.SUCCESS and id not in messages:
-                messages[id] = (payload(step), frozenset(QUEUES[step.uri]))
+                messages[id] = (payload(step), frozenset(self.apps[step.uri]))
         elif messages:
             id = list(messages)[step.number % len(messages)]
             data, apps = messages[id]
@@ -134,9 +146,43 @@ class History:
                 del messages[id]
         if len(self.rig.directory.archived) > archived:
             assert not self.rig.faults()
-        # A record for every app that has yet to confirm, the last of which is the deletion.
+        self.count()
+
+    def count(self) -> None:
+        """A record for every app that has yet to confirm, the last of which is the deletion, is set aside."""
         due = sum(len(apps) for messages in self.state.values() for _, apps in messages.values())
         assert self.rig.node.shards[0].due == due
+
+    def change(self, step: Step) -> None:
+        """What is done from outside; a shard that is full may refuse it."""
+        node, messages = self.rig.node, self.state[step.uri]
+        queue = node.queues[step.uri]
+        if step.what == "purge":
+            with suppress(Full):
+                purge(queue)
+                messages.clear()
+        elif step.what == "purge app":
+            app_id = self.apps[step.uri][step.number % len(self.apps[step.uri])]
+            with suppress(Full):
+                purge_app(queue, queue.apps[app_id or "__default"])
+                take_from(messages, {app_id})
+        else:
+            toggled = QUEUES[FANOUT][step.number % len(QUEUES[FANOUT])]
+            app_ids = set(self.apps[FANOUT]) ^ {toggled} or {toggled}
+            domain = node.domains["fanout"]
+            config = replace(domain.config, app_ids=tuple(sorted(app_ids)))
+            self.rig.domains = {**self.rig.domains, "fanout": config}
+            with suppress(Full):
+                reconfigure(node, domain, config)
+            self.adopt()
+        self.count()
+
+    def adopt(self, before: State | None = None) -> None:
+        """The model's fanout queue has the apps of the real one, and so it had `before`."""
+        real = self.rig.node.queues[FANOUT].apps
+        for state in (self.state, before or {}):
+            take_from(state.get(FANOUT, {}), set(self.apps[FANOUT]) - set(real))
+        self.apps[FANOUT] = tuple(real)
 
     def crash_in(self, step: Step) -> None:
         """The process dies somewhere in a post or a confirm: between two calls to the folder, or between two bytes."""
@@ -149,12 +195,12 @@ class History:
         try:
             self.write(inner)
         except Crash:
-            self.restart()
+            self.restart(before=before)
             self.check(before)
             return
         if step.what == "torn" and folder.names() == directory.names():
             # 60 bytes of journal, and up to 620 of payload before them.
-            self.restart(directory.torn_since(folder, step.size + step.number))
+            self.restart(directory.torn_since(folder, step.size + step.number), before)
             self.check(before)
             return
         self.restart()
@@ -173,7 +219,7 @@ class History:
         found: State = {uri: {} for uri in QUEUES}
         for uri, apps in QUEUES.items():
             orders = []
-            for app in apps:
+            for app in self.apps[uri] if uri == FANOUT else apps:
                 client = self.rig.connect()
                 client.read(0, uri, app)
                 pushes = client.pushes()
@@ -189,6 +235,14 @@ class History:
             assert all(order == [id for id in merged if id in set(order)] for order in orders)
             found[uri] = {id: found[uri][id] for id in merged}
         return found
+
+
+def take_from(messages: Messages, app_ids: set[str]) -> None:
+    """Some apps no longer want any of them."""
+    for id, (data, apps) in list(messages.items()):
+        messages[id] = (data, apps - app_ids)
+        if not apps - app_ids:
+            del messages[id]
 
 
 def list_of(state: State) -> list[object]:
@@ -219,7 +273,7 @@ def test_long_histories(seed: int) -> None:
     for _ in range(3000):
         word = word * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
         rare = word >> 60 == 0
-        what = WHAT[-7 + (word >> 20) % 5] if rare and not (word >> 55) % 5 else WHAT[(word >> 33) % 16]
+        what = RARE[(word >> 20) % len(RARE)] if rare and not (word >> 55) % 5 else WHAT[(word >> 33) % 16]
         history.apply(Step(what, URIS[(word >> 25) % 3], (word >> 40) % GUIDS, (word >> 12) % 300))
     history.restart()
     history.check()
