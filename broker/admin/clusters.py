@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from broker.admin.environment import Context, Failed
 from broker.admin.results import (
@@ -108,7 +109,8 @@ def queue_helper(context: Context) -> QueueHelperResult:
     by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
     names = sorted({*by_domain, *(domain.config.name for domain in node.domains.values())})
     domains = tuple(ClusterDomain(name, by_domain[name], name in node.domains) for name in names)
-    queues = tuple(_cluster_queue(context, info) for info in assigned)
+    sub_ids = _sub_ids(context)
+    queues = tuple(_cluster_queue(context, info, sub_ids.get(info.uri, ())) for info in assigned)
     return QueueHelperResult(
         cluster_name=context.cluster_name,
         locality="local",
@@ -120,21 +122,25 @@ def queue_helper(context: Context) -> QueueHelperResult:
     )
 
 
-def _cluster_queue(context: Context, info: QueueInfo) -> ClusterQueue:
-    streams = {
-        SubId(stream.sub_queue_id, printable(stream.app.app_id))
-        for session in context.node.sessions.values()
-        for handle in session.handles.values()
-        if handle.queue.uri == info.uri
-        for stream in handle.streams.values()
-    }
+def _sub_ids(context: Context) -> dict[str, set[SubId]]:
+    """By queue: the ids by which clients go for its apps."""
+    found: dict[str, set[SubId]] = {}
+    for session in context.node.sessions.values():
+        for handle in session.handles.values():
+            for stream in handle.streams.values():
+                sub_id = SubId(stream.sub_queue_id, printable(stream.app.app_id))
+                found.setdefault(handle.queue.uri, set()).add(sub_id)
+    return found
+
+
+def _cluster_queue(context: Context, info: QueueInfo, sub_ids: Iterable[SubId]) -> ClusterQueue:
     return ClusterQueue(
         uri=info.uri,
         num_in_flight_contexts=0,
         is_assigned=True,
         is_primary_available=True,
         id=_queue_id(context, info),
-        sub_ids=tuple(sorted(streams, key=lambda each: (each.sub_id, each.app_id))),
+        sub_ids=tuple(sorted(sub_ids, key=lambda each: (each.sub_id, each.app_id))),
         partition_id=info.partition_id,
         primary_node_description=f" (primary: {context.node_description})",
         key=info.key.hex().upper(),

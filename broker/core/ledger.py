@@ -217,7 +217,8 @@ class Ledger:
         self.file.buffer[self.end : end] = records
         self.end = end
         self.sequence_number += 2
-        log.info("Applied advisory: %s", printed(ClusterMessage(choice=make(self._number(-1)))))
+        if log.isEnabledFor(logging.INFO):
+            log.info("Applied advisory: %s", printed(ClusterMessage(choice=make(self._number(-1)))))
 
     def _records(self, kind: LedgerRecordType, make: Make) -> bytes:
         """The next two records: the advisory and its commit."""
