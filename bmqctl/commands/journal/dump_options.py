@@ -40,9 +40,7 @@ LedgerQueues = Annotated[
         "--queue", help="Only records that speak of this queue, by URI or key; may be given again.", show_default=False
     ),
 ]
-TermGt = Annotated[
-    str | None, typer.Option(help="After this number: <elector term>-<sequence number>.", show_default=False)
-]
+TermGt = Annotated[str | None, typer.Option(help="After this number, TERM-SEQUENCE: 1-500.", show_default=False)]
 TermLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
 Terms = Annotated[
     list[str] | None,
@@ -72,9 +70,7 @@ Since = Annotated[
     typer.Option(help="From this time on: ISO 8601 (UTC), or seconds since 1970.", show_default=False),
 ]
 Until = Annotated[str | None, typer.Option(help="Before this time.", show_default=False)]
-SeqnumGt = Annotated[
-    str | None, typer.Option(help="After this number: <lease id>-<sequence number>.", show_default=False)
-]
+SeqnumGt = Annotated[str | None, typer.Option(help="After this number, LEASE-SEQUENCE: 1-500.", show_default=False)]
 SeqnumLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
 OffsetGt = Annotated[
     int | None, typer.Option(min=0, max=OFFSET_MAX, help="After this offset, in bytes.", show_default=False)
