@@ -304,6 +304,16 @@ def test_the_last_confirm_is_the_deletion() -> None:
     assert agree(bytes(journal.bytes), [4]).faults["early"] == [5]
 
 
+@pytest.mark.parametrize("cuts", [[], [2], [1, 2, 3]])
+def test_an_app_that_confirms_again(cuts: list[int]) -> None:
+    journal = Journal()
+    journal.message(QUEUE, GUID, 3)
+    journal.confirm(QUEUE, GUID, app(1))
+    journal.confirm(QUEUE, GUID, app(1))
+    journal.confirm(QUEUE, GUID, app(2))
+    assert agree(bytes(journal.bytes), cuts).faults["repeated"] == [2]
+
+
 def test_a_purge_of_the_last_app() -> None:
     journal = Journal()
     journal.message(QUEUE, GUID, 2)
