@@ -50,6 +50,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, and (steps done, steps in all)."""
 
 T = TypeVar("T")
+UNFINISHED = ".unfinished"
 KINDS = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 
 
@@ -66,13 +67,7 @@ def repair_store(source: Path, out: Path, mode: Mode | None, on_progress: Progre
     with ExitStack() as stack:
         repair = _Repair(source, out, find_files(source), stack, on_progress)
         repair.plan()
-        report = repair.write(repair.choose(mode))
-    if not any(out.iterdir()):
-        return report
-    checked = check_path(out, 0, lambda done, total: on_progress("checking the result", done, total))
-    report.errors, report.warnings = checked.errors, checked.warnings
-    report.counts = dict(sorted(checked.counts.items()))
-    return report
+        return repair.write(repair.choose(mode))
 
 
 def _check_place(source: Path, out: Path) -> None:
@@ -101,6 +96,7 @@ class _Repair:
     def __init__(self, source: Path, out: Path, found: StoreFiles, stack: ExitStack, on_progress: Progress) -> None:
         self._source = source
         self._out = out
+        self._work = out / UNFINISHED
         self._found = found
         self._stack = stack
         self._on_progress = on_progress
@@ -214,22 +210,39 @@ class _Repair:
     # -- writing
 
     def write(self, mode: Mode) -> RepairReport:
+        """Write and check the files in a directory below, and put them in their place when all are there.
+
+        A repair that is killed leaves that directory, and nothing that looks like a store.
+        """
         self._report.mode = mode
         created = not self._out.exists()
         try:
-            self._out.mkdir(parents=True, exist_ok=True)
+            self._work.mkdir(parents=True)
             checked = [each for part in self._parts if (each := self._write_part(part, mode)) is not None]
             self._write_ledger(checked, mode)
+            self._check()
+            for path in sorted(self._work.iterdir()):
+                path.rename(self._out / path.name)
+            self._work.rmdir()
         except BaseException:
             self._clear(created)
             raise
         return self._report
 
+    def _check(self) -> None:
+        if any(self._work.iterdir()):
+            checked = check_path(self._work, 0, self._progress("checking the result"))
+            self._report.errors, self._report.warnings = checked.errors, checked.warnings
+            self._report.counts = dict(sorted(checked.counts.items()))
+
     def _clear(self, created: bool) -> None:
         """Leave no half of a store behind."""
-        for path in self._out.iterdir() if self._out.is_dir() else ():
+        if not self._work.is_dir():
+            return
+        for path in self._work.iterdir():
             path.unlink()
-        if created and self._out.is_dir():
+        self._work.rmdir()
+        if created:
             self._out.rmdir()
 
     def _write_part(self, part: _Part, mode: Mode) -> SetChecker | None:
@@ -246,10 +259,10 @@ class _Repair:
                 return None
         names = {kind: str(StoreFileName(part.files.partition_id, part.files.timestamp, kind)) for kind in KINDS}
         progress = self._progress(f"writing {names[FileType.JOURNAL]}")
-        report = write_partition(part.damaged, plan, self._out, names, progress)
+        report = write_partition(part.damaged, plan, self._work, names, progress)
         report.restored = part.notes + report.restored
         self._report.partitions.append(report)
-        journal, data, qlist = (self._stack.enter_context(FileSource(self._out / names[kind])) for kind in KINDS)
+        journal, data, qlist = (self._stack.enter_context(FileSource(self._work / names[kind])) for kind in KINDS)
         _, checked = _run(check_file_set(journal, data, qlist))
         return checked
 
@@ -307,7 +320,7 @@ class _Repair:
             content = initial_ledger_bytes(name.log_id) + _snapshot(self._ledger, partitions, self._last_second())
             reason = f"made anew from the partitions: {errors[0].code} at {errors[0].offset}: {errors[0].reason}"
             self._report.restored.append(Note(file.name, 0, file.size, "FILE", reason))
-        with (self._out / file.name).open("xb") as out:
+        with (self._work / file.name).open("xb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())

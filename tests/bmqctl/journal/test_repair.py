@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -503,6 +506,18 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_store(
     out.mkdir()
     assert run("repair", store, "--out", out).code == 2
     assert list(out.iterdir()) == []
+
+
+def test_a_repair_that_is_killed_leaves_nothing_that_looks_like_a_store(store: Path, out: Path) -> None:
+    """It ends itself, as hard as can be, when the first file has been written."""
+    program = (
+        "import os, signal, sys; from bmqctl.app import main; "
+        "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL); main()"
+    )
+    command = [sys.executable, "-c", program, "journal", "repair", str(store), "--out", str(out)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+    assert [path.name for path in out.iterdir()] == [".unfinished"]
+    assert list((out / ".unfinished").iterdir())
 
 
 # -- in words
