@@ -272,6 +272,11 @@ class Session:
             return
         self._heartbeats_missed += 1
         if identity.heartbeats_missed_max and self._heartbeats_missed > identity.heartbeats_missed_max:
+            log.warning(
+                "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
+                identity.heartbeats_missed_max,
+                self.description,
+            )
             self.end(f"no answer to {identity.heartbeats_missed_max} heartbeats")
             return
         self.send_event(HEARTBEAT_REQUEST)

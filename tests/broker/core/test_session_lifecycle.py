@@ -301,6 +301,7 @@ def test_a_peer_that_says_nothing_is_put_off(rig: Rig) -> None:
     assert not client.session.finished
     rig.wait(1_000)
     assert client.session.finished
+    assert "#TCP_DEAD_CHANNEL: closing unresponsive channel after 10 missed heartbeats [session: '" in caplog.text
 
 
 def test_a_dripping_peer_is_put_off(rig: Rig) -> None:
@@ -322,7 +323,7 @@ def test_heartbeats_go_to_a_silent_peer(rig: Rig) -> None:
     assert client.controls() == [EventType.HEARTBEAT_REQ] * 2
 
 
-def test_a_dead_peer_is_put_off_after_the_missed_heartbeats(rig: Rig) -> None:
+def test_a_dead_peer_is_put_off_after_the_missed_heartbeats(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     client = in_state(rig, SessionState.RUNNING)
     rig.wait(32_000)
     assert client.controls() == [EventType.HEARTBEAT_REQ] * 10
