@@ -99,7 +99,9 @@ def test_golden_stores_hold_what_the_reference_says(
             assert {app.app_id: app.confirmed for app in queue.apps if app.confirmed} == dict(confirms)
 
 
-def test_partitions_of_a_golden_store(golden: Golden) -> None:
+@pytest.mark.parametrize("chunk_records", [50, 1 << 16])
+def test_partitions_of_a_golden_store(golden: Golden, chunk_records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_chunks(monkeypatch, chunk_records)
     found = summarize(golden("single-clean"), lambda done, total: None)
     (partition,) = found.partitions
     records = storage_records("single-clean")
@@ -268,6 +270,20 @@ def test_is_the_model(steps: list[tuple[Any, ...]], chunk_records: int) -> None:
             assert app.outstanding == sum(app_id in message.waiting for message in alive), app_id
             for name in ("confirmed", "rejected", "automatic", "purged"):
                 assert getattr(app, name) == model.by_app[name, uri, app_id], (name, app_id)
+
+
+def test_a_purge_takes_nothing_from_an_app_that_has_confirmed(tmp_path: Path) -> None:
+    model = Model()
+    for _ in range(2):
+        model.message(FANOUT, False)
+    model.confirm(1, 1, False)
+    assert model.alive[1][1].confirmed == {"foo"}
+    model.purge_app(0, False)
+    found = summary(built(tmp_path / "store", model.lines))[FANOUT]
+    foo, bar = found.apps
+    assert (foo.confirmed, foo.purged, foo.outstanding) == (1, 1, 0)
+    assert (bar.confirmed, bar.purged, bar.outstanding) == (0, 0, 2)
+    assert (found.outstanding, found.partially_confirmed) == (2, 2)
 
 
 def built(directory: Path, lines: list[dict[str, Any]]) -> Path:
