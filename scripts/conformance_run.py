@@ -183,12 +183,15 @@ def _environment(folder: Path, requirements: Sequence[Path], *packages: str) -> 
 
 
 def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Namespace) -> None:
-    """Run pytest to its end; at Ctrl-C it ends early, and what ran counts."""
+    """Run pytest to its end; at SIGINT or SIGTERM it ends early, and what ran counts."""
     words = [str(suite.python), "-m", "pytest", *suite.arguments, *cases, f"--report-log={report}"]
     words += ["-v"] if options.verbose else ["-q", "--no-header", "--no-summary"]
     if options.expression:
         words.append(f"-k={options.expression}")
-    process = subprocess.Popen(words, cwd=suite.folder, env=suite.environment, stdin=subprocess.DEVNULL)
+    # In a session of its own, so that it hears of Ctrl-C once: from here.
+    process = subprocess.Popen(
+        words, cwd=suite.folder, env=suite.environment, stdin=subprocess.DEVNULL, start_new_session=True
+    )
     while True:
         try:
             process.wait()
@@ -260,4 +263,7 @@ def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None
 
 
 if __name__ == "__main__":
+    # Even where a shell has told its background programs to ignore SIGINT, which pytest would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())
