@@ -157,6 +157,17 @@ class Usage:
         if parent is not None:
             parent.add(size)
 
+    def restore(self, size: int) -> None:
+        """A message of `size` bytes was here before: that raises no alarm."""
+        self.messages += 1
+        self.bytes += size
+        if self.messages >= self.messages_rise_at or self.bytes >= self.bytes_rise_at:
+            self._messages_gauge.update(self.messages)
+            self._bytes_gauge.update(self.bytes)
+            self._take_bounds()
+        if self.parent is not None:
+            self.parent.restore(size)
+
     def remove(self, size: int, messages: int = 1) -> None:
         """A message has gone, or as many as `messages`, of `size` bytes together."""
         self.messages -= messages

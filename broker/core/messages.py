@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
 
 class Message:
-    """One stored message. `order` grows by one with every message of the queue, so it sorts them.
+    """One stored message. `offset` is where its log has it: it grows from message to message, so it sorts them.
 
     `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
     """
@@ -39,7 +39,6 @@ class Message:
         "guid",
         "has_properties",
         "offset",
-        "order",
         "outstanding",
         "payload",
         "schema_id",
@@ -47,11 +46,8 @@ class Message:
         "size",
     )
 
-    def __init__(
-        self, guid: bytes, order: int, size: int, content: Content, outstanding: int, arrived_ms: int = 0
-    ) -> None:
+    def __init__(self, guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> None:
         self.guid = guid
-        self.order = order
         self.size = size
         self.compression = content.compression
         self.has_properties = content.has_properties
@@ -59,7 +55,7 @@ class Message:
         self.outstanding = outstanding  # bits of the apps that have yet to confirm
         self.arrived_ms = arrived_ms
         self.sent_ms = arrived_ms  # when it last went to a consumer
-        self.offset = 0  # of the payload in its log
+        self.offset = 0
         self.payload: bytes | None = None  # only where the log keeps no bytes itself
 
 

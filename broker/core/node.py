@@ -132,6 +132,7 @@ class Node:
 
     def _restore(self, shard: Shard, state: Recovered) -> None:
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
+        arrivals: dict[int, int] = {}
         for message in state.messages:
             by_key[message.queue_key].append(message)
         for key, messages in by_key.items():
@@ -149,16 +150,20 @@ class Node:
             if domain.config.name in self.domains:
                 self.queues[recovered.uri] = queue
             for message in messages:
-                self._restore_message(shard, queue, message)
+                self._restore_message(shard, queue, message, arrivals)
 
-    def _restore_message(self, shard: Shard, queue: Queue, found: RecoveredMessage) -> None:
+    def _restore_message(self, shard: Shard, queue: Queue, found: RecoveredMessage, arrivals: dict[int, int]) -> None:
         outstanding = 0
         for app in queue.apps.values():
             if app.key not in found.confirmed:
                 outstanding |= app.bit
         content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
-        arrived_ms = self.now.ms - (self.now.wall_s - found.timestamp) * 1000
-        message = Message(found.guid, 0, found.size, content, outstanding, arrived_ms)
+        # Many come in the same second: one number serves them all.
+        arrived_ms = arrivals.get(found.timestamp)
+        if arrived_ms is None:
+            arrived_ms = self.now.ms - (self.now.wall_s - found.timestamp) * 1000
+            arrivals[found.timestamp] = arrived_ms
+        message = Message(found.guid, found.size, content, outstanding, arrived_ms)
         message.offset = found.offset
         shard.adopt(outstanding.bit_count())
         queue.restore(message)

@@ -100,7 +100,6 @@ class Queue:
         self.throttle = around.throttle
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
-        self.order = 0
         self.writers = 0  # how often it is open for writing
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
@@ -163,7 +162,7 @@ class Queue:
         if guid in self.messages or not self.history.is_new(guid):
             return False
         size = len(content.data)
-        message = Message(guid, self.order, size, content, self._all_apps, self.now.ms)
+        message = Message(guid, size, content, self._all_apps, self.now.ms)
         if self._has_app_subscriptions:
             self._select_apps(message, content.data)
         outstanding = message.outstanding
@@ -182,7 +181,6 @@ class Queue:
         else:
             others = [app.key for app in self.apps.values() if not outstanding & app.bit]
             self.log.append(message, content, outstanding.bit_count(), others)
-        self.order += 1
         statistics = self.statistics
         statistics.puts += 1
         statistics.put_bytes += size
@@ -214,11 +212,9 @@ class Queue:
 
     def restore(self, message: Message) -> None:
         """Put back a message that the log holds from before; call in order, before any consumer comes."""
-        message.order = self.order
-        self.order += 1
         self.schemas.keep(message.schema_id)
         self.messages[message.guid] = message
-        self.usage.add(message.size)
+        self.usage.restore(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
                 app.messages += 1

@@ -48,14 +48,12 @@ def arrival_time(message: Message, now: Now) -> datetime:
 
 def app_report(queue: Reported, app: App) -> str:
     """How far an app is, and what its consumers ask for."""
-    # The app's own count: others may have confirmed what it still wants.
-    held = [message for message in queue.messages.values() if message.outstanding & app.bit]
     lines = [
         f"\nFor appId: {app.app_id}\n",
         f"Put aside list size: {pretty_number(len(app.aside))}",
         f"Redelivery list size: {pretty_number(len(app.redelivery))}",
-        f"Number of messages: {pretty_number(len(held))}",
-        f"Number of bytes: {pretty_bytes(sum(message.size for message in held))}\n",
+        f"Number of messages: {pretty_number(app.messages)}",
+        f"Number of bytes: {pretty_bytes(app.bytes)}\n",
     ]
     texts = list(app.groups)
     if texts:

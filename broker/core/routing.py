@@ -18,7 +18,7 @@ from broker.core.statistics import QueueStatistics
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 
-_order = attrgetter("order")
+_order = attrgetter("offset")
 
 # When a stream was sent a message for the last time, if it never was or may be sent the next at once.
 NEVER_MS = -(1 << 62)

@@ -486,12 +486,17 @@ class FileLog:
 
 
 class MemoryLog:
-    """A queue whose messages are kept in memory only."""
+    """A queue whose messages are kept in memory only; their offsets are their numbers."""
 
-    __slots__ = ()
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         message.payload = bytes(content.data)
+        message.offset = self._count
+        self._count += 1
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
         """Nothing to record."""

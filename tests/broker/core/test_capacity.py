@@ -139,3 +139,15 @@ def test_numbers_and_times_for_people() -> None:
         "1.00 s",
         "1.50 m",
     ]
+
+
+def test_what_was_there_before_raises_no_alarm(usage: Usage, caplog: pytest.LogCaptureFixture) -> None:
+    domain = Usage("domain")
+    domain.set_limits(5, 0)
+    usage.parent = domain
+    for _ in range(12):
+        usage.restore(1)
+    assert (usage.messages, domain.bytes, usage.state, domain.state) == (12, 12, FULL, FULL)
+    assert not caplog.messages
+    with pytest.raises(Full):
+        usage.check()
