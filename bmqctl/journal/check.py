@@ -123,17 +123,31 @@ def _check_set(
             for name in (files.journal, files.data, files.qlist)
         )
         assert journal is not None
-        return report.take(check_file_set(journal, data, qlist, on_progress=_counting(report, on_progress)))
+        checked = report.take(check_file_set(journal, data, qlist, on_progress=_counting(report, on_progress)))
+        for file in (journal, data, qlist):
+            if file is not None:
+                _note_unreadable(report, file)
+        return checked
 
 
 def _check_alone(report: Report, path: Path, file_type: FileType, on_progress: Progress) -> None:
     with _open(report, path) as file:
         report.add(validate_file(file, file_type, on_progress=_counting(report, on_progress)))
+        _note_unreadable(report, file)
 
 
 def _check_ledger(report: Report, path: Path) -> LedgerState:
     with _open(report, path) as file:
-        return report.take(check_ledger(file))
+        state = report.take(check_ledger(file))
+        _note_unreadable(report, file)
+        return state
+
+
+def _note_unreadable(report: Report, file: FileSource) -> None:
+    report.add(
+        fault("unreadable", file.name, offset, f"the disk does not give {size} bytes: taken for zeros")
+        for offset, size in file.unreadable
+    )
 
 
 def _open(report: Report, path: Path) -> FileSource:

@@ -105,6 +105,7 @@ class _Repair:
         self._ledger_file: Source | None = None
         self._ledger_faults: list[Fault] = []
         self._parts: list[_Part] = []
+        self._files: list[FileSource] = []
 
     # -- reading
 
@@ -127,7 +128,9 @@ class _Repair:
                     self._leave_file(name, reason)
 
     def _open(self, name: str) -> FileSource:
-        return self._stack.enter_context(FileSource(self._source / name))
+        file = self._stack.enter_context(FileSource(self._source / name))
+        self._files.append(file)
+        return file
 
     def _leave_file(self, name: str, reason: str) -> None:
         size = (self._source / name).stat().st_size
@@ -220,6 +223,7 @@ class _Repair:
             self._work.mkdir(parents=True)
             checked = [each for part in self._parts if (each := self._write_part(part, mode)) is not None]
             self._write_ledger(checked, mode)
+            self._note_unreadable()
             self._check()
             for path in sorted(self._work.iterdir()):
                 path.rename(self._out / path.name)
@@ -228,6 +232,12 @@ class _Repair:
             self._clear(created)
             raise
         return self._report
+
+    def _note_unreadable(self) -> None:
+        """What the disk did not give, in any file of the damaged store."""
+        for file in self._files:
+            for offset, size in sorted(set(file.unreadable)):
+                self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk does not give them"))
 
     def _check(self) -> None:
         if any(self._work.iterdir()):

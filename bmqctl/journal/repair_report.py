@@ -23,7 +23,8 @@ class Note:
     """Something that was left out, or kept with a damaged part of it restored.
 
     `offset` and `size` are in bytes of the damaged store's `file`; `what` is a record type, FILE, HEADER, PAYLOAD
-    (bytes of DATA), or RECORDS (places that hold no readable record). `number` is "lease id:sequence number".
+    (bytes of DATA), RECORDS (places that hold no readable record), or BYTES (that the disk does not give). `number` is
+    "lease id:sequence number".
     """
 
     file: str

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from bmqctl.journal.files import NotAStoreFile
+
 __all__ = ["FileSource"]
+
+SECTOR_SIZE = 4096
 
 
 class FileSource:
@@ -19,9 +24,19 @@ class FileSource:
     """
 
     def __init__(self, path: Path) -> None:
+        """NotAStoreFile if there is no regular file that can be read."""
         self.path = path
         self.name = path.name
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.unreadable: list[tuple[int, int]] = []
+        """Ranges (offset, size in bytes) that the disk does not give, in the order of reading: read as zeros."""
+        try:
+            # Or the opening of a pipe would wait for a writer.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise NotAStoreFile(f"{path}: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise NotAStoreFile(f"{path} is no regular file")
 
     @cached_property
     def size(self) -> int:
@@ -38,13 +53,34 @@ class FileSource:
     def read(self, offset: int, size: int) -> memoryview:
         """The `size` bytes from `offset`, or fewer where the file ends."""
         buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
+        try:
+            self._read_into(buffer, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._read_around(buffer, offset)
+        return buffer
+
+    def _read_into(self, buffer: memoryview, offset: int) -> None:
         done = 0
         while done < len(buffer):
             count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
             if not count:
                 break
             done += count
-        return buffer
+
+    def _read_around(self, buffer: memoryview, offset: int) -> None:
+        """Read what can be read, sector by sector."""
+        start = offset
+        while start < offset + len(buffer):
+            end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))
+            try:
+                self._read_into(buffer[start - offset : end - offset], start)
+            except OSError:
+                buffer[start - offset : end - offset] = bytes(end - start)
+                if (start, end - start) not in self.unreadable:
+                    self.unreadable.append((start, end - start))
+            start = end
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -45,6 +45,7 @@ _WRITER = "Find out which program wrote it; a broker of a later version may use 
 
 CATALOGUE: dict[str, FaultKind] = {
     # headers and files
+    "unreadable": FaultKind(Severity.ERROR, "The disk is failing: copy the store to another one. " + _REPLICA),
     "header": FaultKind(Severity.ERROR, _REPLICA),
     "header-unknown": FaultKind(Severity.WARNING, _WRITER),
     "partition-mismatch": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
