@@ -195,3 +195,39 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path, changed: dict[str, st
     (line,) = failure.value.output.splitlines()
     assert told in line
     assert not (tmp_path / "store").exists()
+
+
+def test_a_slow_reader_gets_all_in_the_end(node: NodeProcess) -> None:
+    count, size = 30, 100_000
+    with SecureRaw(node) as producer, SecureRaw(node) as consumer:
+        for peer, flags in ((producer, WRITE), (consumer, READ)):
+            peer.send(open_request("bmq://bmq.test.mem.priority/slow", 0, flags))
+            peer.control()
+        consumer.send(configure_request(0, 1 << 30))
+        consumer.control()
+        for number in range(count):
+            producer.send(put_event(0, guid(number), bytes([number]) * size))
+        acked = 0
+        while acked < count:
+            kind, body = producer.event()
+            acked += sum(1 for _ in iter_acks(memoryview(body), 0, len(body))) if kind is EventType.ACK else 0
+        found = 0
+        while found < count:
+            kind, body = consumer.event()
+            if kind is EventType.PUSH:
+                for push in iter_pushes(memoryview(body), 0, len(body)):
+                    assert bytes(push.data) == bytes([found]) * size
+                    found += 1
+
+
+def test_many_who_never_finish_the_handshake(node: NodeProcess) -> None:
+    peers = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(50)]
+    try:
+        for number, peer in enumerate(peers):
+            peer.sendall(b"\x16\x03\x01\x02\x00\x01"[: number % 7])
+        with SecureRaw(node) as raw:
+            raw.send(HEARTBEAT_REQUEST)
+            assert raw.event()[0] is EventType.HEARTBEAT_RSP
+    finally:
+        for peer in peers:
+            peer.close()
