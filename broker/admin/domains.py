@@ -13,9 +13,11 @@ from broker.admin.results import (
     PurgedQueue,
     PurgedQueues,
     QueueContents,
-    QueueInternalsResult,
     Result,
     Success,
+)
+from broker.admin.results_queue import (
+    QueueInternalsResult,
 )
 from broker.admin.storage import domain_storages
 from broker.core.changes import collect_idle_queues

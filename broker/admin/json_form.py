@@ -20,7 +20,6 @@ from broker.admin.results import (
     PurgedQueues,
     QueueContents,
     QueueHelperResult,
-    QueueInternalsResult,
     Result,
     Stats,
     StorageContent,
@@ -28,6 +27,9 @@ from broker.admin.results import (
     Tunable,
     TunableConfirmation,
     Tunables,
+)
+from broker.admin.results_queue import (
+    QueueInternalsResult,
 )
 
 __all__ = ["dumped", "to_json"]

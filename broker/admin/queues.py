@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.admin.environment import Context, Failed
-from broker.admin.results import (
+from broker.admin.results_queue import (
     AppState,
     CapacityMeter,
     ConsumerLimits,

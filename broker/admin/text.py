@@ -22,7 +22,6 @@ from broker.admin.results import (
     PurgedQueues,
     QueueContents,
     QueueHelperResult,
-    QueueInternalsResult,
     Result,
     Stats,
     StorageContent,
@@ -30,6 +29,9 @@ from broker.admin.results import (
     Tunable,
     TunableConfirmation,
     Tunables,
+)
+from broker.admin.results_queue import (
+    QueueInternalsResult,
 )
 from broker.admin.text_queue import capacity_meter, queue_internals, yes_no
 from broker.core.pretty import pretty_bytes, pretty_number

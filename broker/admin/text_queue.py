@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.admin.results import (
+from broker.admin.results_queue import (
     AppState,
     CapacityMeter,
     QueueEngine,
