@@ -208,7 +208,7 @@ class Delivery:
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
         data = self._log.read(message)
         values = self.properties(message, data)
-        app.delayed_until_ms = NEVER_MS
+        scheduled, app.delayed_until_ms = app.delayed_until_ms, NEVER_MS
         wait_ms = None
         for stream in app.streams:
             for subscription in stream.subscriptions:
@@ -231,7 +231,8 @@ class Delivery:
                 break
         if wait_ms is not None:
             app.delayed_until_ms = wait_ms
-            self._source.timers.at(wait_ms, lambda: self.deliver(app))
+            if wait_ms != scheduled:
+                self._source.timers.at(wait_ms, lambda: self.deliver(app))
         return STOP
 
     def _note_sent(self, stream: Stream, message: Message) -> None:

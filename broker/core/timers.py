@@ -16,6 +16,9 @@ class Timers:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def at(self, ms: int, action: Callable[[], None]) -> None:
         """Take `action` at `ms` (of `Now.ms`), or with the first tick behind it."""
         heapq.heappush(self._heap, (ms, next(self._numbers), action))

@@ -251,3 +251,16 @@ def test_another_consumer_need_not_wait() -> None:
     assert numbers(one) == [1]
     other = reading(rig)
     assert sorted(numbers(one) + numbers(other)) == [2, 3]
+
+
+def test_waiting_costs_one_timer_however_much_happens_meanwhile() -> None:
+    rig, producer = poisoned(2, MessageThrottle(1, 3, 1000, 3000))
+    consumer = reading(rig)
+    assert numbers(consumer) == [1]
+    before = len(rig.node.timers)
+    for number in range(50):
+        producer.post(1, guid(100 + number), b"0")
+        consumer.confirm(1, guid(100 + number))
+    assert len(rig.node.timers) == before
+    rig.wait(3000)
+    assert len(numbers(consumer)) == 2
