@@ -93,6 +93,8 @@ class Node:
         self.keepalive_ms = KEEPALIVE_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
+        self._queue_keys: set[bytes] = set()
+        self._queue_counts = dict.fromkeys(shards, 0)
         self._session_ids = 0
         self._ticked_ms = self._snapshots_ms = now.ms
         self._to_snapshot: list[Queue] = []
@@ -287,24 +289,33 @@ class Node:
         return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
     def _assign(self, uri: str, config: DomainConfig) -> QueueInfo:
-        taken = {info.key for info in self.ledger.state.queues.values()}
         salt = key_salt(self)
         apps: list[tuple[str, bytes]] = []
         for app_id in config.queue_app_ids:
             key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else derive_key(app_id, salt, {key for _, key in apps})
             apps.append((app_id, key))
-        counts = dict.fromkeys(self.shards, 0)
-        for known in self.ledger.state.queues.values():
-            if known.partition_id in counts:
-                counts[known.partition_id] += 1
+        counts = self._census()
         info = QueueInfo(
             uri=uri,
-            key=derive_key(uri, salt, taken),
+            key=derive_key(uri, salt, self._queue_keys),
             partition_id=min(counts, key=lambda partition_id: (counts[partition_id], partition_id)),
             app_ids=app_infos(apps),
         )
         self.ledger.assign(info)
+        self._queue_keys.add(info.key)
+        counts[info.partition_id] += 1
         return info
+
+    def _census(self) -> dict[int, int]:
+        """How many queues each partition has; taken anew, with the keys of all, when some were deleted."""
+        known = self.ledger.state.queues
+        if len(self._queue_keys) != len(known):
+            self._queue_keys = {info.key for info in known.values()}
+            self._queue_counts = dict.fromkeys(self.shards, 0)
+            for info in known.values():
+                if info.partition_id in self._queue_counts:
+                    self._queue_counts[info.partition_id] += 1
+        return self._queue_counts
 
     def _make_queue(
         self,
