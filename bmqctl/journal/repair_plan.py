@@ -309,13 +309,17 @@ class Planner:
                 content = build_queue_record(queue.uri, record.queue_key, apps)
                 entry = Entry(queue.uri, entry.apps, content, False)
             return record, restored + self._enter(place, queue, entry)
+        restored = []
+        if record.queue_uri_record_offset_words:
+            restored.append(f"it pointed to {record.queue_uri_record_offset_words * WORD} in QLIST")
+            record = record._replace(queue_uri_record_offset_words=0)
         if record.app_key == NULL_KEY:
             queue.live.clear()
             self._lost.pop(record.queue_key, None)
             if kind == QueueOpType.DELETION:
                 del self._queues[record.queue_key]
                 self._gone.add(record.queue_key)
-        return record, []
+        return record, restored
 
     def _examine_creation(self, place: int, record: QueueOpRecord) -> tuple[Record, list[str]]:
         offset = record.queue_uri_record_offset_words * WORD

@@ -147,7 +147,9 @@ def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, Rec
 
 def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     found, _ = select(records, RecordType.QUEUE_OP)
-    offsets = QUEUE_OP_RECORD.column(found, "queue_uri_record_offset_words")
+    # Only those that make something point into QLIST, whatever the others say.
+    making = np.isin(found["queue_op_type"], (QueueOpType.CREATION, QueueOpType.ADDITION))
+    offsets = QUEUE_OP_RECORD.column(found[making], "queue_uri_record_offset_words")
     end = open_file(readable(files.qlist), FileType.QLIST).first_record_offset
     if offsets.size and int(offsets.max()):
         end = max(end, parse_queue_record(files.qlist.buffer, int(offsets.max()) * WORD).end)

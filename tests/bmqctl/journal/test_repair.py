@@ -197,6 +197,7 @@ MENDED = [
     pytest.param(in_record(MessageRecord, 5, 34), "MESSAGE", id="payload elsewhere"),
     pytest.param(in_record(QueueOpRecord, 0, 23), "QUEUE_OP", id="queue key of a creation"),
     pytest.param(in_record(QueueOpRecord, 0, 38), "QUEUE_OP", id="qlist offset"),
+    pytest.param(in_record(QueueOpRecord, 3, 37), "QUEUE_OP", id="qlist offset of a purge"),
     pytest.param(in_record(JournalOpRecord, 1, 23, 6), "JOURNAL_OP", id="sync point type"),
     pytest.param(in_record(JournalOpRecord, 1, 35), "JOURNAL_OP", id="sync point number"),
     pytest.param(in_record(JournalOpRecord, 1, 39), "JOURNAL_OP", id="primary node"),

@@ -13,15 +13,21 @@ from hypothesis import strategies as st
 
 from bmqctl.journal.repair import repair_store
 from bmqctl.journal.repair_report import Mode, RepairReport
+from broker.core.clock import Now
+from broker.opening import open_ledger, open_shards
+from broker.store.partition_files import PartitionLimits
 from formats.disk.data import parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import ConfirmRecord, DeletionRecord, MessageRecord, QueueOpRecord, QueueOpType
 from formats.disk.qlist import parse_queue_record
 from formats.disk.recover import iter_journal
-from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store, read_files
+from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store, message_guid, read_files
+from tests.broker.fakes import Content, MemoryDirectory
 from tests.golden.archives import only
 
 JOURNAL, DATA, QLIST, LEDGER = EXTENSIONS
+
+PURGED = {bytes.fromhex(message_guid(1000))}
 
 Files = dict[str, bytes]
 
@@ -156,6 +162,29 @@ def _check(repaired: Repaired) -> None:
             assert _payload(out, kept, guid) == _payload_of(before, story, guid)
 
 
+def _check_node(repaired: Repaired) -> None:
+    """A node opens the result: it has every message that was not damaged, and that nobody was done with."""
+    before, damaged, report, out = repaired
+    directory = MemoryDirectory()
+    for path in out.iterdir():
+        content = bytearray(path.read_bytes())
+        directory.files[path.name] = Content(content, len(content))
+    now = Now(START_S, 1_000_000)
+    limits = PartitionLimits(1 << 16, 1 << 16, 1 << 16)
+    opened = open_shards(directory, 1, 0, limits, now, lambda prefix: f"{prefix}20300101_000000")
+    open_ledger(directory, 1 << 16, now, lambda prefix: f"{prefix}20300101_000000", opened)
+    ((_, recovered),) = opened
+    assert len(recovered.messages) <= sum(partition.outstanding for partition in report.partitions)
+    found = {message.guid for message in recovered.messages}
+    story = _story(before)
+    queues = {record.queue_key for _, record in iter_journal(before[JOURNAL]) if isinstance(record, QueueOpRecord)}
+    assert set(recovered.queues) <= queues or damaged[JOURNAL] != before[JOURNAL]
+    for guid, parts in story.messages.items():
+        sound = all(damaged[file][at : at + size] == before[file][at : at + size] for file, at, size in parts)
+        if sound and guid not in story.deletions and guid not in PURGED:
+            assert guid in found, f"{guid.hex()} is not served"
+
+
 def _payload(out: Path, story: Story, guid: bytes) -> bytes:
     return _payload_of({DATA: only(out, DATA).read_bytes()}, story, guid)
 
@@ -168,7 +197,9 @@ def _payload_of(files: Files, story: Story, guid: bytes) -> bytes:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
 def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
-    _check(_repair(sound, tmp_path / "work", damages, Mode.ALONE))
+    repaired = _repair(sound, tmp_path / "work", damages, Mode.ALONE)
+    _check(repaired)
+    _check_node(repaired)
 
 
 def _check_replica(repaired: Repaired) -> None:
