@@ -11,6 +11,7 @@ waited just before; until there is one, the app waits (source: mqbblp::QueueEngi
 from __future__ import annotations
 
 import logging
+import zlib
 from enum import Enum
 from typing import Protocol
 
@@ -22,8 +23,8 @@ from broker.core.messages import Buffer, Log, Message
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
-from formats.errors import FormatError
-from formats.wire.application_data import split_application_data
+from formats.padding import WORD
+from formats.wire.properties import PROPERTIES_HEADER
 
 __all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
@@ -268,12 +269,24 @@ def _message_values(message: Message, data: memoryview) -> Values:
     if not message.has_properties:
         return {}
     if message.compression and not message.schema_id:
-        try:
-            properties = split_application_data(data, True, 0, message.compression).properties
-        except FormatError:
-            return {}
-        return property_values(memoryview(properties), True, 0)
+        return property_values(memoryview(_inflated_properties(data)), True, 0)
     return property_values(data, True, message.schema_id)
+
+
+def _inflated_properties(data: memoryview) -> bytes:
+    """The properties' area at the head of what was compressed with the payload, which stays as it is; or less of it.
+
+    A producer may send a little that inflates to a lot: no more is inflated than the area may have.
+    """
+    stream = zlib.decompressobj()
+    try:
+        head = stream.decompress(data, PROPERTIES_HEADER.size)
+        if len(head) < PROPERTIES_HEADER.size:
+            return b""
+        size = PROPERTIES_HEADER.unpack(head).area_words * WORD
+        return head + stream.decompress(stream.unconsumed_tail, max(1, size - len(head)))
+    except zlib.error:
+        return b""
 
 
 def _announced(stream: Stream, schema_id: int) -> int:

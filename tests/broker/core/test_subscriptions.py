@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -116,6 +118,20 @@ def test_properties_of_the_older_encoding_are_read_through_its_compression(rig: 
     assert compression is CompressionAlgorithm.ZLIB
     producer.put(1, guid(1), data, flags=FLAGS, compression=compression)
     producer.put(1, guid(2), b"no zlib" * 9, flags=FLAGS, compression=compression)
+    assert [push.guid for push in consumer.pushes()] == [guid(1)]
+
+
+def test_a_message_that_inflates_to_very_much_is_not_inflated(rig: Rig, producer: Client) -> None:
+    consumer = subscribing(rig, Wanted("x == 7"))
+    area = encode_properties([Property("x", PropertyType.INT64, 7)], 0)
+    large = zlib.compress(area + bytes(32 << 20))
+    tracemalloc.start()
+    producer.put(1, guid(1), large, flags=FLAGS, compression=1)
+    producer.put(1, guid(2), zlib.compress(b"\0\xff\xff\xff" + bytes(100)), flags=FLAGS, compression=1)
+    producer.put(1, guid(3), zlib.compress(b"\0"), flags=FLAGS, compression=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
     assert [push.guid for push in consumer.pushes()] == [guid(1)]
 
 
