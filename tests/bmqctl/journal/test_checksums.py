@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store
+from broker.core.clock import Now
+from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.store.partition_files import PartitionLimits
+from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store
 from tests.bmqctl.journal.sweep import DOCUMENT, SWEPT_MESSAGES, Field, Sweep, file_of, main, read_table
+from tests.broker.fakes import Content, MemoryDirectory
 
 DATA, LEDGER = EXTENSIONS[1], EXTENSIONS[3]
+FILE_SIZE = 1 << 13
 
 
 def written() -> dict[tuple[str, str], tuple[str, list[str]]]:
@@ -69,6 +76,26 @@ def test_any_bit_with_a_checksum(swept: Sweep, data: st.DataObject) -> None:
     ]
     field = data.draw(st.sampled_from(covered), "field")
     assert swept.codes(field.extension, field.start + data.draw(st.integers(0, field.width - 1), "bit"))
+
+
+def make_timestamp(prefix: str) -> str:
+    return f"{prefix}20300101_000000"
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.data())
+def test_a_node_opens_it_or_says_why_not(swept: Sweep, data: st.DataObject) -> None:
+    field = data.draw(st.sampled_from(swept.fields), "field")
+    bit = field.start + data.draw(st.integers(0, field.width - 1), "bit")
+    directory = MemoryDirectory()
+    for extension, content in swept.files.items():
+        directory.files[swept.names[extension]] = Content(bytearray(content), len(content))
+    directory.files[swept.names[field.extension]].data[bit // 8] ^= 0x80 >> bit % 8
+    now = Now(START_S, 1_000_000)
+    # It may be refused, with words; any other error fails the test.
+    with suppress(StoreDamaged):
+        opened = open_shards(directory, 1, 0, PartitionLimits(*[FILE_SIZE] * 3), now, make_timestamp)
+        open_ledger(directory, FILE_SIZE, now, make_timestamp, opened)
 
 
 def test_the_script_takes_no_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:
