@@ -22,6 +22,10 @@ FAILED = -2
 NOT_A_COMMAND = -31
 
 
+# So much of a command stands in the log.
+SHOWN_MAX = 1000
+
+
 class Admin:
     """Administers one node."""
 
@@ -30,7 +34,8 @@ class Admin:
 
     def run(self, line: str, source: str) -> tuple[int, str]:
         """Carry out the command in `line`, which came from `source`; a status (0: it was done) and the answer."""
-        log.info("Received command '%s' [source: %s]", line, source)
+        shown = line if len(line) <= SHOWN_MAX else f"{line[:SHOWN_MAX]}..."
+        log.info("Received command '%s' [source: %s]", shown, source)
         try:
             command, encoding = parse(line)
         except CommandError as error:

@@ -280,3 +280,11 @@ def test_expressions_and_what_clients_call_themselves_make_no_lines(node: Admini
         "consumerPriorityCount": 3,
     }
     assert "\x1b" not in node.ask("STAT SHOW")
+
+
+def test_the_log_shows_the_beginning_of_a_long_command(node: Administered, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "broker.admin")
+    node.ask("DOMAINS DOMAIN " + "x" * 100_000 + " INFOS", -2)
+    (message,) = [message for message in caplog.messages if message.startswith("Received command")]
+    assert len(message) < 1100
+    assert message.endswith("xxx...' [source: test]")
