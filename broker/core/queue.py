@@ -53,6 +53,9 @@ log = logging.getLogger("broker.queue")
 
 Guid = bytes
 
+# Lines about what a lost client held, at most.
+REJECT_LINES_MAX = 10
+
 
 class Surroundings(Protocol):
     """What a queue asks of its node."""
@@ -262,8 +265,11 @@ class Queue:
             self.delivery.deliver(app)
         return True
 
-    def reject(self, stream: Stream, guid: Guid) -> None:
-        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it."""
+    def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
+        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it.
+
+        Whether it is `told` in the log is the caller's to say: there may be very many.
+        """
         held = stream.unconfirmed.get(guid)
         attempts_max = self.config.delivery_attempts_max
         if held is None or not attempts_max:
@@ -271,14 +277,15 @@ class Queue:
         app, message = stream.app, held[0]
         self.statistics.rejects += 1
         left = app.attempts.get(guid, attempts_max) - 1
-        log.info(
-            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
-            self.uri,
-            guid.hex().upper(),
-            app.app_id,
-            stream.sub_queue_id,
-            left + 1,
-        )
+        if told:
+            log.info(
+                "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
+                self.uri,
+                guid.hex().upper(),
+                app.app_id,
+                stream.sub_queue_id,
+                left + 1,
+            )
         if left > 0:
             app.attempts[guid] = left
             return
@@ -363,8 +370,8 @@ class Queue:
         if lost and stream.unconfirmed:
             count = len(stream.unconfirmed)
             log.info("Queue '%s' rejecting %d messages because of a client crash.", self.uri, count)
-            for guid in list(stream.unconfirmed):
-                self.reject(stream, guid)
+            for number, guid in enumerate(list(stream.unconfirmed)):
+                self.reject(stream, guid, told=number < REJECT_LINES_MAX)
         app.streams.remove(stream)
         stream.subscriptions = []
         if stream.unconfirmed:
