@@ -30,6 +30,7 @@ from formats.control.messages import (
     QueueUpdateAdvisory,
 )
 from formats.control.printed import printed
+from formats.disk.check_ledger import find_ledger_record
 from formats.disk.keys import derive_key
 from formats.disk.ledger import (
     LEDGER_FILE_HEADER,
@@ -145,6 +146,10 @@ class Ledger:
         except FormatError:
             if not _is_torn(file, self.end):
                 raise
+        following = find_ledger_record(readable(file), self.end)
+        if following is not None:
+            # A damaged length may make a record look torn, and zeros the file look ended.
+            raise FormatError("LedgerRecord", self.end, f"cannot be read, though a record follows at {following}")
         cut = zero_from(file, self.end)
         if cut:
             log.warning("%s: %d bytes behind the last whole record were cut off", file.name, cut)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,25 @@ def test_damage_amid_the_records_is_an_error() -> None:
     directory.flip(name, 8 + 40)
     with pytest.raises(FormatError):
         opened(directory)
+
+
+def test_records_behind_damage_are_not_cut_off() -> None:
+    """A length that goes beyond the end makes a record look torn, and zeros in its place make the file look ended."""
+    directory = MemoryDirectory()
+    leading(directory, 3)
+    (name,) = directory.names()
+    starts = [record.offset for record in iter_ledger(directory.files[name].data)]
+    for start, end in pairwise(starts):
+        for damaged in (b"\x7f", bytes(end - start)):
+            copy = directory.after_crash()
+            content = copy.files[name].data
+            at = start + 5 if len(damaged) == 1 else start
+            content[at : at + len(damaged)] = damaged
+            evidence = bytes(content)
+            with pytest.raises(FormatError):
+                opened(copy)
+            assert bytes(content) == evidence
+            assert "ledger-record" in faults(copy)
 
 
 @pytest.mark.parametrize("written", [b"", b"\x42", bytes.fromhex("42112233")])
