@@ -327,7 +327,8 @@ class Node:
         *,
         in_files: bool = False,
     ) -> Queue:
-        apps = apps or [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
+        if not apps and (in_files or domain.config.mode is not Mode.FANOUT):
+            apps = [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent
         log = FileLog(shard, key) if in_files else MemoryLog()
         queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)

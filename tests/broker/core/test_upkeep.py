@@ -303,6 +303,23 @@ def test_an_app_that_goes_leaves_its_messages_to_the_others() -> None:
     check(rig)
 
 
+def test_a_fanout_may_begin_without_apps() -> None:
+    rig = start(domains=[replace(DOMAINS["fanout"], app_ids=())])
+    producer, consumer = producing(rig, FANOUT), reading(rig, FANOUT, "foo")
+    post(producer, 1)
+    assert not queue(rig, FANOUT).messages
+    check(rig)
+    changed(rig, "foo")
+    post(producer, 2)
+    assert numbers(consumer) == [2]
+    check(rig)
+    changed(rig)
+    assert not queue(rig, FANOUT).messages
+    post(producer, 3)
+    assert numbers(consumer) == []
+    check(rig)
+
+
 def test_apps_come_and_go_with_a_restart() -> None:
     rig = start()
     post(producing(rig, FANOUT), 1)
