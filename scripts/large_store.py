@@ -51,8 +51,8 @@ class LargeStore(NamedTuple):
     outstanding: int
 
 
-def write_store(directory: Path, messages: int, payload_size: int = 100) -> LargeStore:
-    """Write a store with one partition into `directory`, which must be empty."""
+def write_store(directory: Path, messages: int, payload_size: int = 100, kept_each: int = KEPT_EACH) -> LargeStore:
+    """Write a store with one partition into `directory`, which must be empty; one in `kept_each` messages stays."""
     creations = [{"type": "QUEUE_OP", "queue_uri": uri, "apps": apps} for uri, apps in QUEUES]
     build_store(map(json.dumps, creations), directory, START_S)
     (journal,), (data,), (qlist,) = (list(directory.glob(f"*.bmq_{kind}")) for kind in ("journal", "data", "qlist"))
@@ -60,33 +60,40 @@ def write_store(directory: Path, messages: int, payload_size: int = 100) -> Larg
     payload = bytes(n % 251 for n in range(payload_size))
     stored = bytearray(payload_size + 2 * DATA_HEADER.size)
     stored = stored[: write_data_record(stored, 0, payload)]
-    writer = _Writer(messages, keys, data.stat().st_size // DWORD, len(stored) // DWORD, crc32c(payload))
+    writer = _Writer(messages, keys, data.stat().st_size // DWORD, len(stored) // DWORD, crc32c(payload), kept_each)
     writer.records = (journal.stat().st_size - len(initial_bytes(FileType.JOURNAL, 0))) // JOURNAL_RECORD_SIZE
     with journal.open("ab") as journal_file, data.open("ab") as data_file:
         for start in range(0, messages + LAG_MESSAGES, BATCH_MESSAGES):
             end = min(start + BATCH_MESSAGES, messages + LAG_MESSAGES)
             journal_file.write(writer.batch(start, end).tobytes())
             data_file.write(bytes(stored) * max(0, min(end, messages) - start))
-    return LargeStore(directory, journal, writer.records, -(-messages // KEPT_EACH))
+    return LargeStore(directory, journal, writer.records, -(-messages // kept_each))
 
 
 class _Writer:
     """Makes the records of a run of turns: in each a message comes, and an older one is confirmed and deleted."""
 
     def __init__(
-        self, messages: int, queues: list[tuple[bytes, list[bytes]]], first_dwords: int, size_dwords: int, crc: int
+        self,
+        messages: int,
+        queues: list[tuple[bytes, list[bytes]]],
+        first_dwords: int,
+        size_dwords: int,
+        crc: int,
+        kept_each: int,
     ) -> None:
         self.records = 0
         self._messages = messages
         self._queue_keys = np.array([key for key, _ in queues], f"V{KEY_SIZE}")
         self._app_keys = queues[1][1]
         self._first_dwords, self._size_dwords, self._crc = first_dwords, size_dwords, crc
+        self._kept_each = kept_each
 
     def batch(self, start: int, end: int) -> NDArray[np.void]:
         """The records of the turns from `start` to before `end`."""
         turn = np.arange(start, end)
         old = turn - LAG_MESSAGES
-        leaves = (old >= 0) & (old < self._messages) & (old % KEPT_EACH != 0)
+        leaves = (old >= 0) & (old < self._messages) & (old % self._kept_each != 0)
         fanout = leaves & (old % 2 == 1)
         # The slots of a turn: a message, two apps' confirms, a deletion for the last app's.
         taken = np.stack([turn < self._messages, fanout, fanout, leaves], axis=1)
@@ -99,9 +106,9 @@ class _Writer:
             message = turns if slot == 0 else turns - LAG_MESSAGES
             made = self._records(layout, slot, message, self.records + 1 + number[taken[:, slot], slot])
             made["timestamp"] = START_S + turns // MESSAGES_PER_S
-            out.view(np.uint8).reshape(count, -1)[number[taken[:, slot], slot]] = made.view(np.uint8).reshape(
-                len(made), -1
-            )
+            made_bytes = made.view(np.uint8).reshape(len(made), JOURNAL_RECORD_SIZE)
+            out_bytes = out.view(np.uint8).reshape(count, JOURNAL_RECORD_SIZE)
+            out_bytes[number[taken[:, slot], slot]] = made_bytes
         self.records += count
         return out
 

@@ -21,3 +21,10 @@ def test_it_is_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(queue.payload_bytes or 0 for queue in found.queues) == 1001 * 33
     assert sum(found.partitions[0].records.values()) == store.records
     assert check_path(tmp_path, 10, lambda done, total: None).faults == []
+
+
+def test_it_keeps_all(tmp_path: Path) -> None:
+    store = large_store.write_store(tmp_path, 500, kept_each=1)
+    found = summarize(tmp_path, lambda done, total: None)
+    assert [queue.outstanding for queue in found.queues] == [250, 250]
+    assert store.outstanding == 500

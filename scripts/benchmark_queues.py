@@ -1,0 +1,390 @@
+"""The runner behind scripts/benchmark-queues: what many queues, clients, apps and messages cost one node.
+
+Each case has a node of its own, in a temporary directory, and loads it with our own client. Figures that compare are
+taken in turns in the same run. Nothing fails for being slow: what is wanted stands beside what was reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from bmqctl.bench.coordinator import Outcome, run_bench
+from bmqctl.bench.histogram import Histogram
+from bmqctl.bench.plan import Plan, monotonic_ns
+from bmqctl.bench.tally import ConsumerTally
+from bmqctl.client.events import StreamOptions
+from bmqctl.client.session import Queue, Session, SessionOptions
+from bmqctl.node_process import HOST, NodeProcess
+from scripts.large_store import write_store
+
+OTHER_QUEUES = 10_000
+OPENING_AT_ONCE = 100
+BUSY_RUNS = 5
+BUSY_RUN_S = 3.0
+BUSY_SIZE = 1024
+CONNECTIONS = 500
+MESSAGES_EACH = 20
+APPS = 30
+FAN_OUT_PER_S = 2_000.0
+FAN_OUT_S = 10.0
+SMALL_SIZE = 64
+STORED_MESSAGES = 300_000
+RECOVERED_MESSAGES = 1_000_000
+# The consumers' last confirms are on their way when their queues close; what they missed would come at once.
+REDELIVERY_S = 1.0
+
+MIB = 1 << 20
+GIB = 1 << 30
+TIMEOUT_S = 120.0
+# The messages of a store that is made have a fixed date, long ago.
+TTL_S = 10 * 365 * 86_400
+
+MODES: dict[str, dict[str, Any]] = {
+    "bench.priority": {"priority": {}},
+    "bench.fanout": {"fanout": {"appIDs": ["foo", "bar", "baz"]}},
+    "bench.apps": {"fanout": {"appIDs": [f"app{number}" for number in range(APPS)]}},
+}
+
+
+class Figure(NamedTuple):
+    """One measured value; `wanted` is what is to be reached, if anything is, and `reached` whether it was."""
+
+    name: str
+    value: float
+    unit: str
+    wanted: str = ""
+    reached: bool | None = None
+
+
+def write_config(folder: Path, data_dir: Path) -> None:
+    """Configuration files for one node with the domains above, which hold all that is measured here."""
+    network = {
+        "heartbeats": {"client": 0},
+        "tcpInterface": {"name": "TCPInterface", "port": 30114, "lowWatermark": 4 * MIB, "highWatermark": GIB},
+    }
+    app = {"brokerInstanceName": "bench", "hostName": "localhost", "networkInterfaces": network}
+    partitions = {
+        "numPartitions": 1,
+        "location": str(data_dir),
+        "archiveLocation": str(data_dir / "archive"),
+        "maxDataFileSize": 2 * GIB,
+        "maxJournalFileSize": GIB,
+        "maxQlistFileSize": 64 * MIB,
+    }
+    node = {"id": 0, "name": "one", "dataCenter": "bench", "transport": {"tcp": {"endpoint": "tcp://localhost:30114"}}}
+    cluster = {"name": "bench", "nodes": [node], "partitionConfig": partitions}
+    (folder / "domains").mkdir(parents=True)
+    (folder / "bmqbrkrcfg.json").write_text(json.dumps({"appConfig": app}))
+    (folder / "clusters.json").write_text(json.dumps({"myClusters": [cluster], "proxyClusters": []}))
+    limits = {"bytes": 2 * GIB, "messages": 10 * RECOVERED_MESSAGES}
+    for name, mode in MODES.items():
+        parameters = {
+            "name": name,
+            "mode": mode,
+            "storage": {"config": {"fileBacked": {}}, "domainLimits": limits, "queueLimits": limits},
+            "messageTtl": TTL_S,
+            "consistency": {"eventual": {}},
+        }
+        definition = {"definition": {"location": "bench", "parameters": parameters}}
+        (folder / "domains" / f"{name}.json").write_text(json.dumps(definition))
+
+
+@contextmanager
+def fresh_node(messages_stored: int = 0) -> Iterator[NodeProcess]:
+    """A node that runs, and ends with its files; it may begin with a store of so many outstanding messages."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-queues-") as directory:
+        data_dir = Path(directory) / "data"
+        data_dir.mkdir()
+        write_config(Path(directory) / "config", data_dir)
+        if messages_stored:
+            write_store(data_dir, messages_stored, kept_each=1)
+        with NodeProcess(data_dir, config_dir=Path(directory) / "config", timeout_s=TIMEOUT_S) as node:
+            yield node
+
+
+def resident_bytes(node: NodeProcess) -> int:
+    """All memory that the node occupies, its mapped files included."""
+    for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmRSS in the status of the process")
+
+
+def plan_for(node: NodeProcess, **changes: Any) -> Plan:
+    """A run of one producer and one consumer on a queue of its own, as fast as it goes, but for the `changes`."""
+    plan = Plan(
+        run=secrets.randbits(32),
+        host=HOST,
+        port=node.port,
+        queue=f"bmq://bench.priority/busy-{secrets.token_hex(4)}",
+        client="own",
+        producers=1,
+        consumers=1,
+        size=SMALL_SIZE,
+        batch=64,
+        count=None,
+        duration_s=None,
+        rate=0.0,
+        window=4096,
+        max_unconfirmed_messages=4096,
+        max_unconfirmed_bytes=64 * MIB,
+        connect_timeout_s=60.0,
+        quiet_s=30.0,
+    )
+    return replace(plan, **changes)
+
+
+def run(plan: Plan) -> Outcome:
+    """Carry it out; a run that lost something has no figures."""
+    outcome = run_bench(plan)
+    if not outcome.clean:
+        account = outcome.account
+        what = f"{account.lost} lost, {account.nacked} nacked, {account.unanswered} unanswered"
+        raise SystemExit(f"benchmark-queues: {what}; {'; '.join(outcome.faults)}")
+    return outcome
+
+
+def busy_rate(node: NodeProcess) -> float:
+    """Messages/s from end to end on one queue."""
+    outcome = run(plan_for(node, duration_s=BUSY_RUN_S, size=BUSY_SIZE))
+    return outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
+
+
+async def open_many(session: Session, count: int) -> None:
+    """Open `count` queues for reading and writing, some at a time."""
+    at_once = trio.CapacityLimiter(OPENING_AT_ONCE)
+
+    async def open_one(number: int) -> None:
+        async with at_once:
+            await session.open_queue(f"bmq://bench.priority/other-{number}", read=True, write=True)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(open_one, number)
+
+
+def many_queues() -> list[Figure]:
+    """10,000 queues open on one node, and what a busy queue beside them loses to one on a node without them."""
+
+    async def main(full: NodeProcess, empty: NodeProcess) -> list[Figure]:
+        before = full.rss_bytes()
+        async with Session.connect(HOST, full.port, SessionOptions(timeout_s=TIMEOUT_S)) as session:
+            started = time.monotonic()
+            await open_many(session, OTHER_QUEUES)
+            took_s = time.monotonic() - started
+            each = (full.rss_bytes() - before) / OTHER_QUEUES
+            rates: dict[NodeProcess, list[float]] = {full: [], empty: []}
+            for turn in range(BUSY_RUNS):
+                for node in (full, empty) if turn % 2 else (empty, full):
+                    rates[node].append(await trio.to_thread.run_sync(busy_rate, node))
+            resident = resident_bytes(full) / MIB
+        alone, beside = statistics.median(rates[empty]), statistics.median(rates[full])
+        return [
+            Figure(f"open {OTHER_QUEUES:,} queues", took_s, "s"),
+            Figure("memory of an open queue", each / 1024, "KiB"),
+            Figure(f"resident with {OTHER_QUEUES:,} queues", resident, "MiB", "< 1,024", resident < 1024),
+            Figure("a busy queue alone", alone, "messages/s"),
+            Figure(f"a busy queue beside {OTHER_QUEUES:,}", beside, "messages/s"),
+            Figure("ratio", beside / alone, "x", ">= 0.9", beside >= 0.9 * alone),
+        ]
+
+    with fresh_node() as full, fresh_node() as empty:
+        return trio.run(main, full, empty)
+
+
+def many_connections() -> list[Figure]:
+    """500 clients at once, each with a queue of its own to which it posts, and from which it confirms, a little."""
+    done = 0
+
+    async def converse(session: Session, number: int) -> None:
+        nonlocal done
+        queue = await session.open_queue(f"bmq://bench.priority/client-{number}", read=True, write=True)
+        for _ in range(MESSAGES_EACH):
+            queue.post_nowait(bytes(SMALL_SIZE))
+        taken = 0
+        while taken < MESSAGES_EACH:
+            for message in await queue.receive():
+                queue.confirm(message)
+                taken += 1
+        done += taken
+
+    async def main(node: NodeProcess) -> list[Figure]:
+        before = node.rss_bytes()
+        async with AsyncExitStack() as stack:
+            started = time.monotonic()
+            options = SessionOptions(timeout_s=TIMEOUT_S)
+            sessions = [
+                await stack.enter_async_context(Session.connect(HOST, node.port, options)) for _ in range(CONNECTIONS)
+            ]
+            connected_s = time.monotonic() - started
+            started = time.monotonic()
+            async with trio.open_nursery() as nursery:
+                for number, session in enumerate(sessions):
+                    nursery.start_soon(converse, session, number)
+            conversed_s = time.monotonic() - started
+            alive = sum(session.broker is not None for session in sessions)
+            each = (node.rss_bytes() - before) / CONNECTIONS
+        return [
+            Figure("clients connected at once", alive, "", f">= {CONNECTIONS}", alive >= CONNECTIONS),
+            Figure("connect them, one by one", connected_s, "s"),
+            Figure("open, post and confirm, all at once", conversed_s, "s"),
+            Figure("messages confirmed", done, "", f"= {CONNECTIONS * MESSAGES_EACH:,}"),
+            Figure("memory of a client", each / 1024, "KiB"),
+        ]
+
+    with fresh_node() as node:
+        return trio.run(main, node)
+
+
+class _FanOut:
+    """Consumers of one app each, and what came to them."""
+
+    def __init__(self, run_id: int, queue: str) -> None:
+        self.tallies = [ConsumerTally(run_id) for _ in range(APPS)]
+        self.queue = queue
+
+    async def open(self, session: Session, app: int) -> Queue:
+        stream = StreamOptions(max_unconfirmed_messages=100_000, max_unconfirmed_bytes=64 * MIB)
+        return await session.open_queue(f"{self.queue}?id=app{app}", read=True, options=stream)
+
+    async def consume(self, queue: Queue, app: int) -> None:
+        tally = self.tallies[app]
+        while messages := await queue.receive():
+            now_ns = monotonic_ns()
+            for message in messages:
+                if tally.deliver(message.payload, now_ns):
+                    queue.confirm(message)
+                    tally.confirmed += 1
+
+    @property
+    def delivered(self) -> int:
+        return sum(tally.delivered for tally in self.tallies)
+
+    async def settle(self, wanted: int) -> None:
+        """Wait until all has come, or nothing comes any more."""
+        seen = -1
+        while self.delivered != wanted and self.delivered != seen:
+            seen = self.delivered
+            await trio.sleep(REDELIVERY_S)
+
+
+def fan_out() -> list[Figure]:
+    """30 apps of one queue, a consumer and a connection for each, and one producer with a schedule."""
+
+    async def main(node: NodeProcess) -> list[Figure]:
+        queue_uri = f"bmq://bench.apps/prices-{secrets.token_hex(4)}"
+        plan = plan_for(node, queue=queue_uri, consumers=0, rate=FAN_OUT_PER_S, duration_s=FAN_OUT_S, batch=1)
+        fan = _FanOut(plan.run, queue_uri)
+        async with AsyncExitStack() as stack:
+            sessions = [await stack.enter_async_context(Session.connect(HOST, node.port)) for _ in range(APPS)]
+            queues = [await fan.open(session, app) for app, session in enumerate(sessions)]
+            async with trio.open_nursery() as nursery:
+                for app, queue in enumerate(queues):
+                    nursery.start_soon(fan.consume, queue, app)
+                outcome = await trio.to_thread.run_sync(run, plan)
+                await fan.settle(APPS * outcome.account.acked)
+                for queue in queues:
+                    await queue.close()
+            left = 0
+            for app, session in enumerate(sessions):
+                queue = await fan.open(session, app)
+                with trio.move_on_after(REDELIVERY_S / APPS):
+                    left += len(await queue.receive())
+        latency = Histogram()
+        for tally in fan.tallies:
+            tally.flush()
+            latency.merge(tally.latency)
+        last_ns = max(tally.last_delivery_ns for tally in fan.tallies)
+        missing = APPS * outcome.account.acked - fan.delivered
+        rate = outcome.rate(fan.delivered, last_ns)
+        wanted = APPS * FAN_OUT_PER_S
+        return [
+            # The last messages take their latency: a rate over the whole run never quite reaches the schedule's.
+            Figure(f"delivered to {APPS} apps", rate, "messages/s", f"{wanted:,.0f}, - 1 %", rate >= 0.99 * wanted),
+            Figure("acked and not delivered", missing, "", "= 0", missing == 0),
+            Figure("delivered and not confirmed", left, "", "= 0", left == 0),
+            Figure("latency p50", latency.percentile(50) / 1e6, "ms"),
+            Figure("latency p99", latency.percentile(99) / 1e6, "ms"),
+        ]
+
+    with fresh_node() as node:
+        return trio.run(main, node)
+
+
+def stored_messages() -> list[Figure]:
+    """What an outstanding message takes of the node's memory, beside the mapped files that hold it."""
+    figures = []
+    for kind, domain in (("one app", "bench.priority"), ("three apps", "bench.fanout")):
+        with fresh_node() as node:
+            fill = partial(plan_for, node, queue=f"bmq://{domain}/stored", consumers=0)
+            # What the first messages bring about, buffers above all, stays however many follow.
+            run(fill(count=STORED_MESSAGES // 100))
+            before = node.rss_bytes()
+            run(fill(count=STORED_MESSAGES))
+            each = (node.rss_bytes() - before) / STORED_MESSAGES
+        figures.append(Figure(f"memory of a stored message, {kind}", each, "bytes", "<= 300", each <= 300))
+    return figures
+
+
+def recovery() -> list[Figure]:
+    """From the start of the process to its being ready, with 1,000,000 messages outstanding."""
+    with fresh_node(RECOVERED_MESSAGES) as node:
+        ready_s, each = node.ready_s, node.rss_bytes() / RECOVERED_MESSAGES
+        outcome = run(plan_for(node, queue="bmq://bench.fanout/prices", consumers=0, count=1000))
+    return [
+        Figure(f"recover {RECOVERED_MESSAGES:,} messages", ready_s, "s", "< 10", ready_s < 10),
+        Figure("memory per message, all of the node's", each, "bytes"),
+        Figure("posts taken after it", outcome.account.acked, ""),
+    ]
+
+
+CASES: dict[str, Callable[[], list[Figure]]] = {
+    "queues": many_queues,
+    "connections": many_connections,
+    "fan-out": fan_out,
+    "memory": stored_messages,
+    "recovery": recovery,
+}
+
+
+def main() -> None:
+    """Measure the cases and print a row for each figure."""
+    parser = argparse.ArgumentParser(description="What many queues, clients, apps and messages cost a node.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.cases if name not in CASES]:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    for name in arguments.cases or CASES:
+        before = os.getloadavg()[0]
+        figures = CASES[name]()
+        table = Table(box=None, pad_edge=False, title_justify="left")
+        load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after"
+        table.title = f"{name}; {os.cpu_count()} processors, {load}"
+        table.add_column(justify="right")
+        for title in ("", "figure", "wanted", "reached"):
+            table.add_column(title)
+        for figure in figures:
+            value = f"{figure.value:,.0f}" if figure.value >= 100 or not figure.unit else f"{figure.value:,.2f}"
+            reached = {True: "yes", False: "no", None: ""}[figure.reached]
+            table.add_row(value, figure.unit, figure.name, figure.wanted, reached)
+        Console(width=120).print(table, "")
+
+
+if __name__ == "__main__":
+    main()
