@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from bmqctl.journal.files import NotAStoreFile
 from bmqctl.tool.grammar import CommandError, parse_line
 from bmqctl.tool.interactive import Lines
 from bmqctl.tool.log import Log, Severity
@@ -130,7 +131,7 @@ class StorageInspector:
             command()
         except CommandError as fault:
             self._error(f"Unable to decode: {line}\n{fault}")
-        except (Complaint, FormatError) as fault:
+        except (Complaint, FormatError, NotAStoreFile) as fault:
             self._error(str(fault))
         except OSError as fault:
             self._error(f"{fault.filename}: {fault.strerror}")

@@ -291,7 +291,8 @@ def test_no_descriptors_left(bmq_node: NodeProcess) -> None:
         bmq_node.wait_for("cannot accept a connection: Too many open files")
         witness.check()
         threading.Event().wait(0.5)  # that long it must hold out, without a flood in the log
-        assert bmq_node.log.count("cannot accept a connection") < 5
+        # It tries again with every tick of 100 ms.
+        assert bmq_node.log.count("cannot accept a connection") < 20
         for raw in links:
             raw.sock.close()
         with Raw(bmq_node):  # negotiates: there is room again
