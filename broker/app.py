@@ -107,6 +107,8 @@ def _run(config: NodeConfig) -> int:
         node = Node(_identity(config, me.id), now, domains.resolve, ledger, shards, _guids())
         _configure(node, cluster)
         node.start({shard.partition_id: recovered for shard, recovered in opened})
+        # The queues have made their own of it.
+        opened.clear()
         _freeze_collector()
         node.run_command = Admin(Context(node, _environment(config, domains))).run
         node.authentications = authentications
