@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.java import find_java, write_java_home
@@ -140,13 +141,19 @@ def _end_jvm() -> None:
 
 @contextmanager
 def _no_logging() -> Iterator[None]:
-    """What Spark's Python side logs comes as an exception too."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    """What Spark's Python side logs comes as an exception too. Other loggers are the caller's, and go on."""
+    loggers: list[logging.Logger] = [
+        *(PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")),
+        *(logging.getLogger(name) for name in ("py4j.java_gateway", "py4j.clientserver")),
+    ]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logging.disable(before)
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def test_over_tcp(node: NodeProcess) -> None:
         assert QUEUE in admin.send("CLUSTERS CLUSTER local STATUS")
         assert "Handle Parameters" in admin.send("DOMAINS DOMAIN bmq.test.mmap.priority QUEUE admin INTERNALS")
         config = json.loads(admin.send("ENCODING JSON_PRETTY DOMAINS DOMAIN bmq.test.mmap.priority INFOS"))
-        assert json.loads(config["domainInfo"]["configJson"])["messageTtl"] == 300
+        assert json.loads(config["domainInfo"]["configJson"])["name"] == "bmq.test.mmap.priority"
     assert "Received command 'help' [source: " in node.log
     assert "Send response message" in node.log
 

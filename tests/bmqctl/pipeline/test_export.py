@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -185,3 +186,9 @@ def test_tables_replace_earlier_ones_only_when_told(
     assert not other.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["messages", "notes.txt", "records", "store"]
     assert read(spark, tmp_path / "messages") == []
+
+
+def test_the_logs_of_others_go_on(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    assert spark.range(1).count() == 1
+    logging.getLogger("another").error("said beside Spark")
+    assert "said beside Spark" in caplog.text
