@@ -149,13 +149,13 @@ class Usage:
 
     def add(self, size: int) -> None:
         """A message of `size` bytes has come."""
-        self.messages += 1
-        self.bytes += size
-        if self.messages >= self.messages_rise_at or self.bytes >= self.bytes_rise_at:
-            self._update()
-        parent = self.parent
-        if parent is not None:
-            parent.add(size)
+        usage: Usage | None = self
+        while usage is not None:
+            usage.messages = messages = usage.messages + 1
+            usage.bytes = held = usage.bytes + size
+            if messages >= usage.messages_rise_at or held >= usage.bytes_rise_at:
+                usage._update()
+            usage = usage.parent
 
     def restore(self, size: int) -> None:
         """A message of `size` bytes was here before: that raises no alarm."""
@@ -170,13 +170,13 @@ class Usage:
 
     def remove(self, size: int, messages: int = 1) -> None:
         """A message has gone, or as many as `messages`, of `size` bytes together."""
-        self.messages -= messages
-        self.bytes -= size
-        if self.messages <= self.messages_fall_at or self.bytes <= self.bytes_fall_at:
-            self._update()
-        parent = self.parent
-        if parent is not None:
-            parent.remove(size, messages)
+        usage: Usage | None = self
+        while usage is not None:
+            usage.messages = left = usage.messages - messages
+            usage.bytes = held = usage.bytes - size
+            if left <= usage.messages_fall_at or held <= usage.bytes_fall_at:
+                usage._update()
+            usage = usage.parent
 
     def _update(self) -> None:
         before = self.state

@@ -91,6 +91,7 @@ PUSH_BYTES_HIGH = 4 << 20
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _MESSAGE_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
+_new = tuple.__new__
 _ACK = EventType.ACK
 _PUSH = EventType.PUSH
 
@@ -329,7 +330,8 @@ class Session:
                 schema_id = queue.schemas.translate(self.session_id, schema_id)
             has_properties = flags & _MESSAGE_PROPERTIES != 0
             try:
-                is_new = queue.post(guid, Content(content, checksum, compression, has_properties, schema_id, options))
+                taken = _new(Content, (content, checksum, compression, has_properties, schema_id, options))
+                is_new = queue.post(guid, taken)
             except Full as full:
                 self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
                 continue

@@ -35,15 +35,11 @@ class MappedFile:
             raise
         self._size = size
         self._reserved = 0
-        self._buffer = memoryview(self._map)
+        self.buffer = memoryview(self._map)
 
     @property
     def name(self) -> str:
         return self.path.name
-
-    @property
-    def buffer(self) -> memoryview:
-        return self._buffer
 
     @property
     def granted(self) -> int:
@@ -82,7 +78,7 @@ class MappedFile:
         self._map.flush()
 
     def close(self, size: int | None = None) -> None:
-        self._buffer.release()
+        self.buffer.release()
         self._map.close()
         if size is not None:
             os.truncate(self._fd, size)
