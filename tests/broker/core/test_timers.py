@@ -8,7 +8,7 @@ from broker.core.timers import Timers
 def test_actions_are_taken_in_the_order_of_their_times() -> None:
     timers = Timers()
     taken: list[str] = []
-    assert timers.next_ms is None
+    assert Timers().next_ms is None
     for ms, name in ((30, "a"), (10, "b"), (20, "c"), (10, "d")):
         timers.at(ms, partial(taken.append, name))
     assert timers.next_ms == 10
