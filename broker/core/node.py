@@ -12,9 +12,10 @@ from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mo
 from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
+from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.session import Session
-from broker.core.shard import FileLog, MemoryLog, Shard
+from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
 from broker.core.upkeep import expire

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from broker.core.clock import Now
-from broker.core.messages import Buffer, Content, Full, Message
+from broker.core.messages import Content, Full, Message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
@@ -40,7 +40,7 @@ from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import build_queue_record
 
-__all__ = ["FileLog", "MemoryLog", "Shard", "ShardState"]
+__all__ = ["Shard", "ShardState"]
 
 log = logging.getLogger("broker.shard")
 
@@ -455,61 +455,3 @@ class Shard:
             files.data_end,
             sum(map(len, self.stores.values())),
         )
-
-
-class FileLog:
-    """One queue's messages in its shard; see `broker.core.messages.Log`."""
-
-    __slots__ = ("_key", "_shard")
-
-    def __init__(self, shard: Shard, queue_key: bytes) -> None:
-        self._shard = shard
-        self._key = queue_key
-
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        self._shard.append_message(self._key, message, content, ref_count, auto_confirms)
-
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        self._shard.append_confirm(self._key, message, app_key, reason)
-
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        self._shard.append_deletion(self._key, message, flag)
-
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
-        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first)
-
-    def release(self, records: int) -> None:
-        self._shard.release(records)
-
-    def read(self, message: Message) -> Buffer:
-        return self._shard.read(message)
-
-
-class MemoryLog:
-    """A queue whose messages are kept in memory only; their offsets are their numbers."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        message.payload = bytes(content.data)
-        message.offset = self._count
-        self._count += 1
-
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        """Nothing to record."""
-
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Nothing to record."""
-
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
-        """Nothing to record."""
-
-    def release(self, records: int) -> None:
-        """Nothing was set aside."""
-
-    def read(self, message: Message) -> Buffer:
-        assert message.payload is not None
-        return message.payload
