@@ -28,7 +28,8 @@ class DomainConfig:
     `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
     at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
-    message under one GUID for that long. `shown` is for people: what it was made of, as the reference writes it.
+    message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
+    the nodes has them. `shown` is for people: what it was made of, as the reference writes it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DomainConfig:
     consumers_max: int = 0
     producers_max: int = 0
     queues_max: int = 0
+    strong: bool = False
     shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -22,7 +22,7 @@ from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
 from broker.core.handles import Handle, Refusal
-from broker.core.messages import Buffer, Content, Full, Message
+from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue, Stream
@@ -331,17 +331,28 @@ class Session:
             has_properties = flags & _MESSAGE_PROPERTIES != 0
             try:
                 taken = _new(Content, (content, checksum, compression, has_properties, schema_id, options))
-                is_new = queue.post(guid, taken)
+                posted = queue.post(guid, taken)
             except Full as full:
                 self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
                 continue
-            if not is_new:
+            if posted is PENDING:
+                if flags & _ACK_REQUESTED:
+                    queue.acknowledge_later(guid, self, queue_id, correlation_id)
+                continue
+            if posted is DUPLICATE:
                 self._log_duplicate(queue, guid)
-            if flags & _ACK_REQUESTED or not is_new:
+            if flags & _ACK_REQUESTED or posted is DUPLICATE:
                 queue.statistics.acks += 1
                 out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        """See `broker.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self._out.event(_ACK, ACK_HEADER_BYTES)
+            out += pack_ack(status, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
 
     def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
         if self.host.may_log(self):

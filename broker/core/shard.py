@@ -10,6 +10,7 @@ had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -66,8 +67,20 @@ class ShardState(NamedTuple):
     messages: int
 
 
+class Awaiting(NamedTuple):
+    """A message that must be copied before anybody hears of it; `sequence_number` is its record's."""
+
+    sequence_number: int
+    message: Message
+    action: Callable[[Message], None]
+
+
 class Shard:
-    """The write side of one partition."""
+    """The write side of one partition.
+
+    `copies_wanted` is how many nodes, this one included, must have a record before it counts as kept. `awaiting` are,
+    in the order of their records, the messages that wait for that.
+    """
 
     def __init__(
         self,
@@ -95,6 +108,8 @@ class Shard:
         self._alarmed = False  # that it is full has been said
         self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
+        self.copies_wanted = 1
+        self.awaiting: deque[Awaiting] = deque()
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     @property
@@ -203,6 +218,17 @@ class Shard:
         files.journal_end += JOURNAL_RECORD_SIZE
         self.due += ref_count
         message.offset = offset
+
+    def await_copies(self, message: Message, action: Callable[[Message], None]) -> None:
+        """Call `action` when enough nodes have the last record, which is the message's."""
+        self.awaiting.append(Awaiting(self.sequence_number, message, action))
+
+    def copied(self, sequence_number: int) -> None:
+        """Enough nodes have all records of this lease up to this one."""
+        awaiting = self.awaiting
+        while awaiting and awaiting[0].sequence_number <= sequence_number:
+            _, message, action = awaiting.popleft()
+            action(message)
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
