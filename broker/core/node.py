@@ -14,6 +14,7 @@ from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
+from broker.core.queue_requests import Opened
 from broker.core.session import Session
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
@@ -225,8 +226,8 @@ class Node:
 
     # -- queues
 
-    def open_queue(self, parameters: QueueHandleParameters) -> Queue:
-        """The queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Find the queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
         try:
             uri = parse_uri(parameters.uri)
         except FormatError as error:
@@ -247,7 +248,7 @@ class Node:
         if queue is None:
             queue = self._create_queue(name, domain)
         queue.was_opened = True
-        return queue
+        opened(queue)
 
     def routing_flags(self, queue: Queue) -> int:
         """What the open response tells a client about how the queue routes."""

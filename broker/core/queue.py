@@ -419,6 +419,17 @@ class Queue:
                 stream.unconfirmed[guid] = (message, new)
         self._rebuild(stream.app)
 
+    def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
+        """As `configure`; `configured` is called once it is so, now or later."""
+        self.configure(stream, subscriptions)
+        configured()
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        """Somebody has given up opening an app so often, or will not come; that counts only where it was asked for."""
+
+    def give_back_writes(self, count: int) -> None:
+        """As `give_back_reads`, for writing."""
+
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         """The client closed the app or went away: others get what it did not confirm, in order.
 

@@ -21,34 +21,21 @@ from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
-from broker.core.handles import Handle, Refusal
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
-from broker.core.queue import Queue, Stream
-from broker.core.subscriptions import make_subscriptions, modern_parameters
+from broker.core.queue import Queue
+from broker.core.queue_requests import QueueHost, QueueRequests
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AdminCommand,
     AdminCommandResponse,
     ClientIdentity,
     ClientType,
-    CloseQueue,
-    CloseQueueResponse,
-    ConfigureQueueStream,
-    ConfigureQueueStreamResponse,
-    ConfigureStream,
-    ConfigureStreamResponse,
     ControlMessage,
     Disconnect,
     DisconnectResponse,
     NegotiationMessage,
-    OpenQueue,
-    OpenQueueResponse,
-    QueueHandleParameters,
-    RoutingConfiguration,
-    StatusCategory,
-    StreamParameters,
 )
 from formats.errors import FormatError
 from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
@@ -119,7 +106,7 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 }
 
 
-class Host(Protocol):
+class Host(QueueHost, Protocol):
     """What a session asks of its node."""
 
     @property
@@ -143,10 +130,6 @@ class Host(Protocol):
 
     def may_log(self, session: Session) -> bool: ...
 
-    def open_queue(self, parameters: QueueHandleParameters) -> Queue: ...
-
-    def routing_flags(self, queue: Queue) -> int: ...
-
     @property
     def run_command(self) -> Callable[[str, str], tuple[int, str]]:
         """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
@@ -162,7 +145,8 @@ class Session:
         self.description = peer
         self.entrance = Entrance(host, self, peer)
         self.ready = True
-        self.handles: dict[int, Handle] = {}
+        self._requests = QueueRequests(host, self)
+        self.handles = self._requests.handles
         self._out = Outbox()
         self._is_admin = False
         self._generates_guids = False
@@ -254,7 +238,7 @@ class Session:
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
-        self._drop_handles(lost=lost)
+        self._requests.drop(lost=lost)
         self.host.dirty.add(self)
 
     def tick(self) -> None:
@@ -430,31 +414,13 @@ class Session:
             jsonc.decode(ControlMessage, body) if encoding is EncodingType.JSON else ber.decode(ControlMessage, body)
         )
         log.info("%s: received %s", self.description, message)
-        choice = message.choice
-        try:
-            match choice:
-                case OpenQueue():
-                    self._reply(message, self._open(choice))
-                case ConfigureStream():
-                    stream = self._configure(choice.q_id, choice.stream_parameters)
-                    self._reply(message, ConfigureStreamResponse(request=choice))
-                    self._deliver(stream)
-                case ConfigureQueueStream():
-                    stream = self._configure(choice.q_id, modern_parameters(choice.stream_parameters))
-                    self._reply(message, ConfigureQueueStreamResponse(request=choice))
-                    self._deliver(stream)
-                case CloseQueue():
-                    self._close(choice)
-                    self._reply(message, CloseQueueResponse())
-                case Disconnect():
-                    self._drop_handles()
-                    self._reply(message, DisconnectResponse())
-                    self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
-                case _:
-                    self.log_improper(f"an unexpected {type(choice).__name__}")
-        except Refusal as refusal:
-            log.warning("%s: refused %s: %s", self.description, type(choice).__name__, refusal.status)
-            self._reply(message, refusal.status)
+        match message.choice:
+            case Disconnect():
+                self._requests.drop()
+                self.reply(message, DisconnectResponse())
+                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+            case choice if not self._requests.serve(message):
+                self.log_improper(f"an unexpected {type(choice).__name__}")
 
     def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
         """An administrator sends commands, and is answered each in turn; its encoding may change with each."""
@@ -465,14 +431,14 @@ class Session:
             case AdminCommand(command=command):
                 status, text = self.host.run_command(command, self.description)
                 log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
-                self._reply(message, AdminCommandResponse(text=text))
+                self.reply(message, AdminCommandResponse(text=text))
             case Disconnect():
-                self._reply(message, DisconnectResponse())
+                self.reply(message, DisconnectResponse())
                 self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
             case _:
                 self.log_improper(f"an unexpected {type(message.choice).__name__}")
 
-    def _reply(self, request: ControlMessage, choice: object) -> None:
+    def reply(self, request: ControlMessage, choice: object) -> None:
         response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
         self.send_event(self._encode(response))
 
@@ -483,51 +449,6 @@ class Session:
     def send_event(self, event: bytes) -> None:
         self._out.whole(event)
         self.host.dirty.add(self)
-
-    def _open(self, request: OpenQueue) -> OpenQueueResponse:
-        parameters = request.handle_parameters
-        queue = self.host.open_queue(parameters)
-        handle = self.handles.get(parameters.q_id)
-        if handle is None:
-            handle = Handle(self, parameters.q_id, queue)
-        handle.open(parameters, queue)
-        self.handles[parameters.q_id] = handle
-        return OpenQueueResponse(
-            original_request=request,
-            routing_configuration=RoutingConfiguration(flags=self.host.routing_flags(queue)),
-            deduplication_time_ms=queue.config.deduplication_time_ms,
-        )
-
-    def _configure(self, queue_id: int, parameters: StreamParameters) -> Stream | None:
-        handle = self.handles.get(queue_id)
-        if handle is None:
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
-        stream = handle.by_app.get(parameters.app_id)
-        if stream is None:
-            if handle.writes and not parameters.subscriptions:
-                return None  # a producer says that it consumes nothing
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
-        handle.queue.configure(stream, make_subscriptions(stream, parameters))
-        return stream
-
-    def _deliver(self, stream: Stream | None) -> None:
-        """Begin to push: after the response, since the client knows its subscription ids only from there on."""
-        if stream is not None:
-            self.handles[stream.queue_id].queue.deliver(stream.app)
-
-    def _close(self, request: CloseQueue) -> None:
-        parameters = request.handle_parameters
-        handle = self.handles.get(parameters.q_id)
-        if handle is None:
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
-        handle.close(parameters, request.is_final)
-        if handle.is_closed:
-            del self.handles[parameters.q_id]
-
-    def _drop_handles(self, *, lost: bool = False) -> None:
-        for handle in self.handles.values():
-            handle.drop(lost=lost)
-        self.handles.clear()
 
     # -- heartbeats
 
