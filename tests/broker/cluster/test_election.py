@@ -56,7 +56,7 @@ class Wires:
             self.sent.append((node_id, decode(event)))
 
     def take(self) -> list[tuple[int, int, object]]:
-        out = [(node_id, message.term, message.choice) for node_id, message in self.sent]
+        out: list[tuple[int, int, object]] = [(to, message.term, message.choice) for to, message in self.sent]
         self.sent.clear()
         return out
 
@@ -400,7 +400,7 @@ def test_never_two_leaders_in_one_term_and_always_one_in_the_end(seed: int) -> N
                 world.cut.add(frozenset((first, second)))
                 world.disconnect(first, second)
             case 3 if world.cut:
-                pair = sorted(world.cut, key=sorted)[0]
+                pair = min(world.cut, key=sorted)
                 world.cut.discard(pair)
                 first, second = pair
                 if first in world.nodes and second in world.nodes:

@@ -1,0 +1,120 @@
+"""One node as a member of its cluster: what comes over its links, and which machine it is for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.requests import Requests
+from broker.core.clock import Now
+from broker.core.timers import Timers
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    ElectorMessage,
+    NodeStatus,
+    NodeStatusAdvisory,
+)
+from formats.errors import FormatError
+from formats.wire.event import Frame, schema_message
+
+__all__ = ["Member"]
+
+log = logging.getLogger("broker.cluster")
+
+
+class Member:
+    """The machines of one member, and their links.
+
+    `peer_up` and `peer_down` tell of links; `receive` takes an event of one. Events that no member sends are a
+    FormatError, as malformed ones are: the link cannot be trusted after them.
+    """
+
+    def __init__(
+        self,
+        own_id: int,
+        other_ids: Iterable[int],
+        quorum: int,
+        now: Now,
+        timers: Timers,
+        random_below: Callable[[int], int],
+        times: ElectionTimes | None = None,
+        term: int = 0,
+        keep_term: Callable[[int], None] = lambda term: None,
+    ) -> None:
+        self.links = PeerLinks(own_id, other_ids)
+        self.requests = Requests(self.links, now, timers)
+        self.election = Election(self.links, quorum, now, timers, random_below, self._on_leader, times, term, keep_term)
+        self.status = NodeStatus.STARTING
+        # What the others say of themselves; nothing of those whose link is down.
+        self.statuses: dict[int, NodeStatus] = {}
+        self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
+            EventType.ELECTOR: self._on_elector,
+            EventType.CONTROL: self._on_control,
+        }
+
+    def start(self) -> None:
+        """Take part in the cluster's life."""
+        self.election.start()
+
+    def stop(self) -> None:
+        """Take part no longer."""
+        self._set_status(NodeStatus.STOPPING)
+        self.election.stop()
+
+    # -- links
+
+    def peer_up(self, node_id: int, peer: Peer) -> None:
+        """The node has said who it is; an older link to it is void."""
+        if node_id in self.links.peers:
+            self.peer_down(node_id)
+        log.info("node %d is connected", node_id)
+        self.links.peers[node_id] = peer
+        # A leader shows itself first, as the reference's does.
+        self.election.node_up(node_id)
+        self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
+
+    def peer_down(self, node_id: int) -> None:
+        """The link to the node is gone."""
+        log.warning("node %d is not connected any more", node_id)
+        del self.links.peers[node_id]
+        self.statuses.pop(node_id, None)
+        self.requests.node_down(node_id)
+        self.election.node_down(node_id)
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Take in an event that the node sent."""
+        handler = self._on_event.get(frame.type)
+        if handler is None:
+            raise FormatError("EventHeader.type", frame.body, f"a node sends no {EventType(frame.type).name}")
+        handler(node_id, data, frame)
+
+    # -- what comes
+
+    def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        message = ber.decode(ElectorMessage, schema_message(data, frame.body, frame.end))
+        self.election.receive(node_id, message)
+
+    def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        message = ber.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
+                self.statuses[node_id] = status
+            case _:
+                if not self.requests.received(node_id, message):
+                    log.warning("node %d: unexpected %s", node_id, message)
+
+    # -- what is decided
+
+    def _on_leader(self, leader_id: int | None, term: int) -> None:
+        """The election has a leader, or none any more."""
+
+    def _set_status(self, status: NodeStatus) -> None:
+        if status is not self.status:
+            self.status = status
+            for node_id in self.links.peers:
+                self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
