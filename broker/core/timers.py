@@ -19,6 +19,11 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def next_ms(self) -> int | None:
+        """When the next action is due; None if there is none."""
+        return self._heap[0][0] if self._heap else None
+
     def at(self, ms: int, action: Callable[[], None]) -> None:
         """Take `action` at `ms` (of `Now.ms`), or with the first tick behind it."""
         heapq.heappush(self._heap, (ms, next(self._numbers), action))

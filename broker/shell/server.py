@@ -28,6 +28,8 @@ __all__ = ["ListenError", "Listener", "Server", "listen"]
 log = logging.getLogger("broker.server")
 
 TICK_S = 0.1
+# However many actions are due.
+TICK_S_MIN = 0.005
 
 # When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
 LAST_ROUNDS = 16
@@ -253,9 +255,16 @@ class Server:
         done(result)
         self._flush()
 
+    def _until_tick_s(self) -> float:
+        """A tick's time, or less if an action is due before."""
+        due_ms = self._node.timers.next_ms
+        if due_ms is None:
+            return TICK_S
+        return min(TICK_S, max(TICK_S_MIN, due_ms / 1000 - time.monotonic()))
+
     async def _tick(self) -> None:
         while True:
-            await trio.sleep(TICK_S)
+            await trio.sleep(self._until_tick_s())
             self._set_clock()
             self._node.tick()
             self._flush()
