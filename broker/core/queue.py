@@ -275,6 +275,7 @@ class Queue:
         """Put back a message that the log holds from before; call in order, before any consumer comes."""
         self.schemas.keep(message.schema_id)
         self.messages[message.guid] = message
+        self.history.is_new(message.guid)  # its producer may try it again after it is gone
         self.usage.restore(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
