@@ -27,3 +27,7 @@ class Links(Protocol):
     def send(self, node_id: int, event: Buffer) -> None:
         """Put a whole event on its way, in the order of the calls; nothing happens while the link is down."""
         ...
+
+    def backlog(self, node_id: int) -> int:
+        """The bytes that wait to be sent to a node."""
+        ...

@@ -13,6 +13,11 @@ __all__ = ["Peer", "PeerLinks"]
 class Peer(Protocol):
     """The link to a node that has said who it is."""
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait to be sent to it, at most."""
+        ...
+
     def send_event(self, event: Buffer) -> None:
         """Put whole events on their way."""
         ...
@@ -37,3 +42,7 @@ class PeerLinks:
         peer = self.peers.get(node_id)
         if peer is not None:
             peer.send_event(event)
+
+    def backlog(self, node_id: int) -> int:
+        peer = self.peers.get(node_id)
+        return 0 if peer is None else peer.backlog

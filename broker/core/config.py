@@ -83,7 +83,10 @@ class MessageThrottle:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node says it is, and how it watches its clients."""
+    """Who this node says it is, and how it watches its peers.
+
+    `cluster_features` tells other nodes of its cluster what must agree; see `broker.cluster.agreement`.
+    """
 
     cluster_name: str
     node_id: int
@@ -94,3 +97,5 @@ class NodeIdentity:
     user_agent: str
     heartbeat_interval_ms: int = 3000
     heartbeats_missed_max: int = 10
+    peer_heartbeats_missed_max: int = 0
+    cluster_features: str = ""

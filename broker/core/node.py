@@ -15,13 +15,14 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
-from broker.core.session import Session
+from broker.core.session import BrokerPeer, Session
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
 from broker.core.upkeep import expire
 from broker.store.recovery import Recovered, RecoveredMessage
 from formats.control.messages import (
+    ClientIdentity,
     PartitionPrimaryInfo,
     QueueHandleParameters,
     QueueInfo,
@@ -86,10 +87,14 @@ class Node:
         self.queues: dict[str, Queue] = {}
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
-        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.authentications = Authentications.open()
+        # Whether another broker may come in: what its session is for, or why not.
+        self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str] = _no_brokers
+        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self.stopping = False
+        # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
+        self.settle: Callable[[], bool] = _settled
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
@@ -176,8 +181,12 @@ class Node:
 
     def connect(self, peer: str) -> Session:
         """A peer has connected."""
+        return self.adopt(lambda session_id: Session(self, session_id, peer))
+
+    def adopt(self, make: Callable[[int], Session]) -> Session:
+        """Take in the session that `make` makes of a number."""
         self._session_ids += 1
-        session = Session(self, self._session_ids, peer)
+        session = make(self._session_ids)
         self.sessions[session.session_id] = session
         return session
 
@@ -340,6 +349,14 @@ class Node:
 
 def _no_files(text: str) -> str:
     raise OSError("this node keeps no rejected messages")
+
+
+def _settled() -> bool:
+    return False
+
+
+def _no_brokers(session: Session, identity: ClientIdentity) -> str:
+    return f"{identity.client_type.name} connections are not supported"
 
 
 def _no_administration(command: str, source: str) -> tuple[int, str]:

@@ -54,7 +54,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["TRANSITIONS", "Session", "SessionState", "Trigger"]
+__all__ = ["TRANSITIONS", "BrokerPeer", "Session", "SessionState", "Trigger"]
 
 log = logging.getLogger("broker.session")
 
@@ -69,6 +69,10 @@ NEGOTIATION_BYTES_MAX = 64 << 10
 EVENT_BYTES_MAX = 512 << 20
 
 NEGOTIATION_TIMEOUT_MS = 60_000
+
+# A client that lets this much wait is not read from until it has taken some.
+CLIENT_BACKLOG_BYTES_MAX = 4 << 20
+BROKER_BACKLOG_BYTES_MAX = 1 << 62
 
 # A consumer with this much waiting to be sent gets no more until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
@@ -106,6 +110,22 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 }
 
 
+class BrokerPeer(Protocol):
+    """What a session with another broker of this cluster is for; heartbeats are the session's own affair."""
+
+    def begun(self) -> None:
+        """Both sides know who the other is."""
+        ...
+
+    def receive(self, data: memoryview, frame: Frame) -> None:
+        """Take in an event; FormatError for what no broker sends."""
+        ...
+
+    def ended(self) -> None:
+        """The session is over."""
+        ...
+
+
 class Host(QueueHost, Protocol):
     """What a session asks of its node."""
 
@@ -130,6 +150,10 @@ class Host(QueueHost, Protocol):
 
     def may_log(self, session: Session) -> bool: ...
 
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
+        """Whether another broker may come in: what its session is for, or why not."""
+        ...
+
     @property
     def run_command(self) -> Callable[[str, str], tuple[int, str]]:
         """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
@@ -138,6 +162,8 @@ class Host(QueueHost, Protocol):
 
 class Session:
     """The machine of one link; see `broker.shell.link.Machine`, and `broker.core.queue.Sink` for its consumer side."""
+
+    takes_all = False
 
     def __init__(self, host: Host, session_id: int, peer: str) -> None:
         self.host = host
@@ -149,6 +175,8 @@ class Session:
         self.handles = self._requests.handles
         self._out = Outbox()
         self._is_admin = False
+        self._broker: BrokerPeer | None = None
+        self._in_flight = 0
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
@@ -189,7 +217,11 @@ class Session:
             self.event_bytes_max = NEGOTIATION_BYTES_MAX
             return
         self.event_bytes_max = EVENT_BYTES_MAX
-        if state is SessionState.RUNNING and self._is_admin:
+        if state is SessionState.RUNNING and self._broker is not None:
+            self._on_event = [self._broker.receive] * EVENT_TYPES
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+        elif state is SessionState.RUNNING and self._is_admin:
             self._on_event = [self._on_foreign] * EVENT_TYPES
             self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
             self._on_event[EventType.CONTROL] = self._on_admin_control
@@ -221,13 +253,25 @@ class Session:
 
     def take_output(self) -> bytearray:
         data = self._out.take()
+        self._in_flight = len(data)
         self.bytes_out += len(data)
         return data
 
     def output_size(self) -> int:
         return len(self._out.data)
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
+        return len(self._out.data) + self._in_flight
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """With more than this waiting, its peer is not read from. Brokers must: two of them would wait for each other."""
+        return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else BROKER_BACKLOG_BYTES_MAX
+
     def output_sent(self) -> None:
+        self._in_flight = 0
         if not self.ready:
             self.ready = True
             for handle in self.handles.values():
@@ -239,6 +283,9 @@ class Session:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
         self._requests.drop(lost=lost)
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            broker.ended()
         self.host.dirty.add(self)
 
     def tick(self) -> None:
@@ -252,17 +299,18 @@ class Session:
             self.end("authenticated not again in time")
             return
         identity = self.host.identity
+        missed_max = identity.heartbeats_missed_max if self._broker is None else identity.peer_heartbeats_missed_max
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
         self._heartbeats_missed += 1
-        if identity.heartbeats_missed_max and self._heartbeats_missed > identity.heartbeats_missed_max:
+        if missed_max and self._heartbeats_missed > missed_max:
             log.warning(
                 "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
-                identity.heartbeats_missed_max,
+                missed_max,
                 self.description,
             )
-            self.end(f"no answer to {identity.heartbeats_missed_max} heartbeats")
+            self.end(f"no answer to {missed_max} heartbeats")
             return
         self.send_event(HEARTBEAT_REQUEST)
 
@@ -273,12 +321,21 @@ class Session:
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         refusal = None
-        if identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
+        broker: BrokerPeer | None = None
+        if identity.client_type is ClientType.TCPBROKER:
+            admitted = self.host.admit(self, identity)
+            if isinstance(admitted, str):
+                refusal = admitted
+            else:
+                broker = admitted
+        elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
-        self.send_event(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
+        answer = answer_identity(self.host.identity, self.session_id, refusal, to_broker=bool(identity.cluster_name))
+        self.send_event(self._encode(answer))
         if refusal:
             self.end(refusal)
             return
+        self._broker = broker
         self._is_admin = identity.client_type is ClientType.TCPADMIN
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
@@ -286,6 +343,8 @@ class Session:
         log.info(
             "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
         )
+        if broker is not None:
+            broker.begun()
 
     # -- posts and confirms
 
@@ -446,7 +505,7 @@ class Session:
         codec = jsonc if self._encoding is EncodingType.JSON else ber
         return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
 
-    def send_event(self, event: bytes) -> None:
+    def send_event(self, event: Buffer | bytearray) -> None:
         self._out.whole(event)
         self.host.dirty.add(self)
 
