@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from broker.cluster.agreement import disagreement
 from broker.cluster.member import Member
-from broker.core.config import NodeIdentity
 from broker.core.negotiation import own_identity
 from broker.core.node import Node
 from broker.core.session import TRANSITIONS, Host, Session, SessionState, Trigger

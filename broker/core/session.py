@@ -267,7 +267,7 @@ class Session:
 
     @property
     def backlog_bytes_max(self) -> int:
-        """With more than this waiting, its peer is not read from. Brokers must: two of them would wait for each other."""
+        """With more than this waiting, its peer is not read from; a broker always: two might wait for each other."""
         return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else BROKER_BACKLOG_BYTES_MAX
 
     def output_sent(self) -> None:
