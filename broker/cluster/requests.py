@@ -9,12 +9,49 @@ from broker.cluster.links import Links
 from broker.core.clock import Now
 from broker.core.timers import Timers
 from formats.control import ber
-from formats.control.messages import ControlMessage, Status, StatusCategory
+from formats.control.messages import (
+    AdminCommandResponse,
+    CloseQueueResponse,
+    ClusterMessage,
+    ClusterStateFSMMessage,
+    ConfigureQueueStreamResponse,
+    ConfigureStreamResponse,
+    ControlMessage,
+    DisconnectResponse,
+    FollowerClusterStateResponse,
+    FollowerLSNResponse,
+    OpenQueueResponse,
+    PartitionMessage,
+    PrimaryStateResponse,
+    RegistrationResponse,
+    ReplicaDataResponse,
+    ReplicaStateResponse,
+    Status,
+    StatusCategory,
+    StopResponse,
+)
 from formats.wire.event import build_schema_event
 
 __all__ = ["Answered", "Requests"]
 
 REQUEST_TIMEOUT_MS = 60_000
+
+ANSWERS = (
+    Status,
+    AdminCommandResponse,
+    CloseQueueResponse,
+    ConfigureQueueStreamResponse,
+    ConfigureStreamResponse,
+    DisconnectResponse,
+    FollowerClusterStateResponse,
+    FollowerLSNResponse,
+    OpenQueueResponse,
+    PrimaryStateResponse,
+    RegistrationResponse,
+    ReplicaDataResponse,
+    ReplicaStateResponse,
+    StopResponse,
+)
 
 # Any choice of `ControlMessage`.
 Choice = object
@@ -58,8 +95,11 @@ class Requests:
         self._links.send(node_id, _event(None, choice))
 
     def received(self, node_id: int, message: ControlMessage) -> bool:
-        """Take in an answer; False when nothing of that number was asked of this node, or it was given up."""
-        pending = self._pending.get(message.r_id) if message.r_id is not None else None
+        """Take in an answer; False when it is none, nothing of that number was asked of this node, or it was given up.
+
+        Both sides number their requests: a request may have the number of one that waits here.
+        """
+        pending = self._pending.get(message.r_id) if message.r_id is not None and _is_answer(message) else None
         if pending is None or pending.node_id != node_id:
             return False
         assert message.r_id is not None
@@ -81,6 +121,13 @@ class Requests:
         pending = self._pending.pop(number, None)
         if pending is not None:
             pending.answered(Status(category=category, code=int(category), message=text))
+
+
+def _is_answer(message: ControlMessage) -> bool:
+    choice: Choice = message.choice
+    while isinstance(choice, (ClusterMessage, ClusterStateFSMMessage, PartitionMessage)):
+        choice = choice.choice
+    return isinstance(choice, ANSWERS)
 
 
 def _event(number: int | None, choice: Choice) -> bytes:
