@@ -31,6 +31,7 @@ from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
 from broker.domains import Domains
+from broker.membership import Membership, cluster_features
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
@@ -56,6 +57,9 @@ PID_FILE = "bmqbrkr.pid"
 BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
+# Set while clusters of several nodes are in the making: they are refused otherwise.
+SEVERAL_NODES = "BMQCTL_SEVERAL_NODES"
+
 
 def run_node(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
@@ -77,7 +81,7 @@ def _run(config: NodeConfig) -> int:
     cluster, me = config.cluster, config.self_node
     if cluster is None or me is None:
         raise ConfigError(_where(config), "$.myClusters", "this node is in no cluster", "proxies cannot be run yet")
-    if len(cluster.nodes) > 1:
+    if len(cluster.nodes) > 1 and SEVERAL_NODES not in os.environ:
         raise ConfigError(
             _where(config),
             "$.myClusters[0].nodes",
@@ -106,9 +110,15 @@ def _run(config: NodeConfig) -> int:
         domains = Domains(config)
         node = Node(_identity(config, me.id), now, domains.resolve, ledger, shards, _guids())
         _configure(node, cluster)
-        node.start({shard.partition_id: recovered for shard, recovered in opened})
+        recovered = {shard.partition_id: state for shard, state in opened}
+        membership = None
+        if len(cluster.nodes) == 1:
+            node.start(recovered)
+        else:
+            membership = Membership(cluster, node, folder)
         # The queues have made their own of it.
         opened.clear()
+        recovered.clear()
         _freeze_collector()
         node.run_command = Admin(Context(node, _environment(config, domains))).run
         node.authentications = authentications
@@ -116,6 +126,8 @@ def _run(config: NodeConfig) -> int:
         authentications.run_blocking = server.in_thread
         pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
         server.watch(pipe)
+        if membership is not None:
+            membership.connect(server)
         trio.run(server.run, _ready(config, node))
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
@@ -203,6 +215,8 @@ def _identity(config: NodeConfig, node_id: int) -> NodeIdentity:
         user_agent=USER_AGENT,
         heartbeat_interval_ms=config.tcp.heartbeat_interval_ms,
         heartbeats_missed_max=app.network_interfaces.heartbeats.client,
+        peer_heartbeats_missed_max=app.network_interfaces.heartbeats.cluster_peer,
+        cluster_features=cluster_features(config.cluster),
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.requests import Requests
-from broker.core.clock import Now
-from broker.core.timers import Timers
+from broker.core.node import Node
 from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import (
@@ -22,9 +22,17 @@ from formats.control.messages import (
 from formats.errors import FormatError
 from formats.wire.event import Frame, schema_message
 
-__all__ = ["Member"]
+__all__ = ["Member", "MemberConfig"]
 
 log = logging.getLogger("broker.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """What all members of a cluster have in common."""
+
+    quorum: int
+    times: ElectionTimes = field(default_factory=ElectionTimes)
 
 
 class Member:
@@ -36,19 +44,19 @@ class Member:
 
     def __init__(
         self,
-        own_id: int,
+        node: Node,
         other_ids: Iterable[int],
-        quorum: int,
-        now: Now,
-        timers: Timers,
+        config: MemberConfig,
         random_below: Callable[[int], int],
-        times: ElectionTimes | None = None,
         term: int = 0,
         keep_term: Callable[[int], None] = lambda term: None,
     ) -> None:
-        self.links = PeerLinks(own_id, other_ids)
+        now, timers = node.now, node.timers
+        self.links = PeerLinks(node.identity.node_id, other_ids)
         self.requests = Requests(self.links, now, timers)
-        self.election = Election(self.links, quorum, now, timers, random_below, self._on_leader, times, term, keep_term)
+        self.election = Election(
+            self.links, config.quorum, now, timers, random_below, self._on_leader, config.times, term, keep_term
+        )
         self.status = NodeStatus.STARTING
         # What the others say of themselves; nothing of those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}

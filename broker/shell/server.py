@@ -319,8 +319,7 @@ class Server:
 
     def _flush(self) -> None:
         """Send what the last steps produced, to everyone it concerns."""
-        if self._node.settle():
-            self._waker.wake()
+        unfinished = self._node.settle()
         dirty = self._node.dirty
         while dirty:
             session = dirty.pop()
@@ -330,6 +329,12 @@ class Server:
                 fd = link.sock.fileno()
                 if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
                     self._watch(fd, link)
+        # A link to a broker that cannot take more for now will be ready again by itself.
+        clients = self._node.sessions
+        if unfinished and not any(
+            link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
+        ):
+            self._waker.wake()
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""
