@@ -115,7 +115,7 @@ def _run(config: NodeConfig) -> int:
         if len(cluster.nodes) == 1:
             node.start(recovered)
         else:
-            membership = Membership(cluster, node, folder)
+            membership = Membership(cluster, node, recovered, folder)
         # The queues have made their own of it.
         opened.clear()
         recovered.clear()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.cluster.agreement import to_features
 from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
 from broker.cluster.peers import Peers
-from broker.config.cluster_schema import ClusterDefinition
+from broker.config.cluster_schema import ClusterDefinition, MasterAssignmentAlgorithm
 from broker.core.node import Node
 from broker.shell.server import Server
 from broker.shell.term_file import TermFile
+from broker.store.recovery import Recovered
 
 __all__ = ["Membership", "cluster_features", "member_config"]
 
@@ -40,6 +42,7 @@ def member_config(cluster: ClusterDefinition) -> MemberConfig:
     elector = cluster.elector
     return MemberConfig(
         quorum=elector.quorum or len(cluster.nodes) // 2 + 1,
+        spread=cluster.master_assignment is MasterAssignmentAlgorithm.LEAST_ASSIGNED,
         times=ElectionTimes(
             elector.initial_wait_timeout_ms,
             elector.max_random_wait_timeout_ms,
@@ -55,7 +58,9 @@ def member_config(cluster: ClusterDefinition) -> MemberConfig:
 class Membership:
     """A node's part in a cluster of several: its member, its peers, and the term that it keeps."""
 
-    def __init__(self, cluster: ClusterDefinition, node: Node, folder: Path) -> None:
+    def __init__(
+        self, cluster: ClusterDefinition, node: Node, recovered: Mapping[int, Recovered], folder: Path
+    ) -> None:
         self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
         self._term_file = TermFile(folder)
@@ -64,8 +69,9 @@ class Membership:
             node,
             [node_id for node_id in self._places if node_id != own_id],
             member_config(cluster),
+            recovered,
             secrets.randbelow,
-            max(self._term_file.read(), node.ledger.state.term),
+            self._term_file.read(),
             self._term_file.write,
         )
 

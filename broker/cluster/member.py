@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.metadata import Metadata
 from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.requests import Requests
+from broker.core.config import DomainConfig
 from broker.core.node import Node
+from broker.store.recovery import Recovered
 from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import (
@@ -29,9 +32,10 @@ log = logging.getLogger("broker.cluster")
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """What all members of a cluster have in common."""
+    """What all members of a cluster have in common. `spread`: primaries are not all given to the leader."""
 
     quorum: int
+    spread: bool = False
     times: ElectionTimes = field(default_factory=ElectionTimes)
 
 
@@ -39,7 +43,7 @@ class Member:
     """The machines of one member, and their links.
 
     `peer_up` and `peer_down` tell of links; `receive` takes an event of one. Events that no member sends are a
-    FormatError, as malformed ones are: the link cannot be trusted after them.
+    FormatError, as malformed ones are: the link cannot be trusted after them. `settle` ends each step.
     """
 
     def __init__(
@@ -47,15 +51,37 @@ class Member:
         node: Node,
         other_ids: Iterable[int],
         config: MemberConfig,
+        recovered: Mapping[int, Recovered],
         random_below: Callable[[int], int],
         term: int = 0,
         keep_term: Callable[[int], None] = lambda term: None,
     ) -> None:
         now, timers = node.now, node.timers
+        self._node = node
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.requests = Requests(self.links, now, timers)
+        self.metadata = Metadata(
+            self.links,
+            self.requests,
+            node.ledger,
+            now,
+            timers,
+            quorum=config.quorum,
+            partition_count=len(node.shards),
+            resolve_domain=self._resolve_domain,
+            spread=config.spread,
+            leases={partition_id: state.primary_lease_id for partition_id, state in recovered.items()},
+        )
         self.election = Election(
-            self.links, config.quorum, now, timers, random_below, self._on_leader, config.times, term, keep_term
+            self.links,
+            config.quorum,
+            now,
+            timers,
+            random_below,
+            self.metadata.leader_changed,
+            config.times,
+            max(term, self.metadata.number.term),
+            keep_term,
         )
         self.status = NodeStatus.STARTING
         # What the others say of themselves; nothing of those whose link is down.
@@ -63,7 +89,13 @@ class Member:
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
             EventType.ELECTOR: self._on_elector,
             EventType.CONTROL: self._on_control,
+            EventType.CLUSTER_STATE: self.metadata.on_cluster_state,
         }
+        node.settle = self.settle
+
+    def _resolve_domain(self, name: str) -> DomainConfig | None:
+        domain = self._node.domain(name)
+        return None if domain is None else domain.config
 
     def start(self) -> None:
         """Take part in the cluster's life."""
@@ -73,6 +105,13 @@ class Member:
         """Take part no longer."""
         self._set_status(NodeStatus.STOPPING)
         self.election.stop()
+        self.metadata.stop()
+
+    def settle(self) -> bool:
+        """After each step; whether there is more to do at once."""
+        if self.status is NodeStatus.STARTING and self.metadata.healed:
+            self._set_status(NodeStatus.AVAILABLE)
+        return False
 
     # -- links
 
@@ -84,6 +123,7 @@ class Member:
         self.links.peers[node_id] = peer
         # A leader shows itself first, as the reference's does.
         self.election.node_up(node_id)
+        self.metadata.node_up(node_id)
         self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
 
     def peer_down(self, node_id: int) -> None:
@@ -92,6 +132,7 @@ class Member:
         del self.links.peers[node_id]
         self.statuses.pop(node_id, None)
         self.requests.node_down(node_id)
+        self.metadata.node_down(node_id)
         self.election.node_down(node_id)
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
@@ -112,17 +153,16 @@ class Member:
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status
+                self.metadata.node_status(node_id, status)
             case _:
-                if not self.requests.received(node_id, message):
-                    log.warning("node %d: unexpected %s", node_id, message)
+                taken = self.requests.received(node_id, message) or self.metadata.on_control(node_id, message)
+                if not taken:
+                    log.warning("node %d: nobody waits for %s", node_id, message)
 
-    # -- what is decided
-
-    def _on_leader(self, leader_id: int | None, term: int) -> None:
-        """The election has a leader, or none any more."""
+    # -- what is told
 
     def _set_status(self, status: NodeStatus) -> None:
-        if status is not self.status:
-            self.status = status
-            for node_id in self.links.peers:
-                self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
+        self.status = status
+        self.metadata.node_status(self.links.own_id, status)
+        for node_id in self.links.peers:
+            self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
