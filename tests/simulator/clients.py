@@ -28,7 +28,7 @@ from formats.wire.confirm import build_confirm_event
 from formats.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
 from formats.wire.put import append_put
 from tests.broker.rig import ACK, READ, WRITE, Pushed, handle, identity
-from tests.simulator.hosts import Item
+from tests.simulator.ends import Item
 from tests.simulator.invariants import Post, payload_of
 from tests.simulator.network import Link, Taken
 

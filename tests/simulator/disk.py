@@ -26,6 +26,7 @@ class Disk:
     random: Random
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
     safe: dict[str, bytes] = field(default_factory=dict)
+    term: int = 0  # the election's, in a file that is flushed before anybody hears of it
     rotten: tuple[str, int, int] | None = None
 
     def write_back(self) -> None:

@@ -133,6 +133,8 @@ class Faults:
 
     def client_leaves(self) -> None:
         """A client's process dies; consumers may be done with what they hold, and stay."""
+        if not self._world.clients:
+            return
         client = self._random.choice(self._world.clients)
         if isinstance(client, Consumer) and self._random.random() < 0.3:
             client.confirm_kept()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.cluster.election import ElectionTimes
+from broker.cluster.member import Member, MemberConfig
+from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.messages import Full
@@ -18,33 +20,31 @@ from broker.core.session import Session
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
-from formats.control import ber
-from formats.control.messages import ControlMessage, NegotiationMessage
 from formats.guid import GuidGenerator
-from formats.wire.ack import Ack, iter_acks
-from formats.wire.event import EventType, iter_frames
-from formats.wire.options import sub_queue_infos
-from formats.wire.push import iter_pushes
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.broker.rig import Pushed
 from tests.simulator.clock import MachineClock
 from tests.simulator.disk import CAPACITY, Disk
-from tests.simulator.network import Link, Taken
+from tests.simulator.ends import ClientSideEnd, NodeEnd
+from tests.simulator.network import Taken
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
     from tests.simulator.world import World
 
-__all__ = ["Death", "Host", "Item", "NodeEnd"]
+__all__ = ["Death", "Host"]
 
 LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 LEDGER_SIZE = 16 << 10
 START_AGAIN_US = 500_000
 TICK_US = 250_000
-EVENT_BYTES_MAX = 1 << 30
+TICK_US_MIN = 5_000
+DIAL_TIMEOUT_US = 1_000_000
+# A tenth of the usual, as everything goes faster here.
+TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
 START_S = 1_795_237_864
 
-Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
+def _nothing() -> None:
+    """Another step, since the last had more to do."""
 
 
 class Death(Enum):
@@ -57,70 +57,6 @@ class Death(Enum):
     STOP = "stopped"
 
 
-class NodeEnd:
-    """A node's end of a client's link: whole events go to the session, as the shell does it."""
-
-    def __init__(self, host: Host, node: Node, client: Client, session: Session) -> None:
-        self.host = host
-        self.machine = host.name
-        self.client = client
-        self.session = session
-        self.link: Link | None = None
-        self._node = node
-        self._held = b""
-        self._negotiated = False
-
-    def arrived(self, data: bytes, taken: Taken | None) -> None:
-        self.host.step(lambda: self._receive(data), taken)
-
-    def _receive(self, data: bytes) -> None:
-        buffer = bytearray(self._held + data)
-        used = self.session.receive(memoryview(buffer))
-        self._held = bytes(buffer[used:])
-        buffer[:] = b"\xee" * len(buffer)
-
-    def lost(self, reason: str) -> None:
-        def disconnect() -> None:
-            self._node.disconnect(self.session, reason)
-            self.host.ends.pop(self.session, None)
-
-        self.host.step(disconnect)
-
-    def flush(self) -> None:
-        """Send what the session has; a session that is finished closes its link."""
-        link, session = self.link, self.session
-        assert link is not None
-        while session.output_size():
-            data = bytes(session.take_output())
-            session.output_sent()
-            items = list(_decode(memoryview(data), self._negotiated))
-            self._negotiated = True
-            for item in items:
-                self.client.tap(item)
-            link.send(self, data, partial(self.client.handle, link, items))
-        if session.finished:
-            link.close(self, "the session is over")
-            self.host.ends.pop(session, None)
-            self._node.disconnect(session, "the session is over")
-
-
-def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
-    """What a node sends to a client, read once for the records and for the client."""
-    for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
-        if frame.type == EventType.PUSH:
-            for push in iter_pushes(view, frame.body, frame.end):
-                (info,) = sub_queue_infos(push.options)
-                yield Pushed(push.queue_id, push.guid, bytes(push.data), info.sub_queue_id)
-        elif frame.type == EventType.ACK:
-            yield from iter_acks(view, frame.body, frame.end)
-        elif frame.type == EventType.CONTROL:
-            body = view[frame.body : frame.end]
-            yield ber.decode(ControlMessage, body) if negotiated else ber.decode(NegotiationMessage, body)
-            negotiated = True
-        else:
-            yield EventType(frame.type)
-
-
 class Host:
     """One machine. `node` is None while no process runs; `refused` says why it would not start."""
 
@@ -131,8 +67,9 @@ class Host:
         self.disk = Disk(world.random)
         self.clock = MachineClock(world.clock, START_S, drift_ppm)
         self.node: Node | None = None
+        self.member: Member | None = None
+        self.peers: Peers | None = None
         self.refused = ""
-        self.starts = 0
         self.ends: dict[Session, NodeEnd] = {}
         self.slow_us = 0  # how long its disk keeps a step waiting, at most
         self.tear_next = False
@@ -146,22 +83,10 @@ class Host:
         """Start a process on what is on the disk."""
         if self.node is not None:
             return
-        self.starts += 1
         self._now = now = Now()
         self._set_clock()
-        directory = self.disk.directory
-
-        def make_timestamp(prefix: str) -> str:
-            return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
-
-        guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
         try:
-            opened = open_shards(directory, 1, self.node_id, LIMITS, now, make_timestamp)
-            ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
-            shards = {shard.partition_id: shard for shard, _ in opened}
-            identity = NodeIdentity("local", self.node_id, self.name, "bmqbrkr.tsk", 1, 999_999, "simulator", 500, 4)
-            node = Node(identity, now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
-            node.start({shard.partition_id: recovered for shard, recovered in opened})
+            node = self._make_node(now)
         except StoreDamaged as damage:
             self.refused = str(damage)
             self.disk.process_died()
@@ -182,7 +107,57 @@ class Host:
         self.node = node
         self.world.say(f"{self.name} starts")
         self.world.started(self)
+        if self.peers is not None:
+            self.step(self._join)
         self._tick_later(node)
+
+    def _make_node(self, now: Now) -> Node:
+        """As the composition root does it."""
+        directory = self.disk.directory
+
+        def make_timestamp(prefix: str) -> str:
+            return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
+
+        guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
+        opened = open_shards(directory, 1, self.node_id, LIMITS, now, make_timestamp)
+        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
+        shards = {shard.partition_id: shard for shard, _ in opened}
+        node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
+        if self.world.is_cluster:
+            self._make_member(node)
+        else:
+            node.start({shard.partition_id: recovered for shard, recovered in opened})
+        return node
+
+    def _make_member(self, node: Node) -> None:
+        others = [host.node_id for host in self.world.hosts if host is not self]
+        term = max(self.disk.term, node.ledger.state.term)
+        config = MemberConfig(len(self.world.hosts) // 2 + 1, TIMES)
+        self.member = Member(node, others, config, self.world.random.randrange, term, self._keep_term)
+        self.peers = Peers(node, self.member, self._dial)
+
+    def _keep_term(self, term: int) -> None:
+        self.disk.term = term
+
+    def _join(self) -> None:
+        assert self.peers is not None
+        assert self.member is not None
+        self.member.start()
+        self.peers.start()
+
+    def _identity(self) -> NodeIdentity:
+        return NodeIdentity(
+            cluster_name="local",
+            node_id=self.node_id,
+            host=self.name,
+            process_name="bmqbrkr.tsk",
+            process_id=1,
+            version=999_999,
+            user_agent="simulator",
+            heartbeat_interval_ms=500,
+            heartbeats_missed_max=4,
+            peer_heartbeats_missed_max=4,
+        )
 
     def die(self, how: Death) -> None:
         """The process is gone, in whichever way; no step of it is under way."""
@@ -216,6 +191,10 @@ class Host:
     def _stop(self, node: Node) -> None:
         """A clean stop, as the composition root does it."""
         node.stopping = True
+        if self.member is not None and self.peers is not None:
+            self.member.stop()
+            self._flush(node)
+            self.peers.stop()
         for session in list(node.sessions.values()):
             node.disconnect(session, "the node stops")
         self._flush(node)
@@ -255,6 +234,7 @@ class Host:
         written = self._written(node) if before is not None or self.slow_us else 0
         try:
             action()
+            more = node.settle()
         except Crash:
             self.die(Death.IN_CALL)
             return
@@ -265,6 +245,9 @@ class Host:
         self._flush(node)
         if taken is not None:
             taken()
+        self.world.stepped(self)
+        if more:
+            self.world.clock.after(1, lambda: self.step(_nothing))
         if self.slow_us and self._written(node) != written:
             self.pause(self.world.random.randrange(self.slow_us))
 
@@ -292,7 +275,9 @@ class Host:
                 self.step(node.tick)
                 self._tick_later(node)
 
-        self.world.clock.after(TICK_US, tick)
+        due_ms = node.timers.next_ms
+        wait_us = TICK_US if due_ms is None else (due_ms - self.clock.ms) * 1000
+        self.world.clock.after(min(TICK_US, max(TICK_US_MIN, wait_us)), tick)
 
     # -- links
 
@@ -305,12 +290,45 @@ class Host:
 
         def connect() -> None:
             session = node.connect(client.name)
-            end = NodeEnd(self, node, client, session)
+            end = ClientSideEnd(self, node, session, client)
             end.link = self.world.network.connect(client, end)
             self.ends[session] = end
             client.connected(end.link)
 
         self.step(connect)
+
+    def _dial(self, node_id: int) -> None:
+        """See `Peers`: connect to another node; what becomes of it is told in a later step."""
+        peers, node, network = self.peers, self.node, self.world.network
+        assert peers is not None
+        other = self.world.hosts[node_id]
+
+        def fail(reason: str) -> None:
+            if self.peers is peers:
+                self.step(lambda: peers.failed(node_id, reason))
+
+        def connect() -> None:
+            theirs = other.node
+            if self.peers is not peers:
+                return
+            if not network.passes(self.name, other.name):
+                self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
+            elif theirs is None:
+                fail("Connection refused")
+            else:
+                self.step(lambda: self._connected(other, theirs))
+
+        self.world.clock.after(network.delay_us(), connect)
+
+    def _connected(self, other: Host, theirs: Node) -> None:
+        """The kernels have made a connection; the other process takes it when it has time."""
+        assert self.node is not None
+        assert self.peers is not None
+        mine = NodeEnd(self, self.node, self.peers.connected(other.node_id, other.name))
+        self.ends[mine.session] = mine
+        accepted = NodeEnd(other, theirs, theirs.connect(self.name))
+        other.ends[accepted.session] = accepted
+        mine.link = accepted.link = self.world.network.connect(mine, accepted)
 
     def fill_disk(self, left: int) -> None:
         """So many bytes are left."""

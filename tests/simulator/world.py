@@ -8,8 +8,10 @@ from __future__ import annotations
 from random import Random
 from zlib import crc32
 
+from broker.cluster.election import Role
 from broker.core.config import DomainConfig, Mode
 from tests.broker.rig import store_faults
+from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Faults
@@ -44,14 +46,21 @@ class World:
         }
         self.records = Records({PRIORITY: ("__default",), FANOUT: APPS})
         self.is_busy = True
+        self.is_cluster = nodes > 1
+        self.agreement = Agreement()
+        self._beliefs: dict[Host, tuple[Role, int, int | None]] = {}
         self.lines: list[str] | None = None
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
-        self.clients: list[Client] = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
-        self.clients += [Consumer(self, f"c{number}", [(PRIORITY, "")]) for number in range(2)]
-        self.clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
+        self.clients: list[Client] = [] if self.is_cluster else self._make_clients()
         self.faults = Faults(self)
+
+    def _make_clients(self) -> list[Client]:
+        clients: list[Client] = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        clients += [Consumer(self, f"c{number}", [(PRIORITY, "")]) for number in range(2)]
+        clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
+        return clients
 
     def say(self, text: str) -> None:
         """Something happened."""
@@ -125,6 +134,9 @@ class World:
         for host in self.hosts:
             if host.node is None:
                 return f"{host.name} does not run: {host.refused}"
+            election = host.member.election if host.member is not None else None
+            if election is not None and election.leader_id is None:
+                return f"{host.name} knows no leader"
             if any(queue.messages for queue in host.node.queues.values()):
                 return f"{host.name} holds messages"
         return ""
@@ -135,7 +147,18 @@ class World:
         """A node has started: it has what it must have."""
         assert host.node is not None
         self.records.starts += 1
-        self.records.check_node(host.node)
+        if not self.is_cluster:
+            self.records.check_node(host.node)
+
+    def stepped(self, host: Host) -> None:
+        """A node has taken a step."""
+        if host.member is not None:
+            election = host.member.election
+            self.agreement.look(host.node_id, election)
+            beliefs = (election.role, election.term, election.leader_id)
+            if self._beliefs.get(host) != beliefs:
+                self._beliefs[host] = beliefs
+                self.say(f"{host.name} is {election.role.value} in term {election.term}")
 
     def power_lost(self, host: Host) -> None:
         self.records.power_lost()
@@ -166,4 +189,5 @@ class World:
             if host.node is not None:
                 for queue in host.node.queues.values():
                     check_queue(queue)
-                self.records.check_node(host.node)
+                if not self.is_cluster:
+                    self.records.check_node(host.node)
