@@ -110,6 +110,10 @@ class Shard:
         self.available = True  # to new messages
         self.copies_wanted = 1
         self.awaiting: deque[Awaiting] = deque()
+        self.active = False  # this node is its primary: it may write
+        # Called when all is in the old files, and when the new ones are ready for their first sync point, at an offset.
+        self.before_rollover: Callable[[], None] = lambda: None
+        self.after_rollover: Callable[[int], None] = lambda start: None
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     @property
@@ -129,6 +133,7 @@ class Shard:
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
         self._synced_at = 0
+        self.active = True
         if self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
             return
@@ -141,8 +146,20 @@ class Shard:
         )
         self._roll_over()
 
+    def deactivate(self) -> None:
+        """This node is no longer primary: nobody waits, no queue has its messages here."""
+        self.active = False
+        self.awaiting.clear()
+        self.stores.clear()
+        self.due = 0
+        self._full = ""
+        self._alarmed = self._closed = False
+        self._journal_granted = self._data_granted = 0
+
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
+        if not self.active:
+            return
         self._full = ""
         if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
@@ -461,9 +478,11 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
             self._sync_point(SyncPointType.ROLLOVER)
+        self.before_rollover()
         self.files = fresh
         self._journal_granted = self._data_granted = 0
         first_sync_point = fresh.journal_end
+        self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
         plan.finish(fresh, first_sync_point)
         old.retire()
