@@ -52,7 +52,7 @@ def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
     if config.persistent != old.persistent:
         was, now = (_storage(each) for each in (old, config))
         raise ValueError(f"Reconfiguration of storage type is not allowed (was '{was}', changed to '{now})")
-    queues = [queue for queue in holder.queues.values() if queue.config.name == config.name]
+    queues = [queue for queue in holder.queues.values() if queue.config.name == config.name and queue.is_root]
     log.info("Reconfiguring %d queues from domain %s", len(queues), config.name)
     domain.configure(config)
     for queue in queues:

@@ -25,6 +25,10 @@ class FileLog:
     def has_copies(self) -> bool:
         return self._shard.copies_wanted > 1
 
+    @property
+    def is_replicated(self) -> bool:
+        return True
+
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
         self._shard.await_copies(message, action)
 
@@ -57,6 +61,10 @@ class MemoryLog:
 
     @property
     def has_copies(self) -> bool:
+        return False
+
+    @property
+    def is_replicated(self) -> bool:
         return False
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:

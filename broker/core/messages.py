@@ -100,6 +100,11 @@ class Log(Protocol):
         """Whether other nodes keep what is appended, too, so that a message can wait for them."""
         ...
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the other members of a cluster have the messages in their own stores."""
+        ...
+
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
         """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls."""
         ...
@@ -133,6 +138,11 @@ class Sink(Protocol):
     """A consumer's side of a link. `ready` is False while more than enough waits to be sent."""
 
     ready: bool
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it is a broker, which hands out what is broadcast itself: to whoever of its consumers wants it."""
+        ...
 
     @property
     def description(self) -> str:

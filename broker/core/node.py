@@ -37,6 +37,8 @@ __all__ = ["Domain", "DomainResolver", "Node"]
 
 log = logging.getLogger("broker.node")
 
+Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
+
 # The configuration of a domain by the name that a client asks for, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
 
@@ -95,6 +97,8 @@ class Node:
         self.stopping = False
         # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
         self.settle: Callable[[], bool] = _settled
+        # Where a queue is that is to be opened: by its URI, its domain, and the request.
+        self.place: Placement = self._place_here
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
@@ -130,7 +134,7 @@ class Node:
                 known.queues[queue.uri] = info
         self.ledger.lead(primaries)
         for partition_id, state in recovered.items():
-            self._restore(self.shards[partition_id], state)
+            self.restore(self.shards[partition_id], state)
         for partition_id, shard in self.shards.items():
             shard.activate(primaries[partition_id].primary_lease_id)
         for served in self.queues.values():
@@ -139,7 +143,8 @@ class Node:
             except Full as full:
                 log.error("queue '%s' keeps the apps that it had: %s", served.uri, full)
 
-    def _restore(self, shard: Shard, state: Recovered) -> None:
+    def restore(self, shard: Shard, state: Recovered) -> None:
+        """Put back the queues and messages of a shard as it was recovered."""
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
         arrivals: dict[int, int] = {}
         for message in state.messages:
@@ -237,6 +242,11 @@ class Node:
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Find the queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+        name, domain = self.named(parameters)
+        self.place(name, domain, parameters, opened)
+
+    def named(self, parameters: QueueHandleParameters) -> tuple[str, Domain]:
+        """The URI of the queue that an open request names, and its domain. `Refusal` as for `open_queue`."""
         try:
             uri = parse_uri(parameters.uri)
         except FormatError as error:
@@ -252,12 +262,18 @@ class Node:
         if domain.removing:
             raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ERROR_UNKNOWN)
         # A redirected domain's queues live under the name of its definition.
-        name = uri._replace(domain=domain.config.name, tier="").canonical
+        return uri._replace(domain=domain.config.name, tier="").canonical, domain
+
+    def _place_here(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        opened(self.serve_queue(name, domain))
+
+    def serve_queue(self, name: str, domain: Domain) -> Queue:
+        """The queue of that URI, which is served here; made if need be. `Refusal` if it cannot be."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
         queue.was_opened = True
-        opened(queue)
+        return queue
 
     def routing_flags(self, queue: Queue) -> int:
         """What the open response tells a client about how the queue routes."""

@@ -97,6 +97,9 @@ class Queue:
     `usage` is how full it is; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
+    # Whether its messages are kept here; False for a hop towards where they are.
+    is_root = True
+
     def __init__(
         self,
         uri: str,
@@ -157,6 +160,11 @@ class Queue:
             text = texts.get(app.app_id, "")
             app.subscription = compile_expression(text) if text else None
             self._has_app_subscriptions |= bool(text)
+
+    @property
+    def attempts_max(self) -> int | None:
+        """How often a message may be delivered to an app; None for as often as it takes."""
+        return self.config.delivery_attempts_max or None
 
     @property
     def bytes(self) -> int:
@@ -418,7 +426,7 @@ class Queue:
                 new.messages_left -= 1
                 new.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, new)
-        self._rebuild(stream.app)
+        self.rebuild(stream.app)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         """As `configure`; `configured` is called once it is so, now or later."""
@@ -459,10 +467,11 @@ class Queue:
             stream.unconfirmed = {}
         if not app.streams:
             self.unregistered.pop(app.app_id, None)
-        self._rebuild(app)
+        self.rebuild(app)
         self.delivery.deliver(app)
 
-    def _rebuild(self, app: App) -> None:
+    def rebuild(self, app: App) -> None:
+        """The app's streams or what they want are others: route anew."""
         app.delayed_until_ms = NEVER_MS
         for text, fault in app.rebuild().items():
             log.warning(
