@@ -65,8 +65,8 @@ Advisory = (
 # An advisory under the number that it is given.
 Make = Callable[[LeaderMessageSequence], Advisory]
 
-# Room for the commit of each advisory, in bytes: its record takes 32 and its message at most 40.
-COMMIT_SIZE_MAX = 80
+# Room for the commit of each advisory, in bytes: what its record takes with the highest numbers.
+COMMIT_SIZE_MAX = 104
 
 
 class Number(NamedTuple):
@@ -260,7 +260,10 @@ class Ledger:
     def commit(self, number: Number, committed: Number, record: bytes) -> Advisory:
         """Write the record, numbered `number`, that commits an advisory; the state is as that says from now on."""
         self._write(number, record, 0)
-        advisory = self.uncommitted.pop(committed).advisory
+        advisory = self.uncommitted[committed].advisory
+        # Commits are in order: of what is older, a follower missed the commit, and has had a snapshot with it since.
+        for old in [old for old in self.uncommitted if old <= committed]:
+            del self.uncommitted[old]
         self.state.apply(ClusterMessage(choice=advisory))
         if log.isEnabledFor(logging.INFO):
             log.info("Committed advisory: %s", printed(ClusterMessage(choice=advisory)))
