@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
@@ -20,6 +20,7 @@ from broker.core.session import Session
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
+from broker.store.recovery import Recovered
 from formats.guid import GuidGenerator
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.simulator.clock import MachineClock
@@ -42,6 +43,7 @@ DIAL_TIMEOUT_US = 1_000_000
 # A tenth of the usual, as everything goes faster here.
 TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
 START_S = 1_795_237_864
+
 
 def _nothing() -> None:
     """Another step, since the last had more to do."""
@@ -123,17 +125,20 @@ class Host:
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
+        recovered = {shard.partition_id: state for shard, state in opened}
         if self.world.is_cluster:
-            self._make_member(node)
+            self._make_member(node, recovered)
         else:
-            node.start({shard.partition_id: recovered for shard, recovered in opened})
+            node.start(recovered)
         return node
 
-    def _make_member(self, node: Node) -> None:
+    def _make_member(self, node: Node, recovered: Mapping[int, Recovered]) -> None:
+        """As `broker.membership` does it."""
         others = [host.node_id for host in self.world.hosts if host is not self]
-        term = max(self.disk.term, node.ledger.state.term)
-        config = MemberConfig(len(self.world.hosts) // 2 + 1, TIMES)
-        self.member = Member(node, others, config, self.world.random.randrange, term, self._keep_term)
+        config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
+        self.member = Member(
+            node, others, config, recovered, self.world.random.randrange, self.disk.term, self._keep_term
+        )
         self.peers = Peers(node, self.member, self._dial)
 
     def _keep_term(self, term: int) -> None:
@@ -299,7 +304,7 @@ class Host:
 
     def _dial(self, node_id: int) -> None:
         """See `Peers`: connect to another node; what becomes of it is told in a later step."""
-        peers, node, network = self.peers, self.node, self.world.network
+        peers, network = self.peers, self.world.network
         assert peers is not None
         other = self.world.hosts[node_id]
 

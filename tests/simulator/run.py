@@ -19,8 +19,13 @@ __all__ = ["main", "simulate"]
 def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] | None = None) -> World:
     """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles."""
     log = logging.getLogger("broker")
-    level, log.disabled = log.level, False
-    log.setLevel(logging.CRITICAL + 1)
+    level, propagate = log.level, log.propagate
+    log.setLevel(logging.CRITICAL + 1 if lines is None else logging.INFO)
+    log.propagate = False
+    handler = None
+    if lines is not None:
+        handler = _Lines(lines)
+        log.addHandler(handler)
     world = World(seed, nodes=nodes)
     world.lines = lines
     try:
@@ -31,7 +36,21 @@ def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] 
         raise Violation(f"seed {seed}, step {world.clock.steps}: {type(error).__name__}: {error}") from error
     finally:
         log.setLevel(level)
+        log.propagate = propagate
+        if handler is not None:
+            log.removeHandler(handler)
     return world
+
+
+class _Lines(logging.Handler):
+    """What the core logs stands among what happens, without a time of its own."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{'':17} | {record.getMessage()}")
 
 
 def _seeds(text: str) -> range:

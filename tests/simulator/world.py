@@ -10,6 +10,8 @@ from zlib import crc32
 
 from broker.cluster.election import Role
 from broker.core.config import DomainConfig, Mode
+from broker.core.handles import Refusal
+from formats.control.messages import QueueInfo
 from tests.broker.rig import store_faults
 from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer, Producer
@@ -26,6 +28,7 @@ STEPS = 2000
 REST_STEPS_MAX = 40_000
 REST_US_MAX = 120_000_000
 WRITE_BACK_US = 5_000_000
+ASK_US = 200_000
 LOOK_EVERY = 200  # steps between two looks into the nodes
 
 APPS = ("foo", "bar")
@@ -47,6 +50,7 @@ class World:
         self.records = Records({PRIORITY: ("__default",), FANOUT: APPS})
         self.is_busy = True
         self.is_cluster = nodes > 1
+        self.spread = self.random.random() < 0.5
         self.agreement = Agreement()
         self._beliefs: dict[Host, tuple[Role, int, int | None]] = {}
         self.lines: list[str] | None = None
@@ -79,6 +83,8 @@ class World:
             client.dial()
             if isinstance(client, Producer):
                 client.act()
+        if self.is_cluster:
+            self._ask_places()
         self.clock.after(self.faults.interval_us, self.faults.next)
         self._write_back()
         while self.clock.steps < steps:
@@ -137,9 +143,12 @@ class World:
             election = host.member.election if host.member is not None else None
             if election is not None and election.leader_id is None:
                 return f"{host.name} knows no leader"
+            if host.member is not None and not host.member.metadata.healed:
+                return f"the metadata of {host.name} is {host.member.metadata.fsm_state.name}"
             if any(queue.messages for queue in host.node.queues.values()):
                 return f"{host.name} holds messages"
-        return ""
+        members = {host.name: host.member.metadata for host in self.hosts if host.member is not None}
+        return self.agreement.difference(members) if members else ""
 
     # -- what hosts tell
 
@@ -147,6 +156,7 @@ class World:
         """A node has started: it has what it must have."""
         assert host.node is not None
         self.records.starts += 1
+        self.agreement.started(host.node_id)
         if not self.is_cluster:
             self.records.check_node(host.node)
 
@@ -154,7 +164,8 @@ class World:
         """A node has taken a step."""
         if host.member is not None:
             election = host.member.election
-            self.agreement.look(host.node_id, election)
+            assert host.node is not None
+            self.agreement.look(host.node_id, host.node, host.member.metadata, election)
             beliefs = (election.role, election.term, election.leader_id)
             if self._beliefs.get(host) != beliefs:
                 self._beliefs[host] = beliefs
@@ -172,10 +183,33 @@ class World:
             return
         if host.disk.rotten is not None:
             host.disk.mend()
+        elif self.is_cluster:
+            raise Violation(f"{host.name} does not start: {host.refused}")
         else:
             host.disk.wipe()
         host.refused = ""
         host.start()
+
+    def _ask_places(self) -> None:
+        """Somebody asks a node where a queue is, which may be a new one."""
+        if not self.is_busy:
+            return
+        self.clock.after(int(self.random.expovariate(1) * ASK_US) + 1, self._ask_places)
+        host = self.random.choice(self.hosts)
+        uri = f"bmq://{self.random.choice(('priority', 'fanout'))}/q{self.random.randrange(30)}"
+        config = self.domains[uri.split("/")[2]]
+
+        def ask() -> None:
+            assert host.member is not None
+            host.member.metadata.assign_queue(uri, config, told)
+
+        def told(outcome: QueueInfo | Refusal) -> None:
+            if isinstance(outcome, QueueInfo):
+                assert host.member is not None
+                self.say(f"{host.name} tells the place of {uri}, being {host.member.metadata.fsm_state.name}")
+                self.agreement.told_place(uri, outcome)
+
+        host.step(ask)
 
     def _write_back(self) -> None:
         for host in self.hosts:
