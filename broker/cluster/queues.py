@@ -83,14 +83,27 @@ class PrimaryHost:
 
 
 class ClusterQueues:
-    """See the module. `flush` is to be called after each step, behind the partitions' own."""
+    """See the module. `flush` is to be called after each step, behind the partitions' own.
 
-    def __init__(self, node: Node, links: Links, requests: Requests, places: Places, read: StoreRead) -> None:
+    `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        links: Links,
+        requests: Requests,
+        places: Places,
+        read: StoreRead,
+        has_copy: Callable[[int], bool],
+    ) -> None:
         self.node = node
         self.requests = requests
         self._links = links
         self._places = places
         self._read = read
+        self._has_copy = has_copy
+        self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
         self._host = PrimaryHost(self)
         self._outboxes: dict[int, Outbox] = {}
         self._dirty: set[int] = set()
@@ -128,6 +141,10 @@ class ClusterQueues:
     def _upstream_of(self, partition_id: int) -> PeerUpstream | None:
         node_id = self._primaries.get(partition_id)
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
+            return None
+        if not self._has_copy(partition_id):
+            # What the primary pushes has no payload: that must be here.
+            self._without_copy.add(partition_id)
             return None
         return PeerUpstream(self, node_id)
 
@@ -314,6 +331,9 @@ class ClusterQueues:
 
     def flush(self) -> None:
         """Send what the step has brought about."""
+        for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
+            self._without_copy.discard(partition_id)
+            self._connect(partition_id)
         for node_id in list(self._dirty):
             self.send_to(node_id)
         for node_id, downstream in self._downstreams.items():

@@ -86,6 +86,7 @@ class World:
         self.places = Places()
         self.nodes: dict[int, Hop] = {}
         self.primary: int | None = None
+        self.uncopied: set[int] = set()  # nodes whose copies of the shard are behind
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
         for node_id in self.ids:
             self._add(node_id, start(domains=self.domains))
@@ -99,7 +100,7 @@ class World:
         links = Links(node_id, tuple(each for each in self.ids if each != node_id))
         requests = Requests(links, rig.now, rig.node.timers)
         read = self._read
-        queues = ClusterQueues(rig.node, links, requests, self.places, read)
+        queues = ClusterQueues(rig.node, links, requests, self.places, read, lambda _: node_id not in self.uncopied)
         self.nodes[node_id] = Hop(rig, links, requests, queues)
 
     def _read(self, partition_id: int, key: bytes, guid: bytes) -> Content | None:

@@ -397,3 +397,17 @@ def test_clients_come_and_go_without_a_primary(three: World) -> None:
     assert not three.nodes[1].rig.node.queues
     three.make_primary(2, files)
     assert not three.nodes[2].rig.node.queues[FANOUT].is_open
+
+
+def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
+    three.uncopied.add(1)
+    consumer = three.client(1)
+    consumer.world = None
+    opening = OpenQueue(handle_parameters=handle(5, QUEUE, READ))
+    consumer.send(consumer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.run()
+    assert consumer._pick(ControlMessage) == []
+    three.uncopied.clear()
+    three.run()
+    (answer,) = consumer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
