@@ -181,8 +181,9 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
         where = ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
         messages = sum(shard.state().messages for shard in node.shards.values())
         log.info("BMQbrkr started successfully")
-        # One node leads and is primary from the start.
-        log.info("Cluster (%s) is available", node.identity.cluster_name)
+        if config.cluster is not None and len(config.cluster.nodes) == 1:
+            # One node leads and is primary from the start.
+            log.info("Cluster (%s) is available", node.identity.cluster_name)
         print(
             f"bmqctl: node ready on {where} [cluster: {node.identity.cluster_name}, queues: {len(node.queues)}, "
             f"messages: {messages}, pid: {os.getpid()}]",

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.metadata import Metadata
+from broker.cluster.partition import Partition
 from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
+from broker.core.messages import Content
 from broker.core.node import Node
+from broker.core.shard import Shard
 from broker.store.recovery import Recovered
 from formats.codes import EventType
 from formats.control import ber
@@ -21,9 +25,13 @@ from formats.control.messages import (
     ElectorMessage,
     NodeStatus,
     NodeStatusAdvisory,
+    PartitionMessage,
+    PrimaryStatusAdvisory,
 )
 from formats.errors import FormatError
 from formats.wire.event import Frame, schema_message
+from formats.wire.receipt import parse_receipt
+from formats.wire.storage import storage_partition_id
 
 __all__ = ["Member", "MemberConfig"]
 
@@ -83,6 +91,12 @@ class Member:
             max(term, self.metadata.number.term),
             keep_term,
         )
+        self.partitions = {
+            partition_id: self._make_partition(shard, recovered[partition_id], config.quorum)
+            for partition_id, shard in node.shards.items()
+        }
+        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self._read)
+        self.metadata.on_primary = self._on_primary
         self.status = NodeStatus.STARTING
         # What the others say of themselves; nothing of those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
@@ -90,12 +104,29 @@ class Member:
             EventType.ELECTOR: self._on_elector,
             EventType.CONTROL: self._on_control,
             EventType.CLUSTER_STATE: self.metadata.on_cluster_state,
+            EventType.STORAGE: self._on_storage,
+            EventType.PARTITION_SYNC: self._on_sync,
+            EventType.REPLICATION_RECEIPT: self._on_receipt,
+            EventType.PUT: self.queues.on_put,
+            EventType.ACK: self.queues.on_ack,
+            EventType.PUSH: self.queues.on_push,
+            EventType.CONFIRM: self.queues.on_confirm,
+            EventType.REJECT: self.queues.on_reject,
         }
         node.settle = self.settle
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
         return None if domain is None else domain.config
+
+    def _make_partition(self, shard: Shard, recovered: Recovered, quorum: int) -> Partition:
+        partition_id = shard.partition_id
+        partition = Partition(shard, recovered, self.links, self.requests, self._node.now, self._node.timers, quorum)
+        partition.on_restore = lambda state: self.queues.restored(partition_id, state)
+        partition.on_active = lambda: self.queues.activated(partition_id)
+        partition.on_passive = lambda: self.queues.deactivated(partition_id)
+        partition.on_primary_status = lambda node_id, active: self.queues.primary_active(partition_id, node_id, active)
+        return partition
 
     def start(self) -> None:
         """Take part in the cluster's life."""
@@ -106,12 +137,22 @@ class Member:
         self._set_status(NodeStatus.STOPPING)
         self.election.stop()
         self.metadata.stop()
+        for partition in self.partitions.values():
+            partition.stop()
 
     def settle(self) -> bool:
         """After each step; whether there is more to do at once."""
-        if self.status is NodeStatus.STARTING and self.metadata.healed:
+        partitions = self.partitions.values()
+        if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
+            log.info("Cluster (%s) is available", self._node.identity.cluster_name)
             self._set_status(NodeStatus.AVAILABLE)
-        return False
+        busy = False
+        for partition in partitions:
+            partition.flush()
+            busy |= partition.busy
+        # What is pushed names messages that the replicas have by then.
+        self.queues.flush()
+        return busy
 
     # -- links
 
@@ -124,6 +165,9 @@ class Member:
         # A leader shows itself first, as the reference's does.
         self.election.node_up(node_id)
         self.metadata.node_up(node_id)
+        for partition in self.partitions.values():
+            partition.node_up(node_id)
+        self.queues.peer_up(node_id)
         self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
 
     def peer_down(self, node_id: int) -> None:
@@ -131,7 +175,10 @@ class Member:
         log.warning("node %d is not connected any more", node_id)
         del self.links.peers[node_id]
         self.statuses.pop(node_id, None)
+        self.queues.peer_down(node_id)
         self.requests.node_down(node_id)
+        for partition in self.partitions.values():
+            partition.node_down(node_id)
         self.metadata.node_down(node_id)
         self.election.node_down(node_id)
 
@@ -155,11 +202,51 @@ class Member:
                 self.statuses[node_id] = status
                 self.metadata.node_status(node_id, status)
             case _:
-                taken = self.requests.received(node_id, message) or self.metadata.on_control(node_id, message)
-                if not taken:
+                if not self._take(node_id, message):
                     log.warning("node %d: nobody waits for %s", node_id, message)
 
+    def _take(self, node_id: int, message: ControlMessage) -> bool:
+        if self.requests.received(node_id, message):
+            return True
+        match message.choice:
+            case ClusterMessage(choice=PartitionMessage(choice=choice)):
+                partition = self.partitions.get(choice.partition_id)
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id)):
+                partition = self.partitions.get(partition_id)
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage():
+                return self.metadata.on_control(node_id, message)
+            case _:
+                return self.queues.on_control(node_id, message)
+
+    def _partition(self, partition_id: int, at: int) -> Partition:
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            raise FormatError("partition_id", at, f"there is no partition {partition_id}")
+        return partition
+
+    def _on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_storage(node_id, data, frame)
+
+    def _on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_sync(node_id, data, frame)
+
+    def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = parse_receipt(data, frame.body, frame.end).partition_id
+        self._partition(partition_id, frame.body).on_receipt(node_id, data, frame)
+
     # -- what is told
+
+    def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """The cluster has agreed on a shard's primary, or has none for it."""
+        self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
+        self.queues.primary_changed(partition_id, node_id)
+
+    def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        return self.partitions[partition_id].read(queue_key, guid)
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status
