@@ -95,7 +95,9 @@ class Member:
             partition_id: self._make_partition(shard, recovered[partition_id], config.quorum)
             for partition_id, shard in node.shards.items()
         }
-        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self._read)
+        self.queues = ClusterQueues(
+            node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
+        )
         self.metadata.on_primary = self._on_primary
         self.status = NodeStatus.STARTING
         # What the others say of themselves; nothing of those whose link is down.
