@@ -59,6 +59,7 @@ class Client:
         self._requests = 0
         self._asked: dict[int, OpenQueue | ConfigureStream] = {}
         self.is_away = False
+        self.connected_us = 0
 
     # -- the link
 
@@ -90,6 +91,7 @@ class Client:
             link.close(self, "not wanted any longer")
             return
         self.link = link
+        self.connected_us = self.world.clock.us
         self.world.say(f"{self.name} connects")
         client_id = self.name.encode().rjust(6, b"_")
         who = identity(client_id=client_id.hex().upper())
@@ -225,7 +227,8 @@ class Producer(Client):
         for _ in range(self.random.choice((1, 1, 1, 2, 5))):
             self._numbers[uri] += 1
             guid = self._guids.make(self.world.clock.us * 1000)
-            post = Post(guid, uri, self.name, self._numbers[uri], self.random.randrange(self.size_max))
+            size = self.random.randrange(self.size_max)
+            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us)
             self.world.records.posted(post)
             self.unacked[uri][guid] = post
             posts.append(post)
@@ -289,7 +292,7 @@ class Consumer(Client):
     def tap(self, item: Item) -> None:
         if isinstance(item, Pushed):
             uri, app = self.reads[item.queue_id]
-            self.world.records.push(self.name, uri, app or "__default", item.guid, item.payload)
+            self.world.records.push(self, uri, app or "__default", item.guid, item.payload)
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)

@@ -121,7 +121,7 @@ class Host:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
-        opened = open_shards(directory, 1, self.node_id, LIMITS, now, make_timestamp)
+        opened = open_shards(directory, self.world.partition_count, self.node_id, LIMITS, now, make_timestamp)
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
@@ -247,17 +247,17 @@ class Host:
             self.disk.step_torn(before)
             self.die(Death.TORN)
             return
+        self.world.before_flush(self)
         self._flush(node)
         if taken is not None:
             taken()
-        self.world.stepped(self)
         if more:
             self.world.clock.after(1, lambda: self.step(_nothing))
         if self.slow_us and self._written(node) != written:
             self.pause(self.world.random.randrange(self.slow_us))
 
     def _written(self, node: Node) -> int:
-        return sum(shard.sequence_number for shard in node.shards.values())
+        return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())
 
     def _flush(self, node: Node) -> None:
         dirty = node.dirty

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from broker.core.node import Node
 from broker.core.queue import Queue
 from formats.codes import AckStatus
 
-__all__ = ["AppView", "Post", "Records", "Violation", "check_queue", "payload_of"]
+__all__ = ["AppView", "Post", "Reader", "Records", "Violation", "check_queue", "payload_of"]
+
+
+class Reader(Protocol):
+    """Whom a message is sent to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def connected_us(self) -> int:
+        """Since when its link is there."""
+        ...
 
 
 class Violation(Exception):
@@ -29,6 +42,7 @@ class Post:
     producer: str
     number: int
     size: int
+    made_us: int = 0
     acked: bool = False
     refused: bool = False
     # It was acked by nobody when a node died, and sent again after an app had confirmed it: the node cannot know.
@@ -61,6 +75,7 @@ class Records:
         self.posts: dict[bytes, Post] = {}
         self.views = {uri: {app: AppView() for app in names} for uri, names in apps.items()}
         self.starts = 0  # of nodes
+        self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
         self._step: dict[tuple[str, str, str, str], int] = {}
         self.acked = self.delivered = self.redelivered = self.forgiven = 0
@@ -97,7 +112,7 @@ class Records:
             raise Violation(f"{guid.hex()} is acknowledged, and nobody has posted it")
         if status != AckStatus.SUCCESS:
             post.refused = True
-            if status not in (AckStatus.STORAGE_FAILURE, AckStatus.LIMIT_MESSAGES, AckStatus.NOT_READY):
+            if status not in self.refusals:
                 raise Violation(f"{_name(post)} is refused with {AckStatus(status).name}")
             return
         if not post.acked:
@@ -107,7 +122,7 @@ class Records:
                 if guid not in view.confirm_sent:
                     view.owed[guid] = None
 
-    def push(self, consumer: str, uri: str, app: str, guid: bytes, payload: bytes) -> None:
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
         """A PUSH leaves a node."""
         post = self.posts.get(guid)
         if post is None or post.uri != uri:
@@ -123,15 +138,23 @@ class Records:
         if guid in view.pushed:
             self.redelivered += 1
             return
-        last = max(view.last.get(post.producer, 0), self._step.get((uri, app, post.producer, consumer), 0))
+        if self.is_unordered(post, consumer):
+            view.pushed.add(guid)
+            self.delivered += 1
+            return
+        last = max(view.last.get(post.producer, 0), self._step.get((uri, app, post.producer, consumer.name), 0))
         if post.unsure and post.number < last:
             self.forgiven += 1
             last = post.number
         if post.number < last:
             raise Violation(f"{_name(post)} is delivered to '{app}' after number {last}")
-        self._step[uri, app, post.producer, consumer] = post.number
+        self._step[uri, app, post.producer, consumer.name] = post.number
         view.pushed.add(guid)
         self.delivered += 1
+
+    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+        """Whether a message may come after later ones."""
+        return False
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
@@ -146,9 +169,10 @@ class Records:
 
     # -- what nodes hold
 
-    def check_node(self, node: Node) -> None:
-        """A node that has everything: what is owed is there, what is done with is not."""
-        for uri, views in self.views.items():
+    def check_node(self, node: Node, uris: Iterable[str] | None = None) -> None:
+        """A node that has everything (of some queues): what is owed is there, what is done with is not."""
+        for uri in self.views if uris is None else uris:
+            views = self.views[uri]
             queue = node.queues.get(uri)
             for app_id, view in views.items():
                 app = queue.apps.get(app_id) if queue is not None else None
@@ -183,7 +207,7 @@ def _name(post: Post) -> str:
 
 
 def check_queue(queue: Queue) -> None:
-    """What `broker.core.queue` says of itself: each message is in one place for each app that wants it."""
+    """What `broker.core.queue` says of itself: each message that is kept is in one place per app that wants it."""
     for app in queue.apps.values():
         places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
         for stream in app.streams:
@@ -194,7 +218,7 @@ def check_queue(queue: Queue) -> None:
                 if message.outstanding & app.bit and queue.messages.get(message.guid) is message:
                     places[message.guid] = places.get(message.guid, 0) + 1
         for guid, message in queue.messages.items():
-            wanted = 1 if message.outstanding & app.bit else 0
+            wanted = 1 if message.outstanding & app.bit and guid not in queue.awaiting else 0
             if places.pop(guid, 0) != wanted:
                 raise Violation(f"{queue.uri}: {guid.hex().upper()} is not in {wanted} place(s) of '{app.app_id}'")
         if places:

@@ -44,6 +44,7 @@ class Journals:
         self.quorum = quorum
         self.views: dict[int, JournalView] = {}
         self.primaries: dict[int, int] = {}  # by lease id
+        self.safe: set[bytes] = set()  # messages that a quorum had on disk at some time
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
 
@@ -89,7 +90,10 @@ class Journals:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
         done = None
         if kind is RecordType.MESSAGE:
-            view.messages.add(MESSAGE_RECORD.unpack(record).guid)
+            guid = MESSAGE_RECORD.unpack(record).guid
+            view.messages.add(guid)
+            if guid not in self.safe and self.copies(guid) >= self.quorum:
+                self.safe.add(guid)
         elif kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             done = confirm.guid, confirm.app_key
@@ -98,6 +102,10 @@ class Journals:
         if done is not None:
             view.done.add(done)
         return done
+
+    def forget(self, node_id: int) -> None:
+        """A process begins on what is on the disk."""
+        self.views.setdefault(node_id, JournalView()).forget()
 
     def _count(self, done: tuple[bytes, bytes]) -> int:
         return sum(done in view.done for view in self.views.values())

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from zlib import crc32
 
+from tests.simulator.cluster import ClusterWorld
 from tests.simulator.invariants import Violation
 from tests.simulator.world import STEPS, World
 
@@ -26,7 +27,7 @@ def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] 
     if lines is not None:
         handler = _Lines(lines)
         log.addHandler(handler)
-    world = World(seed, nodes=nodes)
+    world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
     world.lines = lines
     try:
         world.run(steps)

@@ -8,12 +8,8 @@ from __future__ import annotations
 from random import Random
 from zlib import crc32
 
-from broker.cluster.election import Role
 from broker.core.config import DomainConfig, Mode
-from broker.core.handles import Refusal
-from formats.control.messages import QueueInfo
 from tests.broker.rig import store_faults
-from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Faults
@@ -38,6 +34,9 @@ PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
 class World:
     """Everything that there is. `say` gets a line for whatever happens that a person would want to know of."""
 
+    is_cluster = False
+    partition_count = 1
+
     def __init__(self, seed: int, *, nodes: int = 1) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -45,22 +44,27 @@ class World:
         self.network = Network(self.clock, self.random)
         self.domains = {
             config.name: config
-            for config in (DomainConfig("priority", Mode.PRIORITY), DomainConfig("fanout", Mode.FANOUT, APPS))
+            for config in (
+                DomainConfig("priority", Mode.PRIORITY, strong=self.is_cluster),
+                DomainConfig("fanout", Mode.FANOUT, APPS, strong=self.is_cluster),
+            )
         }
-        self.records = Records({PRIORITY: ("__default",), FANOUT: APPS})
+        self.records = self.make_records({PRIORITY: ("__default",), FANOUT: APPS})
         self.is_busy = True
-        self.is_cluster = nodes > 1
-        self.spread = self.random.random() < 0.5
-        self.agreement = Agreement()
-        self._beliefs: dict[Host, tuple[Role, int, int | None]] = {}
+        self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self.lines: list[str] | None = None
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
-        self.clients: list[Client] = [] if self.is_cluster else self._make_clients()
+        self.clients = self.make_clients()
         self.faults = Faults(self)
 
-    def _make_clients(self) -> list[Client]:
+    def make_records(self, apps: dict[str, tuple[str, ...]]) -> Records:
+        """What is written down, and the rules for it."""
+        return Records(apps)
+
+    def make_clients(self) -> list[Client]:
+        """Who posts and who reads."""
         clients: list[Client] = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
         clients += [Consumer(self, f"c{number}", [(PRIORITY, "")]) for number in range(2)]
         clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
@@ -83,8 +87,6 @@ class World:
             client.dial()
             if isinstance(client, Producer):
                 client.act()
-        if self.is_cluster:
-            self._ask_places()
         self.clock.after(self.faults.interval_us, self.faults.next)
         self._write_back()
         while self.clock.steps < steps:
@@ -140,15 +142,9 @@ class World:
         for host in self.hosts:
             if host.node is None:
                 return f"{host.name} does not run: {host.refused}"
-            election = host.member.election if host.member is not None else None
-            if election is not None and election.leader_id is None:
-                return f"{host.name} knows no leader"
-            if host.member is not None and not host.member.metadata.healed:
-                return f"the metadata of {host.name} is {host.member.metadata.fsm_state.name}"
             if any(queue.messages for queue in host.node.queues.values()):
                 return f"{host.name} holds messages"
-        members = {host.name: host.member.metadata for host in self.hosts if host.member is not None}
-        return self.agreement.difference(members) if members else ""
+        return ""
 
     # -- what hosts tell
 
@@ -156,20 +152,10 @@ class World:
         """A node has started: it has what it must have."""
         assert host.node is not None
         self.records.starts += 1
-        self.agreement.started(host.node_id)
-        if not self.is_cluster:
-            self.records.check_node(host.node)
+        self.records.check_node(host.node)
 
-    def stepped(self, host: Host) -> None:
-        """A node has taken a step."""
-        if host.member is not None:
-            election = host.member.election
-            assert host.node is not None
-            self.agreement.look(host.node_id, host.node, host.member.metadata, election)
-            beliefs = (election.role, election.term, election.leader_id)
-            if self._beliefs.get(host) != beliefs:
-                self._beliefs[host] = beliefs
-                self.say(f"{host.name} is {election.role.value} in term {election.term}")
+    def before_flush(self, host: Host) -> None:
+        """A node has taken a step, and nothing of it has left yet."""
 
     def power_lost(self, host: Host) -> None:
         self.records.power_lost()
@@ -183,33 +169,14 @@ class World:
             return
         if host.disk.rotten is not None:
             host.disk.mend()
-        elif self.is_cluster:
-            raise Violation(f"{host.name} does not start: {host.refused}")
         else:
-            host.disk.wipe()
+            self.lose_disk(host)
         host.refused = ""
         host.start()
 
-    def _ask_places(self) -> None:
-        """Somebody asks a node where a queue is, which may be a new one."""
-        if not self.is_busy:
-            return
-        self.clock.after(int(self.random.expovariate(1) * ASK_US) + 1, self._ask_places)
-        host = self.random.choice(self.hosts)
-        uri = f"bmq://{self.random.choice(('priority', 'fanout'))}/q{self.random.randrange(30)}"
-        config = self.domains[uri.split("/")[2]]
-
-        def ask() -> None:
-            assert host.member is not None
-            host.member.metadata.assign_queue(uri, config, told)
-
-        def told(outcome: QueueInfo | Refusal) -> None:
-            if isinstance(outcome, QueueInfo):
-                assert host.member is not None
-                self.say(f"{host.name} tells the place of {uri}, being {host.member.metadata.fsm_state.name}")
-                self.agreement.told_place(uri, outcome)
-
-        host.step(ask)
+    def lose_disk(self, host: Host) -> None:
+        """A node does not start on what is there, and never will."""
+        host.disk.wipe()
 
     def _write_back(self) -> None:
         for host in self.hosts:
@@ -223,5 +190,4 @@ class World:
             if host.node is not None:
                 for queue in host.node.queues.values():
                     check_queue(queue)
-                if not self.is_cluster:
-                    self.records.check_node(host.node)
+                self.records.check_node(host.node)
