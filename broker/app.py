@@ -24,6 +24,7 @@ from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.config.dump import to_json
+from broker.config.local_cluster import write_local_cluster
 from broker.control import ControlLines
 from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
@@ -42,7 +43,7 @@ from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 from formats.guid import GuidGenerator
 
-__all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node"]
+__all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node", "write_local_cluster"]
 
 log = logging.getLogger("broker")
 
@@ -127,7 +128,7 @@ def _run(config: NodeConfig) -> int:
         pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
         server.watch(pipe)
         if membership is not None:
-            membership.connect(server)
+            membership.connect(server, _announce_available)
         trio.run(server.run, _ready(config, node))
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
@@ -191,6 +192,11 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
         )
 
     return announce
+
+
+def _announce_available() -> None:
+    # Programs that started several nodes wait for this line of each; the log has it for people.
+    print("bmqctl: cluster available", flush=True)
 
 
 def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker.cluster.agreement import to_features
@@ -75,8 +75,9 @@ class Membership:
             self._term_file.write,
         )
 
-    def connect(self, server: Server) -> None:
-        """Find the others as soon as the server runs."""
+    def connect(self, server: Server, on_available: Callable[[], None]) -> None:
+        """Find the others as soon as the server runs; `on_available` is called when the node takes part."""
+        self.member.on_available = on_available
 
         def dial(node_id: int) -> None:
             host, port = self._places[node_id]
