@@ -10,6 +10,7 @@ from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.metadata import Metadata
 from broker.cluster.partition import Partition
 from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.queue_upkeep import QueueUpkeep
 from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
@@ -98,8 +99,11 @@ class Member:
         self.queues = ClusterQueues(
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
+        self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self.status = NodeStatus.STARTING
+        # Called once, when this node begins to take part.
+        self.on_available: Callable[[], None] = lambda: None
         # What the others say of themselves; nothing of those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
@@ -125,7 +129,7 @@ class Member:
         partition_id = shard.partition_id
         partition = Partition(shard, recovered, self.links, self.requests, self._node.now, self._node.timers, quorum)
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
-        partition.on_active = lambda: self.queues.activated(partition_id)
+        partition.on_active = lambda: self._on_active(partition_id)
         partition.on_passive = lambda: self.queues.deactivated(partition_id)
         partition.on_primary_status = lambda node_id, active: self.queues.primary_active(partition_id, node_id, active)
         return partition
@@ -147,6 +151,7 @@ class Member:
         partitions = self.partitions.values()
         if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
             log.info("Cluster (%s) is available", self._node.identity.cluster_name)
+            self.on_available()
             self._set_status(NodeStatus.AVAILABLE)
         busy = False
         for partition in partitions:
@@ -241,6 +246,11 @@ class Member:
         self._partition(partition_id, frame.body).on_receipt(node_id, data, frame)
 
     # -- what is told
+
+    def _on_active(self, partition_id: int) -> None:
+        """This node serves a shard from now on."""
+        self.queues.activated(partition_id)
+        self.upkeep.activated(partition_id)
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""

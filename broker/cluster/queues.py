@@ -114,6 +114,8 @@ class ClusterQueues:
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
+        # Queues that are about to be unassigned: nobody may open them until it is clear what became of them.
+        self.leaving: set[str] = set()
         node.place = self._place
 
     # -- where queues are
@@ -121,7 +123,7 @@ class ClusterQueues:
     def serves(self, uri: str) -> bool:
         """Whether this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
-        return info is not None and info.partition_id in self._served
+        return info is not None and info.partition_id in self._served and uri not in self.leaving
 
     def primary_changed(self, partition_id: int, node_id: int | None) -> None:
         """The cluster has another primary for a shard, or none."""
@@ -214,21 +216,45 @@ class ClusterQueues:
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
         self._last_queue_id += 1
-        partition_id, key = info.partition_id, info.key
         relay = RelayQueue(
             info.uri,
-            key,
+            info.key,
             domain.config,
             [(app.app_id, app.app_key) for app in info.app_ids],
             self.node,
             self._last_queue_id,
-            lambda guid: self._read(partition_id, key, guid),
+            lambda guid: self._read_message(relay, guid),
             self._forget,
         )
         self._relays[relay.queue_id] = relay
         self.node.queues[relay.uri] = relay
-        log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, partition_id)
+        log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
         return relay
+
+    def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
+        """A message in this node's copy of the shard that a hop's queue is in now."""
+        info = self._places.state.queues.get(relay.uri)
+        return None if info is None else self._read(info.partition_id, info.key, guid)
+
+    def unassigned(self, relay: RelayQueue) -> None:
+        """A hop's queue is no more; it is made again if somebody still wants it."""
+        if relay.openings.is_unused and not relay.unacknowledged:
+            self._forget(relay)
+            return
+        if relay.openings.upstream is not None:
+            relay.lost()
+        self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
+
+    def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
+        if self._relays.get(relay.queue_id) is not relay:
+            return
+        if isinstance(outcome, Refusal):
+            log.error("queue '%s' cannot be assigned again: %s", relay.uri, outcome)
+            return
+        relay.key = outcome.key
+        upstream = self._upstream_of(outcome.partition_id)
+        if upstream is not None:
+            relay.found(upstream)
 
     def _forget(self, relay: RelayQueue) -> None:
         """Nobody has it open any longer."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
-from broker.core.changes import collect_idle_queues, key_salt, room_for_queue, sync_apps
+from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
@@ -99,6 +99,9 @@ class Node:
         self.settle: Callable[[], bool] = _settled
         # Where a queue is that is to be opened: by its URI, its domain, and the request.
         self.place: Placement = self._place_here
+        # What becomes of a queue that nobody uses, and of those whose domain names other apps: in the ledger, at first.
+        self.take_away: Callable[[Queue], None] = lambda queue: delete_queue(self, queue)
+        self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
@@ -239,6 +242,11 @@ class Node:
         return True
 
     # -- queues
+
+    def _sync_apps(self, config: DomainConfig) -> None:
+        for queue in list(self.queues.values()):
+            if queue.config.name == config.name:
+                sync_apps(self, queue, config)
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Find the queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
