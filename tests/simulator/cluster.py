@@ -17,6 +17,7 @@ from tests.simulator.world import APPS, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
 
+POST_US = 150_000  # between two posts of a client: each takes many steps here
 ASK_US = 300_000  # between two questions about the places of queues
 
 # How long a message may be on its way to a consumer through a hop that does not know what has happened since.
@@ -85,7 +86,10 @@ class ClusterWorld(World):
         return ClusterRecords(apps, self)
 
     def make_clients(self) -> list[Client]:
-        clients: list[Client] = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        producers = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        for producer in producers:
+            producer.interval_us = POST_US
+        clients: list[Client] = [*producers]
         clients.append(Consumer(self, "c0", [(PRIORITY, "")]))
         clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
         return clients

@@ -42,7 +42,7 @@ class Faults:
             kinds.remove(self.lose_power)  # what is never flushed does not outlive that, and a quorum builds on it
         chosen = [kind for kind in kinds if random.random() < 0.5]
         self._kinds = chosen or [self.kill]
-        self.interval_us = random.choice((300_000, SECOND_US, 3 * SECOND_US))
+        self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
 
     def next(self) -> None:
         """One fault, and the next after a while."""
