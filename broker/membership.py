@@ -10,6 +10,7 @@ from broker.cluster.agreement import to_features
 from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
 from broker.cluster.peers import Peers
+from broker.cluster.view import view_of
 from broker.config.cluster_schema import ClusterDefinition, MasterAssignmentAlgorithm
 from broker.core.node import Node
 from broker.shell.server import Server
@@ -89,5 +90,8 @@ class Membership:
             )
 
         peers = Peers(self._node, self.member, dial)
+        name = self._node.identity.cluster_name
+        endpoints = {node_id: f"{host}:{port}" for node_id, (host, port) in self._places.items()}
+        self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
         self.member.start()
         self._node.timers.at(self._node.now.ms, peers.start)

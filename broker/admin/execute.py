@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from broker.admin.clusters import check_cluster, cluster_list, cluster_status, force_gc, queue_helper
+from broker.admin.clusters import check_cluster, cluster_health, cluster_list, cluster_status, force_gc, queue_helper
 from broker.admin.commands import (
     BrokerConfigDump,
     ClearConfigCache,
     ClearResolverCache,
+    ClusterHealth,
     ClusterQueueHelper,
     Clusters,
     ClusterStatus,
@@ -52,6 +53,7 @@ from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
 from broker.admin.results import (
     BrokerConfig,
+    ClusterHealthResult,
     CommandSpec,
     HelpResult,
     Problem,
@@ -125,6 +127,7 @@ def _on_domain(
 
 _ClusterCommand = (
     ClusterStatus
+    | ClusterHealth
     | ClusterQueueHelper
     | ForceGcQueues
     | StorageSummary
@@ -145,6 +148,9 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
     match command:
         case ClusterStatus():
             return cluster_status(context)
+        case ClusterHealth():
+            view = cluster_health(context)
+            return ClusterHealthResult(not view.problems, view.problems, view)
         case ClusterQueueHelper():
             return queue_helper(context)
         case ForceGcQueues():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from broker.core.authentication import Authentications
 from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
+from broker.core.cluster_view import ClusterView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
@@ -97,6 +98,8 @@ class Node:
         self.stopping = False
         # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
         self.settle: Callable[[], bool] = _settled
+        # What a member sees of its cluster; none in a cluster of one.
+        self.cluster_view: Callable[[], ClusterView] | None = None
         # Where a queue is that is to be opened: by its URI, its domain, and the request.
         self.place: Placement = self._place_here
         # What becomes of a queue that nobody uses, and of those whose domain names other apps: in the ledger, at first.
