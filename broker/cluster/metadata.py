@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from broker.cluster.assigning import assign_primaries
 from broker.cluster.cluster_table import FOLLOWING, HEALED, TRANSITIONS, Action, Event, State
+from broker.cluster.known_queues import KnownQueues, QueueChange
 from broker.cluster.links import Links
+from broker.cluster.primaries import Primaries
 from broker.cluster.queue_changes import Assigned, Changed, ClusterError, QueueChanges
 from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.requests import Requests
@@ -38,11 +39,9 @@ from formats.control.messages import (
     LeaderMessageSequence,
     NodeStatus,
     PartitionPrimaryAdvisory,
-    PartitionPrimaryInfo,
     QueueAssignmentRequest,
     QueueInfo,
     QueueUnassignmentRequest,
-    QueueUpdateAdvisory,
     RegistrationRequest,
     RegistrationResponse,
     Status,
@@ -56,14 +55,6 @@ log = logging.getLogger("broker.cluster")
 
 REQUEST_TIMEOUT_MS = 10_000
 WATCHDOG_MS = 10_000
-
-
-class QueueChange(NamedTuple):
-    """What a commit changed about queues; `updated` are those with other apps, as they are now."""
-
-    assigned: tuple[QueueInfo, ...] = ()
-    unassigned: tuple[QueueInfo, ...] = ()
-    updated: tuple[QueueInfo, ...] = ()
 
 
 class Cause(NamedTuple):
@@ -113,22 +104,20 @@ class Metadata:
         self._requests = requests
         self._now = now
         self._timers = timers
-        self._spread = spread
-        self._leases = leases or {}
         self._watchdog_ms = watchdog_ms
         self._watchdog: object | None = None
-        self._statuses: dict[int, NodeStatus] = {}
-        # As `on_primary` and `on_queues` were told.
-        self._primaries: dict[int, tuple[int | None, int]] = {}
-        self._known: dict[str, QueueInfo] = {}
+        self._known_queues = KnownQueues()
+        self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, Number] = {}
         self._asked: list[int] = []
         self._events: deque[tuple[Event, Cause]] = deque()
         # The term in which primaries were assigned by this node.
         self._assigned_term = 0
-        self.replicated = ReplicatedLedger(links, ledger, quorum, now, self._committed, self._refusal, self._missed)
+        self.replicated = ReplicatedLedger(
+            links, ledger, quorum, now, self._committed, self._primaries.fault_of, self._missed
+        )
         self._queues = QueueChanges(
-            requests, self.replicated, now, timers, partition_count, resolve_domain, self._with_primary
+            requests, self.replicated, now, timers, partition_count, resolve_domain, lambda: self._primaries.served
         )
         self._actions: dict[Action, Callable[[Event, Cause], None]] = {
             Action.START_WATCHDOG: self._start_watchdog,
@@ -183,7 +172,7 @@ class Metadata:
 
     def primary_of(self, partition_id: int) -> tuple[int | None, int]:
         """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
-        return self._primaries.get(partition_id, (None, 0))
+        return self._primaries.get(partition_id)
 
     @property
     def _own_id(self) -> int:
@@ -236,11 +225,8 @@ class Metadata:
 
     def node_up(self, node_id: int) -> None:
         """A link is there, new or again."""
-        self._statuses[node_id] = NodeStatus.UNKNOWN
-        for partition_id, info in self.state.primaries.items():
-            # Its lease is as good as before: no leader took it away.
-            if self._primaries.get(partition_id) == (None, info.primary_lease_id) and info.primary_node_id == node_id:
-                self._set_primary(info.partition_id, node_id, info.primary_lease_id)
+        self._primaries.statuses[node_id] = NodeStatus.UNKNOWN
+        self._primaries.back(node_id, self.state)
         if node_id == self.leader_id:
             if self.fsm_state in FOLLOWING:
                 self._apply(Event.REAPPLY_FOL, Cause(node_id))
@@ -249,9 +235,9 @@ class Metadata:
 
     def node_down(self, node_id: int) -> None:
         """A link is lost, and with it what was under way."""
-        self._statuses[node_id] = NodeStatus.UNAVAILABLE
+        self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
         self.replicated.node_down(node_id)
-        lost = tuple(pid for pid, (primary, _) in self._primaries.items() if primary == node_id)
+        lost = self._primaries.of(node_id)
         if lost:
             self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
         if node_id == self.leader_id:
@@ -262,7 +248,7 @@ class Metadata:
 
     def node_status(self, node_id: int, status: NodeStatus) -> None:
         """A node, this one included, told what it is about."""
-        self._statuses[node_id] = status
+        self._primaries.statuses[node_id] = status
         if node_id == self._own_id and status is NodeStatus.STOPPING:
             self._queues.stop()
         if status is NodeStatus.STOPPING:
@@ -490,7 +476,7 @@ class Metadata:
         if self._assigned_term == self.term:
             partitions = tuple(recorded.primaries.values())
         else:
-            partitions = self._assign(recorded, self._is_available)
+            partitions = self._primaries.assign(recorded, self._primaries.is_available)
         try:
             self.replicated.advise(
                 lambda number: LeaderAdvisory(
@@ -503,30 +489,15 @@ class Metadata:
         else:
             self._assigned_term = self.term
 
-    def _assign(self, known: ClusterState, stays: Callable[[int], bool]) -> tuple[PartitionPrimaryInfo, ...]:
-        candidates = [self._own_id]
-        if self._spread:
-            candidates += [node_id for node_id in self._links.other_ids if self._is_usable(node_id)]
-        return assign_primaries(self.partition_count, known.primaries, self._leases, stays, candidates)
-
-    def _is_available(self, node_id: int) -> bool:
-        """Whether a node has been serving all along, and still does."""
-        is_there = node_id == self._own_id or self._links.is_up(node_id)
-        return is_there and self._statuses.get(node_id) is NodeStatus.AVAILABLE
-
-    def _is_usable(self, node_id: int) -> bool:
-        """Whether a node can be primary, now or soon."""
-        is_there = node_id == self._own_id or self._links.is_up(node_id)
-        return is_there and self._statuses.get(node_id) not in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE)
-
     def _reassign_lost(self) -> None:
         """As the leader, give the shards of nodes that are gone to others."""
-        if not self.is_active_leader or self._statuses.get(self._own_id) is NodeStatus.STOPPING:
+        if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:
             return
         recorded = self.ledger.recorded
-        if all(self._is_usable(info.primary_node_id) for info in recorded.primaries.values()):
+        is_usable = self._primaries.is_usable
+        if all(is_usable(info.primary_node_id) for info in recorded.primaries.values()):
             return
-        partitions = self._assign(recorded, self._is_usable)
+        partitions = self._primaries.assign(recorded, is_usable)
         try:
             self.replicated.advise(
                 lambda number: PartitionPrimaryAdvisory(sequence_number=number, partitions=partitions)
@@ -536,20 +507,6 @@ class Metadata:
             self._timers.at(self._now.ms + self._watchdog_ms // 10, self._reassign_lost)
 
     # -- what is committed
-
-    def _refusal(self, advisory: LeaderAdvisory | PartitionPrimaryAdvisory) -> str | None:
-        """What an advisory's primaries contradict: a lease must not go back, nor pass to another node as it is."""
-        nodes = {self._own_id, *self._links.other_ids}
-        for info in advisory.partitions:
-            if not 0 <= info.partition_id < self.partition_count:
-                return f"there is no partition {info.partition_id}"
-            if info.primary_node_id not in nodes:
-                return f"there is no node {info.primary_node_id}"
-            primary, lease_id = self.primary_of(info.partition_id)
-            same = primary in (None, info.primary_node_id)
-            if info.primary_lease_id < lease_id or (info.primary_lease_id == lease_id and not same):
-                return f"partition {info.partition_id}: lease {info.primary_lease_id}, known is {lease_id}"
-        return None
 
     def _missed(self) -> None:
         """This follower has not what the leader advised: it begins anew, after a while."""
@@ -562,62 +519,28 @@ class Metadata:
 
     def _committed(self, number: Number, advisory: Advisory) -> None:
         """The ledger's state has changed."""
-        changed = []
-        if isinstance(advisory, (LeaderAdvisory, PartitionPrimaryAdvisory)):
-            changed = [
-                info.partition_id
-                for info in advisory.partitions
-                if self._primaries.get(info.partition_id) != (info.primary_node_id, info.primary_lease_id)
-            ]
+        changed = self._primaries.changed_by(advisory)
         self.on_commit(number, advisory)
-        change = self._queue_change(advisory)
+        change = self._known_queues.change(advisory, self.state)
         if change != QueueChange():
             self.on_queues(change)
-        self._apply(Event.CSL_CMT_SUCCESS, Cause(partition_ids=tuple(changed)))
+        self._apply(Event.CSL_CMT_SUCCESS, Cause(partition_ids=changed))
         self._queues.committed(number, advisory)
-
-    def _queue_change(self, advisory: Advisory) -> QueueChange:
-        """What is other about queues than `on_queues` was told."""
-        if isinstance(advisory, PartitionPrimaryAdvisory):
-            return QueueChange()
-        if isinstance(advisory, LeaderAdvisory):
-            uris: Iterable[str] = {**self._known, **self.state.queues}
-        elif isinstance(advisory, QueueUpdateAdvisory):
-            uris = [update.uri for update in advisory.queue_updates]
-        else:
-            uris = [info.uri for info in advisory.queues]
-        assigned, unassigned, updated = [], [], []
-        for uri in uris:
-            old, new = self._known.pop(uri, None), self.state.queues.get(uri)
-            if new is not None:
-                self._known[uri] = new
-            if old is not None and (new is None or new.key != old.key):
-                unassigned.append(old)
-            if new is not None and (old is None or new.key != old.key):
-                assigned.append(new)
-            elif new is not None and new != old:
-                updated.append(new)
-        return QueueChange(tuple(assigned), tuple(unassigned), tuple(updated))
 
     def _update_primaries(self, event: Event, cause: Cause) -> None:
         for partition_id in cause.partition_ids:
             if event is Event.RST_PRIMARY:
-                self._set_primary(partition_id, None, self._primaries[partition_id][1])
+                self._primaries.lose(partition_id)
             else:
                 info = self.state.primaries[partition_id]
-                self._set_primary(partition_id, info.primary_node_id, info.primary_lease_id)
-
-    def _set_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
-        if self._primaries.get(partition_id) != (node_id, lease_id):
-            self._primaries[partition_id] = (node_id, lease_id)
-            self.on_primary(partition_id, node_id, lease_id)
+                self._primaries.tell(partition_id, info.primary_node_id, info.primary_lease_id)
 
     def _stop_shards(self, event: Event, cause: Cause) -> None:
-        for partition_id, (_, lease_id) in list(self._primaries.items()):
-            self._set_primary(partition_id, None, lease_id)
+        for partition_id in self._primaries.all:
+            self._primaries.lose(partition_id)
 
-    def _with_primary(self) -> set[int]:
-        return {partition_id for partition_id, (node_id, _) in self._primaries.items() if node_id is not None}
+    def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
+        self.on_primary(partition_id, node_id, lease_id)
 
 
 def _told(choice: object) -> object:
