@@ -32,8 +32,7 @@ class JournalView:
         self.name = ""
         self.at = 0
         self.last = b""
-        self.messages: set[bytes] = set()
-        self.done: set[tuple[bytes, bytes]] = set()  # GUID, app key; no key for all apps
+        self.numbers: set[Number] = set()
 
 
 class Journals:
@@ -74,11 +73,12 @@ class Journals:
             view.at += JOURNAL_RECORD_SIZE
             view.last = record
             done = self._take(node_id, view, record)
-            if done is not None and done not in self._durable and self._count(done) >= self.quorum:
+            if done is not None and done not in self._durable:
                 self._durable.add(done)
                 yield done
 
     def _take(self, node_id: int, view: JournalView, record: bytes) -> tuple[bytes, bytes] | None:
+        """Take in a record; the GUID and app key of a confirm that has its quorum now, no key for all apps."""
         kind = RecordType(record[0] >> 4)
         alike = _ALIKE.get(kind)
         if alike is None:
@@ -88,31 +88,20 @@ class Journals:
         known = self._records.setdefault(number, content)
         if known != content:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
-        done = None
+        view.numbers.add(number)
+        if sum(number in each.numbers for each in self.views.values()) < self.quorum:
+            return None
         if kind is RecordType.MESSAGE:
-            guid = MESSAGE_RECORD.unpack(record).guid
-            view.messages.add(guid)
-            if guid not in self.safe and self.copies(guid) >= self.quorum:
-                self.safe.add(guid)
-        elif kind is RecordType.CONFIRM:
+            self.safe.add(MESSAGE_RECORD.unpack(record).guid)
+            return None
+        if kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
-            done = confirm.guid, confirm.app_key
-        else:
-            done = DELETION_RECORD.unpack(record).guid, b""
-        if done is not None:
-            view.done.add(done)
-        return done
+            return confirm.guid, confirm.app_key
+        return DELETION_RECORD.unpack(record).guid, b""
 
     def forget(self, node_id: int) -> None:
         """A process begins on what is on the disk."""
         self.views.setdefault(node_id, JournalView()).forget()
-
-    def _count(self, done: tuple[bytes, bytes]) -> int:
-        return sum(done in view.done for view in self.views.values())
-
-    def copies(self, guid: bytes) -> int:
-        """On how many nodes' disks a message is."""
-        return sum(guid in view.messages for view in self.views.values())
 
 
 class LedgerView:
