@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.cluster.cluster_table import FOLLOWING, HEALED, TRANSITIONS, Action, Event, State
+from broker.cluster.exchange import Exchange, Response
 from broker.cluster.known_queues import KnownQueues, QueueChange
 from broker.cluster.links import Links
 from broker.cluster.primaries import Primaries
@@ -44,8 +45,6 @@ from formats.control.messages import (
     QueueUnassignmentRequest,
     RegistrationRequest,
     RegistrationResponse,
-    Status,
-    StatusCategory,
 )
 from formats.wire.event import Frame
 
@@ -53,7 +52,6 @@ __all__ = ["Metadata", "QueueChange"]
 
 log = logging.getLogger("broker.cluster")
 
-REQUEST_TIMEOUT_MS = 10_000
 WATCHDOG_MS = 10_000
 
 
@@ -101,7 +99,7 @@ class Metadata:
         # Every advisory that is committed.
         self.on_commit: Callable[[Number, Advisory], None] = lambda number, advisory: None
         self._links = links
-        self._requests = requests
+        self._exchange = Exchange(requests)
         self._now = now
         self._timers = timers
         self._watchdog_ms = watchdog_ms
@@ -109,7 +107,6 @@ class Metadata:
         self._known_queues = KnownQueues()
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, Number] = {}
-        self._asked: list[int] = []
         self._events: deque[tuple[Event, Cause]] = deque()
         # The term in which primaries were assigned by this node.
         self._assigned_term = 0
@@ -141,7 +138,7 @@ class Metadata:
             Action.APPLY_STATE: self._advise_state,
             Action.UPDATE_PRIMARIES: self._update_primaries,
             Action.STOP_SHARDS: self._stop_shards,
-            Action.CANCEL_REQUESTS: self._cancel_requests,
+            Action.CANCEL_REQUESTS: lambda event, cause: self._exchange.cancel(),
             Action.REAPPLY: self._apply_again,
             Action.REAPPLY_SELECT_LEADER: lambda event, cause: self._apply(Event.REAPPLY_LDR, Cause(self._own_id)),
             Action.REAPPLY_SELECT_FOLLOWER: lambda event, cause: self._apply(Event.REAPPLY_FOL, Cause(self.leader_id)),
@@ -378,35 +375,24 @@ class Metadata:
 
     # -- requests among the nodes
 
-    def _ask(self, node_id: int, choice: object, answered: Callable[[object], None]) -> None:
-        message = ClusterMessage(choice=ClusterStateFSMMessage(choice=choice))  # type: ignore[arg-type]
-        self._asked.append(self._requests.send(node_id, message, answered, REQUEST_TIMEOUT_MS))
-
-    def _cancel_requests(self, event: Event, cause: Cause) -> None:
-        for number in self._asked:
-            self._requests.cancel(number)
-        self._asked.clear()
-
-    def _respond(self, cause: Cause, choice: object) -> None:
+    def _respond(self, cause: Cause, response: Response) -> None:
         assert cause.node_id is not None
         assert cause.request is not None
-        message = choice
-        if not isinstance(choice, Status):
-            message = ClusterMessage(choice=ClusterStateFSMMessage(choice=choice))  # type: ignore[arg-type]
-        self._requests.respond(cause.node_id, cause.request, message)
+        self._exchange.respond(cause.node_id, cause.request, response)
 
     def _refuse(self, cause: Cause, code: int, text: str) -> None:
-        self._respond(cause, Status(category=StatusCategory.REFUSED, code=code, message=text))
+        assert cause.node_id is not None
+        assert cause.request is not None
+        self._exchange.refuse(cause.node_id, cause.request, code, text)
 
     def _ask_numbers(self, event: Event, cause: Cause) -> None:
         for node_id in self._links.other_ids:
             if self._links.is_up(node_id):
-                self._ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
+                self._exchange.ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
 
     def _numbered(self, node_id: int, choice: object) -> None:
-        told = _told(choice)
-        if isinstance(told, FollowerLSNResponse):
-            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=_number(told.sequence_number)))
+        if isinstance(choice, FollowerLSNResponse):
+            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=_number(choice.sequence_number)))
         else:
             self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
 
@@ -428,12 +414,11 @@ class Metadata:
 
     def _ask_state(self, event: Event, cause: Cause) -> None:
         assert cause.node_id is not None
-        self._ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
+        self._exchange.ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
 
     def _told_state(self, node_id: int, choice: object) -> None:
-        told = _told(choice)
-        if isinstance(told, FollowerClusterStateResponse):
-            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=told.cluster_state_snapshot))
+        if isinstance(choice, FollowerClusterStateResponse):
+            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
         else:
             self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
 
@@ -453,10 +438,10 @@ class Metadata:
     def _register(self, event: Event, cause: Cause) -> None:
         assert self.leader_id is not None
         request = RegistrationRequest(sequence_number=_sequence(self.ledger.number))
-        self._ask(self.leader_id, request, self._registered)
+        self._exchange.ask(self.leader_id, request, self._registered)
 
     def _registered(self, choice: object) -> None:
-        registered = isinstance(_told(choice), RegistrationResponse)
+        registered = isinstance(choice, RegistrationResponse)
         self._apply(Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, Cause(self.leader_id))
 
     def _confirm_registration(self, event: Event, cause: Cause) -> None:
@@ -541,13 +526,6 @@ class Metadata:
 
     def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
         self.on_primary(partition_id, node_id, lease_id)
-
-
-def _told(choice: object) -> object:
-    """What a response of the state machine says; the response itself if it is another."""
-    if isinstance(choice, ClusterMessage) and isinstance(choice.choice, ClusterStateFSMMessage):
-        return choice.choice.choice
-    return choice
 
 
 def _number(sequence: LeaderMessageSequence) -> Number:
