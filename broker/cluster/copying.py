@@ -7,7 +7,7 @@ is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::w
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker.cluster.positions import JOURNAL_START, NOWHERE, Position, last_position, offset_behind, position_at
 from broker.core.messages import Content
@@ -63,20 +63,26 @@ class Place:
         self.offset = message.offset
 
 
+# The primary has removed a message, or, without a GUID, all of a queue's: its key.
+Removed = Callable[[bytes, bytes | None], None]
+
+
 class Copy:
     """The files that a replica writes, which are those of its shard unless it receives them anew.
 
     While it receives a shard anew, `files` is a second set: its journal gets its header last, so that a node that dies
-    before goes on with the old one.
+    before goes on with the old one. `removed` is told what a record removes.
     """
 
     def __init__(self, shard: Shard, recovered: Recovered) -> None:
         self.shard = shard
+        self.removed: Removed = lambda queue_key, guid: None
         self.files = shard.files
         self.position = last_position(shard.files)
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
         self._rolling: tuple[Rollover, PartitionFiles] | None = None  # until the new files' first sync point
         self._places_alive: list[Place] = []
+        self._gone_before: dict[bytes, bytes] = {}  # what was removed before the last rollover
         self._index((message, message.offset) for message in recovered.messages)
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
@@ -112,9 +118,11 @@ class Copy:
         elif kind == RecordType.QUEUE_OP:
             self._write_queue(record, message.data)
         elif kind == RecordType.DELETION:
-            places = self._places.get(bytes(record[_DELETION_KEY]))
+            key, guid = bytes(record[_DELETION_KEY]), bytes(record[_DELETION_GUID])
+            places = self._places.get(key)
             if places is not None:
-                places.pop(bytes(record[_DELETION_GUID]), None)
+                places.pop(guid, None)
+            self.removed(key, guid)
         files.journal.buffer[at:end] = record
         files.journal_end = end
         self.position = position
@@ -155,7 +163,9 @@ class Copy:
             files.qlist.buffer[start:end] = data
             files.qlist_end = end
         elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
-            self._places.pop(bytes(record[_QUEUE_OP_KEY]), None)
+            key = bytes(record[_QUEUE_OP_KEY])
+            self._places.pop(key, None)
+            self.removed(key, None)
 
     def end_event(self) -> None:
         """The records of an event are written: the shard is where they end."""
@@ -180,6 +190,7 @@ class Copy:
         old = self.files
         shard = self.shard
         recovered = recover(old)
+        self._gone_before = recovered.gone
         self._places_alive = [Place(message) for message in recovered.messages]
         alive = {place.message.queue_key + place.message.guid: place for place in self._places_alive}
         plan = Rollover(old, alive, set(recovered.queues))
@@ -258,9 +269,13 @@ class Copy:
 
     # -- reading
 
-    def let_go(self) -> None:
-        """The shard is served from here: its queues know where their messages are."""
-        self._places = {}
+    def recover(self) -> Recovered:
+        """All that this node knows, which serves the shard from now on; the queues then know where messages are."""
+        recovered = recover(self.files)
+        for key, guids in self._gone_before.items():
+            recovered.gone[key] = guids + recovered.gone.get(key, b"")
+        self._places, self._gone_before = {}, {}
+        return recovered
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here. Views are valid until the next step."""

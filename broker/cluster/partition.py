@@ -112,11 +112,11 @@ class Partition(PartitionActions):
     @property
     def is_primary(self) -> bool:
         """Whether this node is the primary and serves the shard."""
-        return self.state is State.PRIMARY_HEALED
+        return self.state is State.PRIMARY_HEALED and self.shard.active
 
     @property
     def is_healed(self) -> bool:
-        return self.state in (State.PRIMARY_HEALED, State.REPLICA_HEALED)
+        return self.is_primary or self.state is State.REPLICA_HEALED
 
     @property
     def busy(self) -> bool:

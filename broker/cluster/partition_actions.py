@@ -14,6 +14,7 @@ from broker.cluster.positions import NOWHERE, Position, first_sync_point, histor
 from broker.cluster.replication import Stream, Transfer
 from broker.cluster.requests import Choice, Requests
 from broker.core.clock import Now
+from broker.core.messages import Full
 from broker.core.shard import Shard
 from broker.core.timers import Timers
 from broker.store.recovery import Recovered, recover
@@ -210,7 +211,10 @@ class PartitionActions:
         if shard.active:
             self.on_passive()
             shard.deactivate()
+            removed = self.copy.removed
             self.copy = Copy(shard, recover(shard.files))
+            self.copy.removed = removed
+            self.copy.end_event()
         else:
             self.copy.settle()
         self.standings.clear()
@@ -462,12 +466,21 @@ class PartitionActions:
     def activate(self, event: Event, fact: Fact) -> None:
         """Serve the shard. The replicas hear of it before its first record."""
         shard = self.shard
+        if self.primary_lease_id <= self.copy.position.lease_id:
+            # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
+            log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            return
         for node_id in self.links.other_ids:
             self._say_active(node_id)
-        self.copy.let_go()
         shard.copies_wanted = self.quorum
-        self.on_restore(recover(shard.files))
-        shard.activate(self.primary_lease_id)
+        self.on_restore(self.copy.recover())
+        try:
+            shard.activate(self.primary_lease_id)
+        except Full as full:
+            log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            return
         self.on_active()
 
     def say_active(self, event: Event, fact: Fact) -> None:

@@ -159,6 +159,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     ),
     (_S.PRIMARY_HEALED, _E.REPLICA_DATA_RSPN_PUSH): Row(("count_replica",), _S.PRIMARY_HEALED),  # for its messages
     (_S.PRIMARY_HEALED, _E.FAIL_REPLICA_DATA_RSPN_PUSH): Row(("forget_replica",), _S.PRIMARY_HEALED),
+    (_S.PRIMARY_HEALED, _E.REAPPLY_SELF_PRIMARY): Row(_AGAIN, _S.UNKNOWN),  # its disk was too full to begin
     (_S.PRIMARY_HEALED, _E.RST_UNKNOWN): Row(_LET_GO, _S.UNKNOWN),
     (_S.PRIMARY_HEALED, _E.STOP_NODE): Row(_LET_GO, _S.STOPPED),
     # Replica, waiting

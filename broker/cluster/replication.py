@@ -133,8 +133,11 @@ class Stream:
 
     @property
     def busy(self) -> bool:
-        """Whether a follower has yet to get something that is there."""
-        return any(not follower.is_live for follower in self.followers.values())
+        """Whether a follower has yet to get something that is there, and its link has room."""
+        return any(
+            not follower.is_live and self._links.backlog(node_id) < SLICE_BYTES
+            for node_id, follower in self.followers.items()
+        )
 
     def follow(self, node_id: int, position: Position, start: int) -> Position:
         """Give a replica all that follows `position`, whose next record is at `start`; how far that heals it."""

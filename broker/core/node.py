@@ -169,6 +169,7 @@ class Node:
             queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
             if domain.config.name in self.domains:
                 self.queues[recovered.uri] = queue
+            queue.history.restore(state.gone.get(key, b""), self.now.ms)
             for message in messages:
                 self._restore_message(shard, queue, message, arrivals)
 

@@ -53,6 +53,7 @@ class Node:
     posted: list[int] = field(default_factory=list)
     acked: list[int] = field(default_factory=list)
     serving: bool = False
+    gone: dict[bytes, bytes] = field(default_factory=dict)  # when it began to serve
     events: list[EventType] = field(default_factory=list)  # that came
 
     def __post_init__(self) -> None:
@@ -94,6 +95,7 @@ class Node:
 
     def _restore(self, recovered: Recovered) -> None:
         self.store = {}
+        self.gone = recovered.gone
         for found in recovered.messages:
             content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
             message = self.store[found.guid] = Message(found.guid, found.size, content, 1)

@@ -8,7 +8,7 @@ from broker.cluster import replication
 from broker.cluster.partition_table import State
 from broker.store.partition_files import PartitionLimits
 from formats.codes import EventType
-from tests.broker.cluster.partition_bus import Bus
+from tests.broker.cluster.partition_bus import KEY, Bus
 from tests.broker.rig import guid
 
 PRIMARY, REPLICA = State.PRIMARY_HEALED, State.REPLICA_HEALED
@@ -308,3 +308,43 @@ def test_the_report_says_how_far_replicas_are(bus: Bus) -> None:
         (1, True, 0),
         (2, True, 0),
     ]
+
+
+def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> None:
+    number = fill(small, 0, 30)
+    small.kill(0)
+    disk = small.nodes[1].directory
+    small.nodes[1].shard.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
+    disk.free = 0
+    new = small.assign(1)
+    small.settle(3000)
+    assert not any(node.serving for node in small.nodes.values())
+    disk.free = 1 << 30
+    small.settle(3000)
+    assert small.nodes[1].serving
+    fill(small, number, 10)
+    assert new.acked == list(range(number, number + 10))
+
+
+def test_what_was_removed_lately_is_known_to_the_next_primary(small: Bus) -> None:
+    number = fill(small, 0, 400)  # so much that it rolls over
+    assert small.nodes[1].directory.archived
+    small.kill(0)
+    new = small.assign(1)
+    small.settle()
+    gone = {new.gone[KEY][at : at + 16] for at in range(0, len(new.gone[KEY]), 16)}
+    assert {guid(each) for each in range(number - 100, number - 20)} <= gone
+    assert not gone & set(new.store)
+
+
+def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
+    bus.nodes[0].post(1)
+    bus.settle()
+    bus.kill(0)
+    node = bus.restart(0)  # nobody has noticed: the lease is still its own
+    bus.settle(2000)
+    assert not node.serving
+    bus.assign(0)
+    bus.settle(2000)
+    assert bus.nodes[0].serving
+    bus.check_equal()
