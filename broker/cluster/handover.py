@@ -39,13 +39,14 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     # What was taken, but is not known to be kept, is posted anew.
     posts = [(guid, _content(old, new, old.messages[guid]), posters) for guid, posters in old.awaiting.items()]
     _move(old, new, handles)
-    new.expects_attempts(old.attempts_max)
+    new.follow(old)
     held = set()
     for handle in handles:
         for stream in handle.streams.values():
             for guid, (message, _) in stream.unconfirmed.items():
                 if guid not in held:
                     message.outstanding = 0
+                    message.payload = bytes(old.log.read(message))
                     held.add(guid)
                 new.hold(stream.app, message)
         new.adopt(handle)
@@ -74,7 +75,10 @@ def _retire(queue: Queue) -> None:
 def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     """This node is the root now, and the messages are restored."""
     old.openings.lost()
-    confirms = old.take_confirms()
+    # First, while nobody is there to be sent what the next of them confirms.
+    for guid, app_id in old.take_confirms():
+        if app_id in new.apps:
+            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
     _move(old, new, handles)
     for app in new.apps.values():
         for stream in app.streams:
@@ -86,9 +90,6 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
         with_consumers = {guid for stream in app.streams for guid in stream.unconfirmed}
         if with_consumers:
             app.pending = deque(message for message in app.pending if message.guid not in with_consumers)
-    for guid, app_id in confirms:
-        if app_id in new.apps:
-            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
     for guid, put in old.unacknowledged.items():
         _post(new, guid, put)
     for app in new.apps.values():

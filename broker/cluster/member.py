@@ -128,6 +128,7 @@ class Member:
     def _make_partition(self, shard: Shard, recovered: Recovered, quorum: int) -> Partition:
         partition_id = shard.partition_id
         partition = Partition(shard, recovered, self.links, self.requests, self._node.now, self._node.timers, quorum)
+        partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
         partition.on_active = lambda: self._on_active(partition_id)
         partition.on_passive = lambda: self.queues.deactivated(partition_id)
@@ -255,7 +256,7 @@ class Member:
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
-        self.queues.primary_changed(partition_id, node_id)
+        self.queues.primary_changed(partition_id, node_id, primary_lease_id)
 
     def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
         return self.partitions[partition_id].read(queue_key, guid)

@@ -124,7 +124,12 @@ class Openings:
         self._reopen()
 
     def lost(self) -> None:
-        """There is no upstream. Who waits for a configuration waits no longer: the next upstream is told."""
+        """There is no upstream. Who waits for a configuration waits no longer: the next upstream is told.
+
+        The next may be the same again: it must not think that this hop still has what it was sent.
+        """
+        if self.upstream is not None and self.upstream.is_up:
+            self._close_all()
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self._generation += 1
@@ -316,14 +321,25 @@ class Openings:
 
         self.upstream.request(request, came)
 
-    def _close(self, parameters: QueueHandleParameters) -> None:
+    def _close_all(self) -> None:
+        given_up = [
+            self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
+            for consumer in self.consumers.values()
+            if consumer.asked and consumer.readers
+        ]
+        if self.writers and self._writers_asked:
+            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writers))
+        for number, parameters in enumerate(given_up, 1):
+            self._close(parameters, is_final=number == len(given_up))
+
+    def _close(self, parameters: QueueHandleParameters, *, is_final: bool = False) -> None:
         assert self.upstream is not None
 
         def came(choice: object) -> None:
             if isinstance(choice, Status):
                 log.info("queue '%s' is not closed upstream: %s", self.uri, choice)
 
-        self.upstream.request(CloseQueue(handle_parameters=parameters), came)
+        self.upstream.request(CloseQueue(handle_parameters=parameters, is_final=is_final), came)
 
     def _add_consumer(self, app_id: str) -> UpstreamConsumer:
         sub_id = 0

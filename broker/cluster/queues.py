@@ -58,6 +58,10 @@ class PeerUpstream:
         self.description = f"node {node_id}"
         self._queues = queues
 
+    @property
+    def is_up(self) -> bool:
+        return self._queues.is_up(self.node_id)
+
     def request(self, choice: object, answered: Answered) -> None:
         # Behind all that is on its way to that node.
         self._queues.send_to(self.node_id)
@@ -109,8 +113,11 @@ class ClusterQueues:
         self._dirty: set[int] = set()
         self._downstreams: dict[int, Downstream] = {}
         self._relays: dict[int, RelayQueue] = {}  # by their queue ids upstream
+        self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
+        self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._last_queue_id = -1
         self._primaries: dict[int, int | None] = {}
+        self._leases: dict[int, tuple[int | None, int]] = {}
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
@@ -125,12 +132,21 @@ class ClusterQueues:
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
 
-    def primary_changed(self, partition_id: int, node_id: int | None) -> None:
-        """The cluster has another primary for a shard, or none."""
-        if self._primaries.get(partition_id) == node_id:
+    def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """The cluster has another primary for a shard, or the same under another lease, or none."""
+        if self._leases.get(partition_id) == (node_id, primary_lease_id):
             return
+        self._leases[partition_id] = (node_id, primary_lease_id)
         self._primaries[partition_id] = node_id
+        # Whoever it is, it has yet to say that it serves the shard.
+        self._said_active.pop(partition_id, None)
         self._connect(partition_id)
+
+    def removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """The primary has removed a message, or, without a GUID, all of a queue's."""
+        relay = self._stored.get((partition_id, queue_key))
+        if relay is not None:
+            relay.removed(guid)
 
     def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
         """A node says that as a shard's primary it serves it now, or no longer."""
@@ -225,8 +241,9 @@ class ClusterQueues:
             self._last_queue_id,
             lambda guid: self._read_message(relay, guid),
             self._forget,
+            self._on_out_of_step,
         )
-        self._relays[relay.queue_id] = relay
+        self._register(relay, info)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
         return relay
@@ -235,6 +252,14 @@ class ClusterQueues:
         """A message in this node's copy of the shard that a hop's queue is in now."""
         info = self._places.state.queues.get(relay.uri)
         return None if info is None else self._read(info.partition_id, info.key, guid)
+
+    def _on_out_of_step(self, relay: RelayQueue) -> None:
+        """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed."""
+        info = self._places.state.queues.get(relay.uri)
+        if info is None or self._has_copy(info.partition_id):
+            return  # the primary has removed it since
+        relay.lost()
+        self._without_copy.add(info.partition_id)
 
     def unassigned(self, relay: RelayQueue) -> None:
         """A hop's queue is no more; it is made again if somebody still wants it."""
@@ -251,15 +276,26 @@ class ClusterQueues:
         if isinstance(outcome, Refusal):
             log.error("queue '%s' cannot be assigned again: %s", relay.uri, outcome)
             return
+        self._unregister(relay)
         relay.key = outcome.key
+        self._register(relay, outcome)
         upstream = self._upstream_of(outcome.partition_id)
         if upstream is not None:
             relay.found(upstream)
 
+    def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
+        place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
+        self._relays[relay.queue_id] = relay
+        self._stored[place] = relay
+
+    def _unregister(self, relay: RelayQueue) -> None:
+        del self._relays[relay.queue_id]
+        self._stored.pop(self._places_of.pop(relay.queue_id), None)
+
     def _forget(self, relay: RelayQueue) -> None:
         """Nobody has it open any longer."""
         if self._relays.get(relay.queue_id) is relay:
-            del self._relays[relay.queue_id]
+            self._unregister(relay)
             if self.node.queues.get(relay.uri) is relay:
                 del self.node.queues[relay.uri]
 
@@ -270,7 +306,7 @@ class ClusterQueues:
         relays = self._relays_of(partition_id)
         for relay in relays:
             self.node.queues.pop(relay.uri, None)
-            del self._relays[relay.queue_id]
+            self._unregister(relay)
         self._moving[partition_id] = relays
         self.node.restore(self.node.shards[partition_id], recovered)
 
@@ -342,6 +378,9 @@ class ClusterQueues:
             if active == node_id:
                 del self._said_active[partition_id]
                 self._connect(partition_id)
+
+    def is_up(self, node_id: int) -> bool:
+        return self._links.is_up(node_id)
 
     def outbox(self, node_id: int) -> Outbox:
         """What is to be sent to a member with the next flush."""

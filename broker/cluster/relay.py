@@ -80,14 +80,9 @@ class RelayLog:
     is_replicated = False
     has_copies = False
 
-    def __init__(self, read: StoreReader) -> None:
-        self._read = read
-
     def read(self, message: Message) -> Buffer:
-        if message.payload is not None:
-            return message.payload
-        content = self._read(message.guid)
-        return b"" if content is None else content.data
+        assert message.payload is not None
+        return message.payload
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         raise AssertionError("a hop takes no messages from clients")
@@ -123,7 +118,7 @@ class RelayQueue(Queue):
     """A queue of this node's clients whose root is elsewhere.
 
     `queue_id` is its number on the links upwards. `read` finds messages in this node's own store. `unused` is called
-    when nobody has the queue open any longer.
+    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not.
     """
 
     is_root = False
@@ -138,11 +133,13 @@ class RelayQueue(Queue):
         queue_id: int,
         read: StoreReader,
         unused: Callable[[RelayQueue], None],
+        out_of_step: Callable[[RelayQueue], None],
     ) -> None:
         self._read = read
         self._unused = unused
+        self._out_of_step = out_of_step
         self._attempts_max: int | None = None
-        super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
+        super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
@@ -154,6 +151,7 @@ class RelayQueue(Queue):
         self._apps_by_id: dict[int, App] = {}
         self._last_id = 0
         self._pushed = 0
+        self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
 
     def app(self, app_id: str) -> App:
@@ -247,12 +245,25 @@ class RelayQueue(Queue):
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         app = stream.app
         self._wanted.pop(stream, None)
+        if self._is_stored:
+            self._forget_removed(stream)
         super().detach(stream, lost=lost)
         if not app.streams:
             self._forget_waiting(app)
             if not app.key:
                 del self.apps[app.app_id]
         self.openings.configure(app.app_id, self._summed(app), lambda: None)
+
+    def _forget_removed(self, stream: Stream) -> None:
+        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
+        app = stream.app
+        for guid, (message, subscription) in list(stream.unconfirmed.items()):
+            if self._read(guid) is None:
+                del stream.unconfirmed[guid]
+                release(subscription, message)
+                app.forget(message)
+                if not message.outstanding:
+                    self.gone(message)
 
     def give_back_reads(self, app_id: str, count: int) -> None:
         self.openings.give_back_reads(app_id, count)
@@ -400,7 +411,7 @@ class RelayQueue(Queue):
         if self.broadcast:
             message = self._taken(push)
             if message is not None:
-                self.delivery.broadcast(message, push.data)
+                self.delivery.broadcast(message, self.log.read(message))
             return
         found = self.messages.get(push.guid)
         if found is None:
@@ -410,7 +421,8 @@ class RelayQueue(Queue):
             self.messages[found.guid] = found
             self.usage.add(found.size)
         is_late = push.flags & _OUT_OF_ORDER != 0
-        data = push.data if found.payload is not None else self.log.read(found)
+        data = found.payload
+        assert data is not None
         for info in infos or (DEFAULT_INFO,):
             app = self._apps_by_id.get(info.sub_queue_id) or self.apps.get(DEFAULT_APP_ID)
             if app is None:
@@ -428,6 +440,7 @@ class RelayQueue(Queue):
     def _taken(self, push: Push) -> Message | None:
         """The message of a push; None, said in the log, if it should be in this node's store and is not."""
         if push.flags & _IMPLICIT_PAYLOAD:
+            self._is_stored = True
             content = self._read(push.guid)
             if content is None:
                 log.error(
@@ -435,13 +448,14 @@ class RelayQueue(Queue):
                     self.uri,
                     push.guid.hex().upper(),
                 )
+                self._out_of_step(self)
                 return None
-            message = Message(push.guid, len(content.data), content, 0, self.now.ms)
         else:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
             content = Content(push.data, 0, push.compression, has_properties, push.schema_id)
-            message = Message(push.guid, len(push.data), content, 0, self.now.ms)
-            message.payload = bytes(push.data)
+        message = Message(push.guid, len(content.data), content, 0, self.now.ms)
+        # Of this node's own store, too: the root may remove the message while a consumer here has it.
+        message.payload = bytes(content.data)
         self._pushed += 1
         message.offset = self._pushed
         return message
@@ -469,6 +483,15 @@ class RelayQueue(Queue):
                 self.delivery.send(subscription, message, data)
             else:
                 self._offer(app, message, data)
+
+    def removed(self, guid: bytes | None) -> None:
+        """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
+        for message in [self.messages.get(guid)] if guid is not None else list(self.messages.values()):
+            if message is not None:
+                wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
+                self.forget(message)
+                for app in wanting:
+                    self.deliver(app)
 
     # -- confirms and rejects up
 
@@ -520,12 +543,13 @@ class RelayQueue(Queue):
 
     # -- clients that come from elsewhere
 
-    def expects_attempts(self, attempts_max: int | None) -> None:
-        """What the root has said so far of how often a message may be delivered."""
-        self._attempts_max = attempts_max
+    def follow(self, root: Queue) -> None:
+        """It was served here until now: what its consumers have is as it was there."""
+        self._attempts_max = root.attempts_max
+        self._is_stored = root.log.is_replicated
 
     def hold(self, app: App, message: Message) -> None:
-        """A consumer of the app has a message from before."""
+        """A consumer of the app has a message from before, with its payload."""
         if message.guid not in self.messages:
             self.messages[message.guid] = message
             self.usage.add(message.size)

@@ -19,6 +19,11 @@ class Upstream(Protocol):
         """Which node it is, for people."""
         ...
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the link still is."""
+        ...
+
     def request(self, choice: object, answered: Answered) -> None:
         """Ask; `answered` is called once, later: with a `Status` if it failed, on the way or over there."""
         ...

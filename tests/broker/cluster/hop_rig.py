@@ -86,6 +86,7 @@ class World:
         self.places = Places()
         self.nodes: dict[int, Hop] = {}
         self.primary: int | None = None
+        self.leases = 0
         self.uncopied: set[int] = set()  # nodes whose copies of the shard are behind
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
         for node_id in self.ids:
@@ -131,8 +132,9 @@ class World:
     def make_primary(self, node_id: int | None, files_of: Rig | None = None) -> None:
         """A node serves the shard from now on: an empty one, or with a copy of another node's files."""
         old, self.primary = self.primary, node_id
+        self.leases += 1
         for hop in self.nodes.values():
-            hop.queues.primary_changed(0, node_id)
+            hop.queues.primary_changed(0, node_id, self.leases)
         if old is not None and old in self.nodes:
             self.nodes[old].queues.deactivated(0)
             self.nodes[old].rig.node.shards[0].deactivate()
@@ -142,7 +144,8 @@ class World:
         recovered = Recovered({}, [], 0, 0, 0, 0)
         if files_of is not None:
             now = hop.rig.now
-            opened = open_shards(files_of.directory.after_crash(), 1, 0, files_of.limits, now, lambda prefix: prefix)
+            hop.rig.directory = files_of.directory.after_crash()
+            opened = open_shards(hop.rig.directory, 1, 0, files_of.limits, now, lambda prefix: prefix)
             shard, recovered = opened[0]
             cast(dict[int, Shard], hop.rig.node.shards)[0] = shard
         hop.queues.restored(0, recovered)
@@ -194,8 +197,21 @@ class World:
                         moved = True
                         self.wire.append((node_id, peer, bytes(data)))
                         self._deliver(node_id, peer, data)
-            if not moved:
+            if not moved and not self._tell_removed():
                 return
+
+    def _tell_removed(self) -> bool:
+        """Hops hear of what the primary has removed, as from the records that it sends; whether there was something."""
+        told = False
+        for hop in self.nodes.values():
+            for queue in list(hop.rig.node.queues.values()):
+                root = self.nodes[self.primary].rig.node.queues.get(queue.uri) if self.primary is not None else None
+                if queue.is_root or root is None:
+                    continue
+                for each in [each for each in queue.messages if each not in root.messages]:
+                    told = True
+                    hop.queues.removed(0, root.key, each)
+        return told
 
     def _deliver(self, source: int, target: int, data: bytearray) -> None:
         hop = self.nodes[target]

@@ -282,7 +282,7 @@ def test_a_new_primary_goes_on_where_the_old_one_was(three: World) -> None:
     assert consumer.payloads() == [b"0", b"1"]
     files = three.crash(0)
     for hop in three.nodes.values():
-        hop.queues.primary_changed(0, None)
+        hop.queues.primary_changed(0, None, 0)
     # Without a primary: posts and confirms wait.
     producer.put(0, guid(4), b"4")
     consumer.confirm(1, guid(0))
@@ -308,7 +308,7 @@ def test_the_hop_itself_becomes_the_primary(three: World) -> None:
     assert consumer.payloads() == [b"0", b"1"]
     files = three.crash(0)
     for hop in three.nodes.values():
-        hop.queues.primary_changed(0, None)
+        hop.queues.primary_changed(0, None, 0)
     producer.put(0, guid(4), b"4")
     # A retransmission of what was acknowledged before.
     producer.put(0, guid(3), b"3")
@@ -365,7 +365,7 @@ def test_posts_expire_when_no_primary_comes(three: World) -> None:
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     three.crash(0)
-    three.nodes[1].queues.primary_changed(0, None)
+    three.nodes[1].queues.primary_changed(0, None, 0)
     producer.put(0, guid(0), b"0")
     three.wait(200_000)
     producer.put(0, guid(1), b"1")
@@ -379,7 +379,7 @@ def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.Mon
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     three.crash(0)
-    three.nodes[1].queues.primary_changed(0, None)
+    three.nodes[1].queues.primary_changed(0, None, 0)
     producer.put(0, guid(0), b"0" * 8)
     assert producer.acks() == []
     assert producer.post(0, guid(1), b"1" * 8) is AckStatus.LIMIT_BYTES
@@ -390,7 +390,7 @@ def test_clients_come_and_go_without_a_primary(three: World) -> None:
     one.read(1, FANOUT, "foo", 1)
     two.read(1, FANOUT, "foo", 1)
     files = three.crash(0)
-    three.nodes[1].queues.primary_changed(0, None)
+    three.nodes[1].queues.primary_changed(0, None, 0)
     two.subscribe(1, Wanted("x > 1"), app="foo")
     one.close(1, FANOUT, READ, app="foo", sub_id=1)
     two.close(1, FANOUT, READ, app="foo", sub_id=1)
