@@ -151,7 +151,7 @@ class Bus:
         self.now = Now(START_S, 1000)
         self.links: set[frozenset[int]] = set()
         self.term = 0
-        self._flows: dict[tuple[int, int], deque[tuple[int, bytes]]] = {}
+        self.flows: dict[tuple[int, int], deque[tuple[int, bytes]]] = {}
         self._timestamps = 0
         self.nodes = {node_id: Node(self, node_id, MemoryDirectory()) for node_id in self.ids}
 
@@ -173,8 +173,8 @@ class Bus:
         if pair in self.links or not (self.nodes[one].alive and self.nodes[other].alive):
             return
         self.links.add(pair)
-        self._flows[one, other] = deque()
-        self._flows[other, one] = deque()
+        self.flows[one, other] = deque()
+        self.flows[other, one] = deque()
         for here, there in ((one, other), (other, one)):
             self.nodes[here].metadata.node_up(there)
             self.nodes[here].metadata.node_status(there, NodeStatus.STARTING)
@@ -185,7 +185,7 @@ class Bus:
         if pair not in self.links:
             return
         self.links.discard(pair)
-        del self._flows[one, other], self._flows[other, one]
+        del self.flows[one, other], self.flows[other, one]
         for here, there in ((one, other), (other, one)):
             if self.nodes[here].alive:
                 self.nodes[here].requests.node_down(there)
@@ -205,7 +205,7 @@ class Bus:
 
     def carry(self, source: int, target: int, event: bytes) -> None:
         delay = 1 if self.random is None else self.random.randrange(1, 30)
-        flow = self._flows[source, target]
+        flow = self.flows[source, target]
         due = max(self.now.ms + delay, flow[-1][0] if flow else 0)
         flow.append((due, event))
 
@@ -213,13 +213,13 @@ class Bus:
 
     def step(self) -> bool:
         """Deliver what is due at one moment, links in turn; False when nothing is on its way."""
-        heads = [flow[0][0] for flow in self._flows.values() if flow]
+        heads = [flow[0][0] for flow in self.flows.values() if flow]
         if not heads:
             return False
         self.now.ms = max(self.now.ms, min(heads))
         self.now.wall_s = START_S + self.now.ms // 1000
-        for (source, target), flow in sorted(self._flows.items()):
-            if flow and flow[0][0] <= self.now.ms and self._flows.get((source, target)) is flow:
+        for (source, target), flow in sorted(self.flows.items()):
+            if flow and flow[0][0] <= self.now.ms and self.flows.get((source, target)) is flow:
                 self.nodes[target].receive(source, flow.popleft()[1])
         return True
 
@@ -230,7 +230,7 @@ class Bus:
             for node in self.nodes.values():
                 if node.alive:
                     node.timers.run(self.now.ms)
-            heads = [flow[0][0] for flow in self._flows.values() if flow]
+            heads = [flow[0][0] for flow in self.flows.values() if flow]
             if heads and (min(heads) <= end or not ms):
                 self.step()
             elif self.now.ms < end:
