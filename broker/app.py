@@ -125,11 +125,13 @@ def _run(config: NodeConfig) -> int:
         node.authentications = authentications
         server = Server(node, listeners, max(1, config.broker.app_config.authentication.max_threads))
         authentications.run_blocking = server.in_thread
-        pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
+        pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
         server.watch(pipe)
         if membership is not None:
             membership.connect(server, _announce_available)
         trio.run(server.run, _ready(config, node))
+    if membership is not None:
+        membership.close()
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
     log.info("BMQbrkr stopped")

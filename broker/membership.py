@@ -76,6 +76,10 @@ class Membership:
             self._term_file.write,
         )
 
+    def close(self) -> None:
+        """The server has ended: keep the term no longer."""
+        self._term_file.close()
+
     def connect(self, server: Server, on_available: Callable[[], None]) -> None:
         """Find the others as soon as the server runs; `on_available` is called when the node takes part."""
         self.member.on_available = on_available
@@ -93,5 +97,11 @@ class Membership:
         name = self._node.identity.cluster_name
         endpoints = {node_id: f"{host}:{port}" for node_id, (host, port) in self._places.items()}
         self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
+
+        def leave() -> None:
+            peers.stop()
+            self.member.stop()
+
+        self._node.leave = leave
         self.member.start()
         self._node.timers.at(self._node.now.ms, peers.start)

@@ -11,7 +11,7 @@ Departures from the reference, which both let it take part:
 
 - A term is kept (`keep_term`) before anybody hears of it, so a node that restarts cannot vote twice in one.
 - Waiting is short where the long wait serves nothing: all nodes are there and none leads; the leader's link has just
-  broken; some that answered had not noticed that yet.
+  broken, or it has given up; some that answered had not noticed that yet.
 - A node supports one scout at a time, and of two scouts that of the lower id; so hardly two propose themselves and
   split the votes.
 - A leader that follows a newer one supports it; two leaders in one term both give up.
@@ -67,6 +67,7 @@ class Event(Enum):
 
     STARTED = "started"
     STOPPED = "stopped"
+    RETIRING = "others are to lead"
     WAITED = "the wait is over"
     OVERRULED = "a node of a lower id asks the same"
     SUPPORTED = "a quorum would vote for it"
@@ -144,7 +145,7 @@ TRANSITIONS: dict[tuple[Role, Event], Transition] = {
     (Role.SUPPORTING, Event.LEADER_GONE): _WAIT,
     (Role.FOLLOWING, Event.NEW_HEARTBEAT): _FOLLOW,
     (Role.FOLLOWING, Event.SILENCE): _WAIT,
-    (Role.FOLLOWING, Event.CESSION): _WAIT,
+    (Role.FOLLOWING, Event.CESSION): Transition(Role.WAITING, (Act.HURRY,)),
     (Role.FOLLOWING, Event.LEADER_GONE): Transition(Role.WAITING, (Act.HURRY,)),
     (Role.CANDIDATE, Event.ELECTED): Transition(Role.LEADER, (Act.SHOW_ALL,)),
     (Role.CANDIDATE, Event.UNELECTED): _WAIT,
@@ -157,6 +158,7 @@ TRANSITIONS: dict[tuple[Role, Event], Transition] = {
     (Role.LEADER, Event.NEWER_TERM): Transition(Role.WAITING, (Act.TAKE_TERM, Act.CEDE)),
     (Role.LEADER, Event.OTHER_CESSION): Transition(Role.LEADER, (Act.SHOW,)),
     (Role.LEADER, Event.QUORUM_GONE): _CEDE,
+    (Role.LEADER, Event.RETIRING): _CEDE,
     (Role.LEADER, Event.NODE_THERE): Transition(Role.LEADER, (Act.SHOW,)),
 }
 
@@ -207,6 +209,7 @@ class Election:
         self._on_leader = on_leader
         self._times = times or ElectionTimes()
         self._keep_term = keep_term
+        self._retiring = False
         self._choice: int | None = None  # the node that it follows or supports
         self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
         self._answers: dict[int, bool] = {}  # who would vote for it
@@ -222,6 +225,11 @@ class Election:
         self._entered += 1
         self._schedule(self._times.initial_wait_timeout_ms, Event.WAITED)
         self._look_around()
+
+    def retire(self) -> None:
+        """Follow and vote, but lead no longer: this node is about to stop."""
+        self._retiring = True
+        self._apply(Event.RETIRING)
 
     def stop(self) -> None:
         """Take part no longer; the others hear of it."""
@@ -422,7 +430,7 @@ class Election:
         entered = self._entered
 
         def happen() -> None:
-            if self._entered != entered:
+            if self._entered != entered or (event is Event.WAITED and self._retiring):
                 return
             if event is Event.WAITED and self._promised(self._links.own_id):
                 # First see what becomes of the other.

@@ -28,6 +28,8 @@ from formats.control.messages import (
     NodeStatusAdvisory,
     PartitionMessage,
     PrimaryStatusAdvisory,
+    StopRequest,
+    StopResponse,
 )
 from formats.errors import FormatError
 from formats.wire.event import Frame, schema_message
@@ -120,6 +122,7 @@ class Member:
             EventType.REJECT: self.queues.on_reject,
         }
         node.settle = self.settle
+        node.retire = self.retire
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
@@ -139,9 +142,18 @@ class Member:
         """Take part in the cluster's life."""
         self.election.start()
 
+    def retire(self) -> bool:
+        """Ask the leader to let others be primary of this node's shards; whether that is so, or can never be."""
+        if self.status is not NodeStatus.STOPPING:
+            log.info("this node hands its shards over")
+            self._set_status(NodeStatus.STOPPING)
+            self.election.retire()
+        if NodeStatus.AVAILABLE not in self.statuses.values():
+            return True
+        return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
+
     def stop(self) -> None:
         """Take part no longer."""
-        self._set_status(NodeStatus.STOPPING)
         self.election.stop()
         self.metadata.stop()
         for partition in self.partitions.values():
@@ -209,6 +221,11 @@ class Member:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status
                 self.metadata.node_status(node_id, status)
+            case ClusterMessage(choice=StopRequest()) if message.r_id is not None:
+                self.statuses[node_id] = NodeStatus.STOPPING
+                self.metadata.node_status(node_id, NodeStatus.STOPPING)
+                answer = StopResponse(cluster_name=self._node.identity.cluster_name)
+                self.requests.respond(node_id, message, ClusterMessage(choice=answer))
             case _:
                 if not self._take(node_id, message):
                     log.warning("node %d: nobody waits for %s", node_id, message)

@@ -143,10 +143,8 @@ class Peers:
                 self._dial(node_id)
 
     def stop(self) -> None:
-        """Let nobody in any more, and end the links."""
+        """Let nobody in any more, and dial nobody."""
         self._stopping = True
-        for link in list(self._links.values()):
-            link.end("the node stops")
 
     def _tick(self) -> None:
         for link in list(self._links.values()):

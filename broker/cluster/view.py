@@ -54,5 +54,7 @@ def _partition(member: Member, partition: Partition) -> PartitionView:
         lease_id=report.position.lease_id,
         sequence_number=report.position.number,
         waiting=report.waiting,
-        replicas=tuple(ReplicaView(each.node_id, each.is_live, each.records_behind) for each in report.followers),
+        replicas=tuple(
+            ReplicaView(each.node_id, each.is_live, each.records_behind) for each in sorted(report.followers)
+        ),
     )

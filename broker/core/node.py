@@ -98,6 +98,10 @@ class Node:
         self.stopping = False
         # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
         self.settle: Callable[[], bool] = _settled
+        # Asked again and again when the node is to stop: whether it may, because others have taken over.
+        self.retire: Callable[[], bool] = lambda: True
+        # The last thing before all links end.
+        self.leave: Callable[[], None] = lambda: None
         # What a member sees of its cluster; none in a cluster of one.
         self.cluster_view: Callable[[], ClusterView] | None = None
         # Where a queue is that is to be opened: by its URI, its domain, and the request.

@@ -36,6 +36,10 @@ TICK_S_MIN = 0.005
 LAST_ROUNDS = 16
 BACKLOG = 1024
 
+# How long a node that is to stop waits for others to take over, and how often it looks.
+RETIRE_S = 5.0
+RETIRE_CHECK_S = 0.02
+
 # Rounds of ready sockets before trio's other tasks get their turn.
 ROUNDS_MAX = 64
 
@@ -140,6 +144,7 @@ class Server:
         self.watch(self._waker)
         self._stop = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+        self._retiring = False
         self._threads = trio.CapacityLimiter(threads_max)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dialing: dict[int, Dialing] = {}
@@ -160,8 +165,28 @@ class Server:
                 on_ready()
                 async for number in signals:
                     log.info("stopping on %s", signal.Signals(number).name)
-                    self.stop()
+                    self.retire()
         self._close()
+
+    def retire(self) -> None:
+        """Stop as soon as others have taken over, or after a while; at once when asked again."""
+        if self._retiring or self._nursery is None:
+            self.stop()
+        else:
+            self._retiring = True
+            self._nursery.start_soon(self._retire)
+
+    async def _retire(self) -> None:
+        with trio.move_on_after(RETIRE_S):
+            while not self._may_stop():
+                await trio.sleep(RETIRE_CHECK_S)
+        self.stop()
+
+    def _may_stop(self) -> bool:
+        self._set_clock()
+        may = self._node.retire()
+        self._flush()
+        return may
 
     def watch(self, source: Source) -> None:
         """Read `source` in the same loop; what it changes at the node is sent as after any step."""
@@ -185,6 +210,8 @@ class Server:
             self._flush()
         self._set_clock()
         self._node.stopping = True
+        self._node.leave()
+        self._flush()
         for link in list(self._links.values()):
             self._end(link, "the node stops")
         for dialing in self._dialing.values():

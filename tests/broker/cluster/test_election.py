@@ -139,6 +139,8 @@ def raise_event(one: One, event: Event) -> None:
             one.wait(STEP_MS)
     elif event is Event.STARTED:
         election.start()
+    elif event is Event.RETIRING:
+        election.retire()
     elif event is Event.STOPPED:
         election.stop()
     elif event in (Event.LEADER_GONE, Event.QUORUM_GONE):
@@ -245,6 +247,18 @@ def test_heartbeats_go_out_until_it_leads_no_longer_and_keep_followers() -> None
         one.receive(3, 2, LeaderHeartbeat())
     assert one.election.leader_id == 3
     assert not one.wires.take()
+
+
+def test_a_node_that_retires_gives_up_and_votes_but_leads_no_more() -> None:
+    one = One()
+    one.bring(Role.LEADER)
+    one.election.retire()
+    assert one.wires.take() == [(node_id, 1, LeadershipCessionNotification()) for node_id in (2, 3)]
+    one.wait(60_000)
+    assert one.wires.take() == []
+    assert one.receive(2, 2, ElectionProposal()) == [(2, 2, ElectionResponse())]
+    one.receive(2, 2, LeaderHeartbeat())
+    assert one.election.leader_id == 2
 
 
 def test_one_node_elects_itself_at_once() -> None:
