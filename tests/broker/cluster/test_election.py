@@ -51,6 +51,9 @@ class Wires:
     def is_up(self, node_id: int) -> bool:
         return node_id in self.up
 
+    def backlog(self, node_id: int) -> int:
+        return 0
+
     def send(self, node_id: int, event: Buffer) -> None:
         if node_id in self.up:
             self.sent.append((node_id, decode(event)))
@@ -361,6 +364,9 @@ class WorldLinks:
 
     def is_up(self, node_id: int) -> bool:
         return (self.own_id, node_id) in self.world.queues
+
+    def backlog(self, node_id: int) -> int:
+        return 0
 
     def send(self, node_id: int, event: Buffer) -> None:
         queue = self.world.queues.get((self.own_id, node_id))
