@@ -17,7 +17,7 @@ def assign_primaries(
     partition_count: int,
     known: Mapping[int, PartitionPrimaryInfo],
     leases: Mapping[int, int],
-    stays: Callable[[int], bool],
+    stays: Callable[[PartitionPrimaryInfo], bool],
     candidates: Iterable[int],
 ) -> tuple[PartitionPrimaryInfo, ...]:
     """The primary of every shard: the one it has, if it `stays`, else the candidate with the fewest shards.
@@ -28,7 +28,7 @@ def assign_primaries(
     vacant = []
     for partition_id in range(partition_count):
         info = known.get(partition_id)
-        if info is not None and stays(info.primary_node_id):
+        if info is not None and stays(info):
             infos[partition_id] = info
         else:
             vacant.append(partition_id)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from broker.cluster.cluster_table import FOLLOWING, HEALED, TRANSITIONS, Action, Event, State
+from broker.cluster.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
 from broker.cluster.exchange import Exchange, Response
 from broker.cluster.known_queues import KnownQueues, QueueChange
 from broker.cluster.links import Links
@@ -212,6 +212,7 @@ class Metadata:
             )
         else:
             self.replicated.lead(self.term)
+            self._primaries.lead()
             self._apply(Event.SLCT_LDR, Cause(self._own_id))
 
     def _lose_leader(self) -> None:
@@ -234,6 +235,8 @@ class Metadata:
         """A link is lost, and with it what was under way."""
         self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
         self.replicated.node_down(node_id)
+        if self.fsm_state in LEADING:
+            self._primaries.spend(node_id, self.ledger.recorded)
         lost = self._primaries.of(node_id)
         if lost:
             self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
@@ -461,7 +464,7 @@ class Metadata:
         if self._assigned_term == self.term:
             partitions = tuple(recorded.primaries.values())
         else:
-            partitions = self._primaries.assign(recorded, self._primaries.is_available)
+            partitions = self._primaries.assign(recorded, self._primaries.serves)
         try:
             self.replicated.advise(
                 lambda number: LeaderAdvisory(
@@ -479,10 +482,9 @@ class Metadata:
         if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:
             return
         recorded = self.ledger.recorded
-        is_usable = self._primaries.is_usable
-        if all(is_usable(info.primary_node_id) for info in recorded.primaries.values()):
+        if all(map(self._primaries.holds, recorded.primaries.values())):
             return
-        partitions = self._primaries.assign(recorded, is_usable)
+        partitions = self._primaries.assign(recorded, self._primaries.holds)
         try:
             self.replicated.advise(
                 lambda number: PartitionPrimaryAdvisory(sequence_number=number, partitions=partitions)

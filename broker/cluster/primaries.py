@@ -28,6 +28,8 @@ class Primaries:
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
         self.statuses: dict[int, NodeStatus] = {}
+        # Leases, by partition, whose nodes were lost while this one led: back again, they are other processes, maybe.
+        self._spent: set[tuple[int, int]] = set()
 
     def get(self, partition_id: int) -> tuple[int | None, int]:
         """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
@@ -85,16 +87,31 @@ class Primaries:
 
     # -- as the leader
 
-    def assign(self, known: ClusterState, stays: Callable[[int], bool]) -> tuple[PartitionPrimaryInfo, ...]:
+    def lead(self) -> None:
+        """A term of this node's begins."""
+        self._spent.clear()
+
+    def spend(self, node_id: int, recorded: ClusterState) -> None:
+        """A node is lost: its leases are over, committed or not, however soon it is back."""
+        infos = recorded.primaries.values()
+        self._spent |= {(each.partition_id, each.primary_lease_id) for each in infos if each.primary_node_id == node_id}
+
+    def assign(
+        self, known: ClusterState, stays: Callable[[PartitionPrimaryInfo], bool]
+    ) -> tuple[PartitionPrimaryInfo, ...]:
         """Primaries for all shards: they stay with the nodes that say so, the others go to this node, or are spread."""
         candidates = [self._links.own_id]
         if self._spread:
             candidates += [node_id for node_id in self._links.other_ids if self.is_usable(node_id)]
         return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
 
-    def is_available(self, node_id: int) -> bool:
-        """Whether a node has been serving all along, and still does."""
-        return self._is_there(node_id) and self.statuses.get(node_id) is NodeStatus.AVAILABLE
+    def serves(self, info: PartitionPrimaryInfo) -> bool:
+        """Whether a primary has been serving all along, and still does."""
+        return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
+
+    def holds(self, info: PartitionPrimaryInfo) -> bool:
+        """Whether a lease is still good."""
+        return (info.partition_id, info.primary_lease_id) not in self._spent and self.is_usable(info.primary_node_id)
 
     def is_usable(self, node_id: int) -> bool:
         """Whether a node can be primary, now or soon."""

@@ -25,6 +25,10 @@ def forget_leader(bus: Bus, node_id: int) -> None:
     bus.nodes[node_id].metadata.leader_changed(None, bus.term)
 
 
+def state_of(node: Node) -> State:
+    return node.metadata.fsm_state
+
+
 def test_one_that_missed_an_advisory_records_none_before_the_next_snapshot() -> None:
     bus = cluster()
     forget_leader(bus, 2)
@@ -97,6 +101,39 @@ def test_a_primary_that_dies_before_the_leader_is_healed_is_replaced() -> None:
     assert bus.nodes[2].primaries == bus.nodes[3].primaries
 
 
+def test_a_primary_that_restarts_before_the_leader_is_healed_has_no_old_lease() -> None:
+    bus = cluster(partition_count=3, spread=True)
+    assert bus.nodes[3].primaries == {0: (1, 1), 1: (2, 1), 2: (3, 1)}
+    bus.elect(2)
+    while state_of(bus.nodes[2]) is not State.LDR_HEALING_STG3:
+        assert bus.step()
+    # Node 1 is available, and stays primary; its process is another soon after.
+    bus.kill(1)
+    bus.restart(1)
+    bus.connect()
+    bus.nodes[1].metadata.leader_changed(2, bus.term)
+    bus.run()
+    assert bus.healed == [1, 2, 3]
+    assert bus.nodes[1].primaries[0][1] == 2
+    assert bus.nodes[1].primaries == bus.nodes[2].primaries
+
+
+def test_a_primary_that_restarts_while_the_leader_cannot_record_has_no_old_lease() -> None:
+    bus = cluster(partition_count=3, spread=True)
+    directory = bus.nodes[3].directory
+    free, directory.free = directory.free, 0
+    bus.kill(1)
+    bus.restart(1)
+    bus.connect()
+    bus.nodes[1].metadata.leader_changed(3, bus.term)
+    bus.run()
+    directory.free = free
+    bus.run(2000)
+    assert bus.healed == [1, 2, 3]
+    assert bus.nodes[1].primaries[0][1] == 2
+    assert bus.nodes[1].primaries == bus.nodes[3].primaries
+
+
 def test_an_old_key_takes_no_new_queue_away() -> None:
     bus = cluster()
     outcomes = assign(bus.nodes[1], "q")
@@ -113,10 +150,6 @@ def test_an_old_key_takes_no_new_queue_away() -> None:
         bus.run()
     assert gone == [None] * 3
     assert [*bus.nodes[2].metadata.state.queues.values()] == outcomes
-
-
-def state_of(node: Node) -> State:
-    return node.metadata.fsm_state
 
 
 def test_an_ack_that_is_late_meets_a_leader_that_begins_anew() -> None:
