@@ -27,25 +27,34 @@ from formats.wire.storage import StorageMessage
 
 __all__ = ["Copy", "OutOfStep"]
 
-# What the journal's records are when they come over a link.
+# What the journal's records are when they come over a link. Plain integers: this is on the way of every message.
 _RECORD_TYPE = {
-    StorageMessageType.DATA: RecordType.MESSAGE,
-    StorageMessageType.QLIST: RecordType.QUEUE_OP,
-    StorageMessageType.QUEUE_OP: RecordType.QUEUE_OP,
-    StorageMessageType.CONFIRM: RecordType.CONFIRM,
-    StorageMessageType.DELETION: RecordType.DELETION,
-    StorageMessageType.JOURNAL_OP: RecordType.JOURNAL_OP,
+    int(message_type): int(record_type)
+    for message_type, record_type in (
+        (StorageMessageType.DATA, RecordType.MESSAGE),
+        (StorageMessageType.QLIST, RecordType.QUEUE_OP),
+        (StorageMessageType.QUEUE_OP, RecordType.QUEUE_OP),
+        (StorageMessageType.CONFIRM, RecordType.CONFIRM),
+        (StorageMessageType.DELETION, RecordType.DELETION),
+        (StorageMessageType.JOURNAL_OP, RecordType.JOURNAL_OP),
+    )
 }
+_MESSAGE, _QUEUE_OP = int(RecordType.MESSAGE), int(RecordType.QUEUE_OP)
+_DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
 _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
+_new = tuple.__new__
 _u32 = struct.Struct(">I").unpack_from
-
-# Fields of records, in bytes (see `formats.disk.journal`).
-_MESSAGE_KEY, _MESSAGE_OFFSET, _MESSAGE_GUID = slice(22, 27), 32, slice(36, 52)
-_DELETION_KEY, _DELETION_GUID = slice(23, 28), slice(28, 44)
+# Some fields of records (see `formats.disk.journal`): type and number, lease id, magic;
+_any_record = struct.Struct(">QI44xI").unpack_from
+# compression, queue key, place in DATA, GUID;
+_message_record = struct.Struct(">21xB5s5xI16s8x").unpack_from
+# queue key and GUID.
+_deletion_record = struct.Struct(">23x5s16s16x").unpack_from
 _QUEUE_OP_KEY, _QUEUE_OP_APP_KEY, _QUEUE_OP_TYPE, _QUEUE_OP_OFFSET = slice(22, 27), slice(27, 32), 32, 36
 _SYNC_POINT_TYPE = 23
-_MAGIC = 56
+_NUMBER_MASK = (1 << 48) - 1
+_SIZE_MASK = (1 << 29) - 1
 _COMPRESSION_BITS = 3
 
 
@@ -77,7 +86,7 @@ class Copy:
     def __init__(self, shard: Shard, recovered: Recovered) -> None:
         self.shard = shard
         self.removed: Removed = lambda queue_key, guid: None
-        self.files = shard.files
+        self._attach(shard.files)
         self.position = last_position(shard.files)
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
         self._rolling: tuple[Rollover, PartitionFiles] | None = None  # until the new files' first sync point
@@ -91,6 +100,10 @@ class Copy:
             places = self._places.setdefault(message.queue_key, {})
             places[message.guid] = offset << _COMPRESSION_BITS | message.compression
 
+    def _attach(self, files: PartitionFiles) -> None:
+        self.files = files
+        self._journal_granted = self._data_granted = 0
+
     @property
     def is_anew(self) -> bool:
         return self.files is not self.shard.files
@@ -99,26 +112,29 @@ class Copy:
 
     def write(self, message: StorageMessage) -> None:
         """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
+        _, message_type, _, offset_words, record, data = message
         files = self.files
-        record = message.record
         at = files.journal_end
-        if message.journal_offset_words * WORD != at:
-            raise OutOfStep(f"a record for {message.journal_offset_words * WORD}, the journal is at {at}")
-        kind = record[0] >> 4
-        if _RECORD_TYPE.get(message.message_type) != kind or _u32(record, _MAGIC)[0] != RECORD_MAGIC:  # type: ignore[call-overload]
-            raise OutOfStep(f"a record of type {kind} in a message of type {message.message_type}, or a wrong magic")
-        position = position_at(record)
-        if position <= self.position or not position.number:
+        if offset_words * WORD != at:
+            raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+        word, lease_id, magic = _any_record(record)
+        kind = word >> 60
+        if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
+            raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
+        position = _new(Position, (lease_id, word & _NUMBER_MASK))
+        if position <= self.position or not position[1]:
             raise OutOfStep(f"{position} after {self.position}")
         end = at + JOURNAL_RECORD_SIZE
-        if end > files.journal.granted and not files.journal.reserve(end):
-            raise OutOfStep(f"no room for a record in {files.journal.name}")
-        if kind == RecordType.MESSAGE:
-            self._write_data(record, message.data)
-        elif kind == RecordType.QUEUE_OP:
-            self._write_queue(record, message.data)
-        elif kind == RecordType.DELETION:
-            key, guid = bytes(record[_DELETION_KEY]), bytes(record[_DELETION_GUID])
+        if end > self._journal_granted:
+            if not files.journal.reserve(end):
+                raise OutOfStep(f"no room for a record in {files.journal.name}")
+            self._journal_granted = files.journal.granted
+        if kind == _MESSAGE:
+            self._write_data(record, data)
+        elif kind == _QUEUE_OP:
+            self._write_queue(record, data)
+        elif kind == _DELETION:
+            key, guid = _deletion_record(record)
             places = self._places.get(key)
             if places is not None:
                 places.pop(guid, None)
@@ -126,24 +142,30 @@ class Copy:
         files.journal.buffer[at:end] = record
         files.journal_end = end
         self.position = position
-        if kind == RecordType.JOURNAL_OP:
+        if kind == _JOURNAL_OP:
             self._on_sync_point(record[_SYNC_POINT_TYPE], at)
 
     def _write_data(self, record: memoryview, data: memoryview) -> None:
         files = self.files
         start = files.data_end
-        offset = _u32(record, _MESSAGE_OFFSET)[0] * DWORD
-        if offset != start:
-            raise OutOfStep(f"a message for {offset}, DATA is at {start}")
-        end = start + len(data)
-        if len(data) < DATA_HEADER.size or _data_size(data) != len(data):
-            raise OutOfStep(f"{len(data)} bytes are no DATA record")
-        if end > files.data.granted and not files.data.reserve(end):
-            raise OutOfStep(f"no room for {len(data)} bytes in {files.data.name}")
+        size = len(data)
+        compression, key, offset_dwords, guid = _message_record(record)
+        if offset_dwords * DWORD != start:
+            raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
+        if size < DATA_HEADER.size or (_u32(data)[0] & _SIZE_MASK) * WORD != size:
+            raise OutOfStep(f"{size} bytes are no DATA record")
+        end = start + size
+        if end > self._data_granted:
+            if not files.data.reserve(end):
+                raise OutOfStep(f"no room for {size} bytes in {files.data.name}")
+            self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
-        places = self._places.setdefault(bytes(record[_MESSAGE_KEY]), {})
-        places[bytes(record[_MESSAGE_GUID])] = start << _COMPRESSION_BITS | record[21] & 7
+        place = start << _COMPRESSION_BITS | compression & 7
+        try:
+            self._places[key][guid] = place
+        except KeyError:
+            self._places[key] = {guid: place}
 
     def _write_queue(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -198,7 +220,8 @@ class Copy:
         fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
         if fresh is None:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
-        shard.files = self.files = fresh
+        shard.files = fresh
+        self._attach(fresh)
         self._rolling = (plan, old)
 
     def settle(self) -> None:
@@ -207,10 +230,11 @@ class Copy:
             _, old = self._rolling
             self._rolling = None
             self.files.remove()
-            self.shard.files = self.files = old
+            self.shard.files = old
+            self._attach(old)
         elif self.is_anew:
             self.files.remove()
-            self.files = self.shard.files
+            self._attach(self.shard.files)
         self.position = last_position(self.files)
         self.end_event()
 
@@ -245,7 +269,7 @@ class Copy:
         if fresh is None:
             raise OutOfStep("no disk for new files")
         fresh.journal.buffer[:JOURNAL_START] = bytes(JOURNAL_START)
-        self.files = fresh
+        self._attach(fresh)
         self.position = NOWHERE
         self._places = {}
 
@@ -296,11 +320,6 @@ class Copy:
             header.schema_id,
             found.options(buffer),
         )
-
-
-def _data_size(data: memoryview) -> int:
-    words: int = _u32(data, 0)[0] & (1 << 29) - 1
-    return words * WORD
 
 
 def _find(files: PartitionFiles, position: Position) -> int:
