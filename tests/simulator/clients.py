@@ -33,6 +33,7 @@ from tests.simulator.invariants import Post, payload_of
 from tests.simulator.network import Link, Taken
 
 if TYPE_CHECKING:
+    from tests.simulator.hosts import Host
     from tests.simulator.world import World
 
 __all__ = ["Client", "Consumer", "Producer"]
@@ -60,6 +61,7 @@ class Client:
         self._asked: dict[int, OpenQueue | ConfigureStream] = {}
         self.is_away = False
         self.connected_us = 0
+        self.hosts: list[Host] = []  # where it may connect to; none for anywhere
 
     # -- the link
 
@@ -69,7 +71,7 @@ class Client:
             return
         self._attempts += 1
         attempt = self._attempts
-        host = self.random.choice(self.world.hosts)
+        host = self.random.choice(self.hosts or self.world.hosts)
 
         def give_up() -> None:
             if self.link is None and attempt == self._attempts:
@@ -193,6 +195,7 @@ class Producer(Client):
         self._numbers = dict.fromkeys(uris, 0)
         self._open: set[str] = set()
         self._guids = GuidGenerator(name.encode().rjust(6, b"_"), 0)
+        self.acked = self.refused_count = 0
         self.interval_us = 30_000
         self.size_max = 300
 
@@ -221,10 +224,13 @@ class Producer(Client):
         if not self._open:
             return
         uri = self.random.choice([uri for uri in self.uris if uri in self._open])
-        if len(self.unacked[uri]) >= UNACKED_MAX:
-            return
+        if len(self.unacked[uri]) < UNACKED_MAX:
+            self.post(uri, self.random.choice((1, 1, 1, 2, 5)))
+
+    def post(self, uri: str, count: int) -> None:
+        """Post so many messages in one event; they go when the queue is open."""
         posts = []
-        for _ in range(self.random.choice((1, 1, 1, 2, 5))):
+        for _ in range(count):
             self._numbers[uri] += 1
             guid = self._guids.make(self.world.clock.us * 1000)
             size = self.random.randrange(self.size_max)
@@ -232,7 +238,8 @@ class Producer(Client):
             self.world.records.posted(post)
             self.unacked[uri][guid] = post
             posts.append(post)
-        self._put(uri, posts)
+        if uri in self._open:
+            self._put(uri, posts)
 
     def _put(self, uri: str, posts: list[Post]) -> None:
         if not posts:
@@ -252,6 +259,10 @@ class Producer(Client):
     def received(self, item: Item) -> None:
         assert isinstance(item, Ack)
         self.unacked[self.uris[item.queue_id]].pop(item.guid, None)
+        if item.status:
+            self.refused_count += 1
+        else:
+            self.acked += 1
 
 
 class Consumer(Client):
@@ -264,6 +275,7 @@ class Consumer(Client):
         self.confirm_us = 15_000
         self.keeps_part = 0.02
         self._kept: list[tuple[int, bytes]] = []
+        self.got = 0
 
     def open_all(self) -> None:
         for queue_id, (uri, app) in enumerate(self.reads):
@@ -296,6 +308,7 @@ class Consumer(Client):
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)
+        self.got += 1
         self._kept.append((item.queue_id, item.guid))
         if self.world.is_busy and self.random.random() < self.keeps_part:
             return

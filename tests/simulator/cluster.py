@@ -100,7 +100,6 @@ class ClusterWorld(World):
     # -- what hosts tell
 
     def started(self, host: Host) -> None:
-        self.records.starts += 1
         self.agreement.started(host.node_id)
         for journals in self.journals.values():
             journals.forget(host.node_id)

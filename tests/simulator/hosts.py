@@ -75,6 +75,7 @@ class Host:
         self.ends: dict[Session, NodeEnd] = {}
         self.slow_us = 0  # how long its disk keeps a step waiting, at most
         self.tear_next = False
+        self._archived = 0
         self._now = Now()
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
         self._paused_until_us = 0
@@ -248,6 +249,10 @@ class Host:
             self.die(Death.TORN)
             return
         self.world.before_flush(self)
+        archived = len(self.directory.archived)
+        if archived != self._archived:
+            self._archived = archived
+            self.world.rolled_over(self)
         self._flush(node)
         if taken is not None:
             taken()

@@ -45,7 +45,7 @@ class Post:
     made_us: int = 0
     acked: bool = False
     refused: bool = False
-    # It was acked by nobody when a node died, and sent again after an app had confirmed it: the node cannot know.
+    # Its producer had no ack and sent it again after an app had confirmed it: a node that rolled over cannot know.
     again: bool = False
     # It was sent when there was little room: it may have been refused, later ones not, and the answer been lost.
     unsure: bool = False
@@ -58,7 +58,7 @@ class AppView:
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)
-    confirmed: dict[bytes, int] = field(default_factory=dict)  # and how many starts of nodes there had been
+    confirmed: dict[bytes, int] = field(default_factory=dict)  # and how many rollovers there had been
     last: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ class Records:
     def __init__(self, apps: dict[str, tuple[str, ...]]) -> None:
         self.posts: dict[bytes, Post] = {}
         self.views = {uri: {app: AppView() for app in names} for uri, names in apps.items()}
-        self.starts = 0  # of nodes
+        self.rollovers = 0  # of any shard: it knows no longer what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
         self._step: dict[tuple[str, str, str, str], int] = {}
@@ -92,14 +92,14 @@ class Records:
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A node has handled the confirms."""
-        self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.starts))
+        self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.rollovers))
 
     def sent(self, post: Post) -> None:
         """A post goes on its way."""
         post.unsure |= self.is_short
 
     def posted_again(self, post: Post) -> None:
-        """An unacked post is retransmitted: if an app is done with it and a crash wiped that out, it is new."""
+        """An unacked post is retransmitted, maybe after an app was done with it."""
         if any(post.guid in view.confirm_sent for view in self.views[post.uri].values()):
             post.again = True
 
@@ -158,7 +158,7 @@ class Records:
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
-        return post.again and view.confirmed[post.guid] < self.starts
+        return post.again and view.confirmed[post.guid] < self.rollovers
 
     def step_ends(self) -> None:
         """What one step sends to several consumers has an order for each of them only."""

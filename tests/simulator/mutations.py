@@ -7,14 +7,26 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from broker.cluster import primaries
+from broker.cluster.election import Election
+from broker.cluster.replicated import ReplicatedLedger
+from broker.cluster.replication import Stream
 from broker.core import shard as shard_module
 from broker.core.delivery import Delivery
 from broker.core.history import History
 from broker.core.messages import Content, Message
 from broker.core.routing import App
 from broker.core.shard import Shard
+from formats.control.messages import (
+    ElectionProposal,
+    ElectionResponse,
+    ElectorMessage,
+    PartitionPrimaryInfo,
+    ScoutingRequest,
+    ScoutingResponse,
+)
 
-__all__ = ["MUTATIONS", "mutated"]
+__all__ = ["CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
 
 Make = Callable[[Any], Any]
 
@@ -106,8 +118,69 @@ def _spoil_a_payload(original: Any) -> Any:
     return _every(20, write, original)
 
 
+def _vote_again(original: Any) -> Any:
+    """A node promises its vote to all who ask, and votes for each of them, in the same term."""
+
+    def receive(self: Election, node_id: int, message: ElectorMessage) -> None:
+        if isinstance(message.choice, ScoutingRequest):
+            self._send(node_id, ScoutingResponse(will_vote=True))
+            return
+        if isinstance(message.choice, ElectionProposal) and message.term == self.term:
+            self._send(node_id, ElectionResponse())
+        original(self, node_id, message)
+
+    return receive
+
+
+def _forget_the_term(original: Any) -> Any:
+    """A term is not kept: the next process may vote in it again."""
+
+    def raise_term(self: Election, term: int) -> None:
+        self.term = max(term, self.term)
+
+    return raise_term
+
+
+def _commit_alone(original: Any) -> Any:
+    """The leader commits what nobody has acked."""
+
+    def commit(self: ReplicatedLedger) -> None:
+        quorum, self.quorum = self.quorum, 1
+        original(self)
+        self.quorum = quorum
+
+    return commit
+
+
+def _reuse_leases(original: Any) -> Any:
+    """A shard's new primary gets the lease that the old one had."""
+
+    def assign(count: int, known: Any, leases: Any, stays: Any, candidates: Any) -> tuple[PartitionPrimaryInfo, ...]:
+        infos = original(count, known, leases, stays, candidates)
+        return tuple(
+            PartitionPrimaryInfo(
+                partition_id=info.partition_id, primary_node_id=info.primary_node_id, primary_lease_id=1
+            )
+            for info in infos
+        )
+
+    return assign
+
+
+def _count_only_itself(original: Any) -> Any:
+    """The primary waits for no copies of what it acknowledges."""
+
+    def flush(self: Stream) -> None:
+        self._shard.copied(self._shard.sequence_number)
+        original(self)
+
+    return flush
+
+
+Mutations = dict[str, tuple[Any, str, Make]]
+
 # The name of each: what is replaced, and with what.
-MUTATIONS: dict[str, tuple[Any, str, Make]] = {
+MUTATIONS: Mutations = {
     "a message is not written": (Shard, "append_message", _lose_a_message),
     "a deletion is not written": (Shard, "append_deletion", _lose_a_removal),
     "a confirm is not written": (Shard, "append_confirm", _forget_who_confirmed),
@@ -122,6 +195,16 @@ MUTATIONS: dict[str, tuple[Any, str, Make]] = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """The core is broken in the named way."""
-    target, attribute, make = MUTATIONS[name]
+    target, attribute, make = {**MUTATIONS, **CLUSTER_MUTATIONS}[name]
     with patch.object(target, attribute, make(getattr(target, attribute))):
         yield
+
+
+# Those that take a cluster to be noticed.
+CLUSTER_MUTATIONS: Mutations = {
+    "a node votes twice": (Election, "receive", _vote_again),
+    "a term is not kept": (Election, "_raise_term", _forget_the_term),
+    "the ledger is committed alone": (ReplicatedLedger, "_commit", _commit_alone),
+    "leases are used again": (primaries, "assign_primaries", _reuse_leases),
+    "copies are not waited for": (Stream, "flush", _count_only_itself),
+}

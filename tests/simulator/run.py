@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import difflib
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from zlib import crc32
 
+from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.invariants import Violation
+from tests.simulator.logs import quiet
 from tests.simulator.world import STEPS, World
 
 __all__ = ["main", "simulate"]
@@ -19,44 +21,39 @@ __all__ = ["main", "simulate"]
 
 def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] | None = None) -> World:
     """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles."""
-    log = logging.getLogger("broker")
-    level, propagate = log.level, log.propagate
-    log.setLevel(logging.CRITICAL + 1 if lines is None else logging.INFO)
-    log.propagate = False
-    handler = None
-    if lines is not None:
-        handler = _Lines(lines)
-        log.addHandler(handler)
     world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
     world.lines = lines
     try:
-        world.run(steps)
+        with quiet(lines):
+            world.run(steps)
     except Violation as violation:
         raise Violation(f"seed {seed}, step {world.clock.steps}: {violation}") from None
     except Exception as error:
         raise Violation(f"seed {seed}, step {world.clock.steps}: {type(error).__name__}: {error}") from error
-    finally:
-        log.setLevel(level)
-        log.propagate = propagate
-        if handler is not None:
-            log.removeHandler(handler)
     return world
-
-
-class _Lines(logging.Handler):
-    """What the core logs stands among what happens, without a time of its own."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(f"{'':17} | {record.getMessage()}")
 
 
 def _seeds(text: str) -> range:
     first, _, last = text.partition("..")
     return range(int(first), int(last or first) + 1)
+
+
+def _tell(*, rewrite: bool) -> int:
+    """Tell all stories; 1 if one goes otherwise than it says, unless it is rewritten."""
+    others = 0
+    for path in STORIES:
+        text = path.read_text()
+        now = told(text)
+        if now == text:
+            continue
+        others += 1
+        print(f"{'rewritten' if rewrite else 'goes otherwise'}: {path.name}")
+        if rewrite:
+            path.write_text(now)
+        else:
+            print("".join(difflib.unified_diff(text.splitlines(True), now.splitlines(True), path.name, "now")))
+    print(f"simulate: {len(STORIES)} stories, {others} {'rewritten' if rewrite else 'go otherwise'}")
+    return 1 if others and not rewrite else 0
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -67,7 +64,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
     parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
+    parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
     options = parser.parse_args(words)
+    if options.stories:
+        return _tell(rewrite=options.rewrite)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {options.nodes} node(s)", flush=True)
     failed = steps = messages = digest = 0

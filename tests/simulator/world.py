@@ -95,6 +95,18 @@ class World:
                 self.look()
         self.rest()
 
+    def run_until(self, us: int) -> None:
+        """Live until a moment, without faults but those that somebody makes."""
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+
+        self.clock.after(us - self.clock.us, end)
+        while not is_over:
+            self.clock.step()
+
     def rest(self) -> None:
         """The faults end; everything must be delivered, and the stores be sound."""
         self.say("the faults end")
@@ -151,11 +163,15 @@ class World:
     def started(self, host: Host) -> None:
         """A node has started: it has what it must have."""
         assert host.node is not None
-        self.records.starts += 1
         self.records.check_node(host.node)
 
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
+
+    def rolled_over(self, host: Host) -> None:
+        """A node has put old files of a shard away."""
+        self.records.rollovers += 1
+        self.say(f"{host.name} has rolled over")
 
     def power_lost(self, host: Host) -> None:
         self.records.power_lost()
