@@ -17,7 +17,7 @@ from broker.core.messages import PENDING, Buffer, Content, Full, Message
 from broker.core.queue import Queue, Stream
 from formats.codes import AckStatus
 
-__all__ = ["to_relay", "to_root"]
+__all__ = ["retire", "to_relay", "to_root"]
 
 # Who numbered the shapes of properties in posts that are handed over: no client, and no broker.
 HANDED_OVER = -(1 << 31)
@@ -52,7 +52,7 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
         new.adopt(handle)
     for guid, content, posters in posts:
         new.adopt_put(guid, content, posters)
-    _retire(old)
+    retire(old)
 
 
 def _content(old: Queue, new: RelayQueue, message: Message) -> Content:
@@ -61,7 +61,7 @@ def _content(old: Queue, new: RelayQueue, message: Message) -> Content:
     return Content(data, crc32c(data), message.compression, message.has_properties, schema_id)
 
 
-def _retire(queue: Queue) -> None:
+def retire(queue: Queue) -> None:
     """Nothing is in it any more."""
     queue.usage.remove(queue.usage.bytes, queue.usage.messages)
     queue.consumption.configure(0)

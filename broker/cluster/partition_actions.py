@@ -194,6 +194,7 @@ class PartitionActions:
     def set_primary(self, event: Event, fact: Fact) -> None:
         self.primary_id = fact.primary_id
         self.primary_lease_id = fact.lease_id
+        self.copy.lease_id_max = fact.lease_id
         self.primary_is_active = False
         self._begins_anew = False
 
@@ -479,6 +480,8 @@ class PartitionActions:
             shard.activate(self.primary_lease_id)
         except Full as full:
             log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
+            self.on_passive()
+            shard.deactivate()
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
         self.on_active()

@@ -7,11 +7,11 @@ That has the primary as its upstream, as soon as there is one (source: mqbblp::C
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
-from broker.cluster.handover import to_relay, to_root
+from broker.cluster.handover import retire, to_relay, to_root
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Answered, Requests
@@ -22,6 +22,7 @@ from broker.core.ledger import ClusterState
 from broker.core.messages import Content
 from broker.core.node import Node
 from broker.core.outbox import Outbox
+from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.store.recovery import Recovered
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
@@ -321,7 +322,7 @@ class ClusterQueues:
             to_root(relay, root, handles[id(relay)])
 
     def deactivated(self, partition_id: int) -> None:
-        """This node serves a shard no longer, and still has all that it had of it."""
+        """This node serves a shard no longer, or cannot begin to, and still has all that it had of it."""
         self._served.discard(partition_id)
         state = self._places.state
         old = [
@@ -329,6 +330,9 @@ class ClusterQueues:
             for uri, queue in self.node.queues.items()
             if queue.is_root and (info := state.queues.get(uri)) is not None and info.partition_id == partition_id
         ]
+        if partition_id in self._moving:
+            self._put_back(partition_id, old)
+            return
         for downstream in self._downstreams.values():
             downstream.forget(old)
         handles = self._handles({id(queue) for queue in old})
@@ -340,6 +344,15 @@ class ClusterQueues:
                 if relay.openings.is_unused and not relay.unacknowledged:
                     self._forget(relay)
         self._connect(partition_id)
+
+    def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
+        """The shard was restored, and cannot be served: hops stay what they were."""
+        for queue in restored:
+            retire(queue)
+            del self.node.queues[queue.uri]
+        for relay in self._moving.pop(partition_id):
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
 
     def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
         """The handles that clients have of these queues."""

@@ -129,8 +129,8 @@ class World:
             hop.requests.node_down(peer)
             hop.queues.peer_down(peer)
 
-    def make_primary(self, node_id: int | None, files_of: Rig | None = None) -> None:
-        """A node serves the shard from now on: an empty one, or with a copy of another node's files."""
+    def make_primary(self, node_id: int | None, files_of: Rig | None = None, *, fails: bool = False) -> None:
+        """A node serves the shard from now on, empty or with a copy of another node's files, unless it `fails`."""
         old, self.primary = self.primary, node_id
         self.leases += 1
         for hop in self.nodes.values():
@@ -151,6 +151,9 @@ class World:
         hop.queues.restored(0, recovered)
         if files_of is not None:
             shard.activate(recovered.primary_lease_id + 1)
+        if fails:
+            hop.queues.deactivated(0)
+            return
         hop.queues.activated(0)
         for other, replica in self.nodes.items():
             if other != node_id:

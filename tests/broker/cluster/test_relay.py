@@ -333,6 +333,23 @@ def test_the_hop_itself_becomes_the_primary(three: World) -> None:
     assert consumer.payloads() == [b"5"]
 
 
+def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
+    """Its disk is full, say: its clients wait for the next try."""
+    producer, consumer = three.client(1), three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE)
+    producer.post(0, guid(0), b"0")
+    assert consumer.payloads() == [b"0"]
+    files = three.crash(0)
+    three.make_primary(1, files, fails=True)
+    producer.put(0, guid(1), b"1")
+    assert producer.acks() == []
+    assert three.nodes[1].rig.node.domains["priority"].usage.messages == 0
+    three.make_primary(1, files)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
+    assert consumer.payloads() == [b"1"]
+
+
 def test_a_primary_becomes_a_hop(three: World) -> None:
     producer, consumer, far = three.client(0), three.client(0), three.client(2)
     producer.open(0, FANOUT, WRITE | ACK)
