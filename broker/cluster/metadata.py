@@ -108,6 +108,8 @@ class Metadata:
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, Number] = {}
         self._events: deque[tuple[Event, Cause]] = deque()
+        # What a follower that is ahead has sent, until this node's own ledger has it.
+        self._pulled: ClusterState | None = None
         # The term in which primaries were assigned by this node.
         self._assigned_term = 0
         self.replicated = ReplicatedLedger(
@@ -124,7 +126,7 @@ class Metadata:
             Action.STORE_FOLLOWER_LSN: self._store_number,
             Action.REMOVE_FOLLOWER_LSN: self._remove_number,
             Action.CHECK_LSN_QUORUM: self._check_quorum,
-            Action.CLEANUP_LSNS: lambda event, cause: self._numbers.clear(),
+            Action.CLEANUP_LSNS: self._cleanup_numbers,
             Action.FIND_HIGHEST_LSN: self._find_highest,
             Action.SEND_FOLLOWER_LSN_REQUESTS: self._ask_numbers,
             Action.SEND_FOLLOWER_LSN_RESPONSE: self._tell_number,
@@ -365,6 +367,10 @@ class Metadata:
         assert cause.node_id is not None
         self._numbers.pop(cause.node_id, None)
 
+    def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
+        self._numbers.clear()
+        self._pulled = None
+
     def _check_quorum(self, event: Event, cause: Cause) -> None:
         if len(self._numbers) >= self.replicated.quorum:
             self._apply(Event.QUORUM_LSN)
@@ -457,10 +463,10 @@ class Metadata:
 
     def _advise_state(self, event: Event, cause: Cause) -> None:
         """Advise all that the most advanced ledger says, with primaries for all shards."""
-        recorded = self.ledger.recorded
         if cause.snapshot is not None:
-            recorded = ClusterState()
-            recorded.apply(ClusterMessage(choice=cause.snapshot))
+            self._pulled = ClusterState()
+            self._pulled.apply(ClusterMessage(choice=cause.snapshot))
+        recorded = self._pulled or self.ledger.recorded
         if self._assigned_term == self.term:
             partitions = tuple(recorded.primaries.values())
         else:
@@ -475,6 +481,7 @@ class Metadata:
             log.error("the cluster's state cannot be recorded: %s", full)
             self._apply(Event.CSL_CMT_FAIL)
         else:
+            self._pulled = None
             self._assigned_term = self.term
 
     def _reassign_lost(self) -> None:

@@ -134,6 +134,28 @@ def test_a_primary_that_restarts_while_the_leader_cannot_record_has_no_old_lease
     assert bus.nodes[1].primaries == bus.nodes[3].primaries
 
 
+def test_what_was_pulled_is_kept_until_it_is_recorded() -> None:
+    """The leader is behind and its disk is full: who registers then must not be told the leader's old state."""
+    bus = cluster()
+    bus.kill(1)
+    assign(bus.nodes[3], "q")
+    bus.run()
+    bus.kill(3)
+    leader = bus.restart(1)
+    bus.connect(1, 2)
+    leader.directory.free = 0
+    bus.elect(1)
+    bus.run()
+    assert state_of(leader) is State.LDR_HEALING_STG3
+    bus.nodes[2].metadata.leader_changed(None, bus.term)
+    bus.nodes[2].metadata.leader_changed(1, bus.term)
+    leader.directory.free = 1 << 20
+    bus.run(5000)
+    assert bus.healed == [1, 2]
+    assert list(leader.metadata.state.queues) == ["bmq://priority/q"]
+    assert leader.metadata.state == bus.nodes[2].metadata.state
+
+
 def test_an_old_key_takes_no_new_queue_away() -> None:
     bus = cluster()
     outcomes = assign(bus.nodes[1], "q")
