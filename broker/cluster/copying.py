@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
+from crc32c import crc32c
+
 from broker.cluster.positions import JOURNAL_START, NOWHERE, Position, last_position, offset_behind, position_at
 from broker.core.messages import Content
 from broker.core.shard import Shard
@@ -44,18 +46,24 @@ _DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
 _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 _new = tuple.__new__
+_two_u32 = struct.Struct(">II").unpack_from
 _u32 = struct.Struct(">I").unpack_from
 # Some fields of records (see `formats.disk.journal`): type and number, lease id, magic;
 _any_record = struct.Struct(">QI44xI").unpack_from
-# compression, queue key, place in DATA, GUID;
-_message_record = struct.Struct(">21xB5s5xI16s8x").unpack_from
+# compression, queue key, place in DATA, GUID, checksum;
+_message_record = struct.Struct(">21xB5s5xI16sI4x").unpack_from
 # queue key and GUID.
 _deletion_record = struct.Struct(">23x5s16s16x").unpack_from
 _QUEUE_OP_KEY, _QUEUE_OP_APP_KEY, _QUEUE_OP_TYPE, _QUEUE_OP_OFFSET = slice(22, 27), slice(27, 32), 32, 36
 _SYNC_POINT_TYPE = 23
 _NUMBER_MASK = (1 << 48) - 1
-_SIZE_MASK = (1 << 29) - 1
+_SIZE_BITS = 29
+_SIZE_MASK = (1 << _SIZE_BITS) - 1
+HEADER_WORDS = DATA_HEADER.size // WORD
 _COMPRESSION_BITS = 3
+
+
+LEASE_ID_MAX = 0xFFFF_FFFF
 
 
 class OutOfStep(Exception):
@@ -80,12 +88,14 @@ class Copy:
     """The files that a replica writes, which are those of its shard unless it receives them anew.
 
     While it receives a shard anew, `files` is a second set: its journal gets its header last, so that a node that dies
-    before goes on with the old one. `removed` is told what a record removes.
+    before goes on with the old one. `removed` is told what a record removes. No record is of a lease after
+    `lease_id_max`.
     """
 
     def __init__(self, shard: Shard, recovered: Recovered) -> None:
         self.shard = shard
         self.removed: Removed = lambda queue_key, guid: None
+        self.lease_id_max = LEASE_ID_MAX
         self._attach(shard.files)
         self.position = last_position(shard.files)
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
@@ -121,8 +131,15 @@ class Copy:
         kind = word >> 60
         if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
             raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
-        position = _new(Position, (lease_id, word & _NUMBER_MASK))
-        if position <= self.position or not position[1]:
+        number = word & _NUMBER_MASK
+        position = _new(Position, (lease_id, number))
+        last_lease_id, last_number = self.position
+        if lease_id == last_lease_id:
+            follows = number == last_number + 1
+        else:
+            follows = number == 1 and last_lease_id < lease_id <= self.lease_id_max
+        # Between those that a rollover carried over, others are gone.
+        if not follows and (not self.is_anew or position <= self.position or lease_id > self.lease_id_max):
             raise OutOfStep(f"{position} after {self.position}")
         end = at + JOURNAL_RECORD_SIZE
         if end > self._journal_granted:
@@ -149,11 +166,11 @@ class Copy:
         files = self.files
         start = files.data_end
         size = len(data)
-        compression, key, offset_dwords, guid = _message_record(record)
+        compression, key, offset_dwords, guid, checksum = _message_record(record)
         if offset_dwords * DWORD != start:
             raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
-        if size < DATA_HEADER.size or (_u32(data)[0] & _SIZE_MASK) * WORD != size:
-            raise OutOfStep(f"{size} bytes are no DATA record")
+        if size <= DATA_HEADER.size or not _is_sound(data, size, checksum):
+            raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
         end = start + size
         if end > self._data_granted:
             if not files.data.reserve(end):
@@ -320,6 +337,20 @@ class Copy:
             header.schema_id,
             found.options(buffer),
         )
+
+
+def _is_sound(data: memoryview, size: int, checksum: int) -> bool:
+    """Whether `data` is one DATA record whose payload has the checksum."""
+    lengths, options = _two_u32(data)
+    pad = data[size - 1]
+    start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
+    return (
+        (lengths & _SIZE_MASK) * WORD == size
+        and lengths >> _SIZE_BITS >= HEADER_WORDS
+        and 1 <= pad <= DWORD
+        and start < end
+        and crc32c(data[start:end]) == checksum
+    )
 
 
 def _find(files: PartitionFiles, position: Position) -> int:

@@ -204,12 +204,12 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
         elif frame.type == EventType.PARTITION_SYNC:
             partition.on_sync(1, data, frame)
         elif frame.type == EventType.CONTROL:
-            message = control(data, frame)
-            if isinstance(message.choice, ClusterMessage) and _is_about_partition(message.choice):
-                part = message.choice.choice
+            said = control(data, frame)
+            if isinstance(said.choice, ClusterMessage) and _is_about_partition(said.choice):
+                part = said.choice.choice
                 if isinstance(part, PartitionMessage) and isinstance(part.choice, PrimaryStateResponse):
-                    message = ControlMessage(r_id=1, choice=message.choice)  # our request's number
-                assert requests.received(1, message) or partition.on_control(1, message)
+                    said = ControlMessage(r_id=1, choice=said.choice)  # our request's number
+                assert requests.received(1, said) or partition.on_control(1, said)
         partition.flush()
         frame = next_frame(data, frame.end, len(data), 1 << 30)
     assert partition.state is State.REPLICA_HEALED
@@ -218,8 +218,8 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
     assert bytes(files.journal.buffer[: files.journal_end]) == bytes(copy.files.journal.buffer[: files.journal_end])
     assert bytes(files.data.buffer[: files.data_end]) == bytes(copy.files.data.buffer[: files.data_end])
     # What it said is what the reference's replica said.
-    said = [memoryview(event) for event in link.sent]
-    frames = [(view, next_frame(view, 0, len(view), 1 << 30)) for view in said]
+    answers = [memoryview(event) for event in link.sent]
+    frames = [(view, next_frame(view, 0, len(view), 1 << 30)) for view in answers]
     controls = [control(view, frame) for view, frame in frames if frame and frame.type == EventType.CONTROL]
     theirs = about_partition(HEALING_ANSWERS)
     assert [each.choice for each in controls] == [each.choice for each in theirs]
