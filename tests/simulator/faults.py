@@ -90,6 +90,8 @@ class Faults:
 
     def jump_clock(self) -> None:
         self._host().clock.jump(self._random.randrange(-3600, 3600))
+        # After a start, how long ago something was is told by this clock alone.
+        self._world.records.forgets += 1
 
     # -- disks
 

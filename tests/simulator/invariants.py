@@ -58,7 +58,7 @@ class AppView:
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)
-    confirmed: dict[bytes, int] = field(default_factory=dict)  # and how many rollovers there had been
+    confirmed: dict[bytes, int] = field(default_factory=dict)  # and `Records.forgets` then
     last: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ class Records:
     def __init__(self, apps: dict[str, tuple[str, ...]]) -> None:
         self.posts: dict[bytes, Post] = {}
         self.views = {uri: {app: AppView() for app in names} for uri, names in apps.items()}
-        self.rollovers = 0  # of any shard: it knows no longer what was removed before
+        self.forgets = 0  # how often nodes had reason to forget what was removed before: rollovers, mostly
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
         self._step: dict[tuple[str, str, str, str], int] = {}
@@ -92,7 +92,7 @@ class Records:
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A node has handled the confirms."""
-        self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.rollovers))
+        self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.forgets))
 
     def sent(self, post: Post) -> None:
         """A post goes on its way."""
@@ -158,7 +158,7 @@ class Records:
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
-        return post.again and view.confirmed[post.guid] < self.rollovers
+        return post.again and view.confirmed[post.guid] < self.forgets
 
     def step_ends(self) -> None:
         """What one step sends to several consumers has an order for each of them only."""

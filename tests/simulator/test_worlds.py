@@ -26,7 +26,7 @@ SAYS = {
     "a lost consumer's messages are not given back": "is not in 1 place",
     "the order is not kept": "is delivered to '.*' after number",
     "a full shard takes messages": "FormatError|with another payload|is lost|not sound|struct.error|ValueError",
-    "a payload is spoiled": "with another payload",
+    "a payload is spoiled": "with another payload|is lost",
     "a node votes twice": "both lead in term",
     "a term is not kept": "goes back from term|both lead in term",
     "the ledger is committed alone": "does not know|another key|is QueueInfo|both primary|another record",

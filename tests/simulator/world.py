@@ -170,7 +170,7 @@ class World:
 
     def rolled_over(self, host: Host) -> None:
         """A node has put old files of a shard away."""
-        self.records.rollovers += 1
+        self.records.forgets += 1
         self.say(f"{host.name} has rolled over")
 
     def power_lost(self, host: Host) -> None:
