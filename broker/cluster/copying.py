@@ -311,12 +311,15 @@ class Copy:
     # -- reading
 
     def recover(self) -> Recovered:
-        """All that this node knows, which serves the shard from now on; the queues then know where messages are."""
+        """All that this node knows, which is about to serve the shard."""
         recovered = recover(self.files)
         for key, guids in self._gone_before.items():
             recovered.gone[key] = guids + recovered.gone.get(key, b"")
-        self._places, self._gone_before = {}, {}
         return recovered
+
+    def let_go(self) -> None:
+        """The shard is served from here: its queues know where their messages are."""
+        self._places, self._gone_before = {}, {}
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here. Views are valid until the next step."""

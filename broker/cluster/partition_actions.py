@@ -484,6 +484,7 @@ class PartitionActions:
             shard.deactivate()
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
+        self.copy.let_go()
         self.on_active()
 
     def say_active(self, event: Event, fact: Fact) -> None:

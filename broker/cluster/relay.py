@@ -45,6 +45,8 @@ log = logging.getLogger("broker.relay")
 PUT_BYTES_MAX = 256 << 20
 PUTS_MAX = 1 << 20
 
+RETRY_MS = 200
+
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
@@ -145,6 +147,7 @@ class RelayQueue(Queue):
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
         self._unacknowledged_bytes = 0
         self._expires = False
+        self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
@@ -186,6 +189,8 @@ class RelayQueue(Queue):
     def lost(self) -> None:
         """There is none: what is to go up is kept, what no consumer has will come again."""
         self.openings.lost()
+        if not self.openings.writers:
+            self._forget_puts()
         for app in self.apps.values():
             self._forget_waiting(app)
             for stream in app.streams:
@@ -203,6 +208,11 @@ class RelayQueue(Queue):
         confirms, self._confirms = self._confirms, []
         for guid, app_id in confirms:
             self._confirm_upstream(app_id, guid)
+
+    def _forget_puts(self) -> None:
+        """Nobody is there to hear of them, and they have no way up."""
+        self.unacknowledged.clear()
+        self._unacknowledged_bytes = 0
 
     def _forget_waiting(self, app: App) -> None:
         """Forget what no consumer of an app has."""
@@ -276,9 +286,7 @@ class RelayQueue(Queue):
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
         if not self.openings.writers and self.openings.state is not _OPEN:
-            # Nobody is there to hear of them, and they have no way up.
-            self.unacknowledged.clear()
-            self._unacknowledged_bytes = 0
+            self._forget_puts()
         if self.openings.is_unused:
             self._unused(self)
 
@@ -363,6 +371,20 @@ class RelayQueue(Queue):
         """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
         if status != AckStatus.NOT_READY:
             self._acknowledge_put(guid, status)
+        elif guid in self.unacknowledged:
+            # Maybe the root is the same again, and says so to nobody.
+            self._refused.append(guid)
+            if len(self._refused) == 1:
+                self.timers.at(self.now.ms + RETRY_MS, self._resend_refused)
+
+    def _resend_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        if self.openings.state is not _OPEN:
+            return  # all will be sent again
+        for guid in refused:
+            put = self.unacknowledged.get(guid)
+            if put is not None:
+                self._put(guid, put.content)
 
     def _acknowledge_put(self, guid: bytes, status: int) -> None:
         put = self._forget_put(guid)

@@ -378,6 +378,43 @@ def test_a_primary_becomes_a_hop(three: World) -> None:
     assert not root.is_open
 
 
+def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    reader = three.client(1)
+    reader.read(0, QUEUE, messages_max=1)
+    producer.world = None
+    producer.put(0, guid(0), b"0")
+    producer.put(0, guid(1), b"1")
+    producer.drop()
+    files = three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    again = three.client(1)
+    again.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    again.send(again._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.make_primary(2, files)
+    again.world = three
+    (answer,) = again._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    again._requests = 1
+    assert again.post(0, guid(1), b"1") is AckStatus.SUCCESS
+    assert reader.payloads() == [b"1"]
+
+
+def test_a_post_that_the_primary_is_not_ready_for_is_sent_again(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    at_primary = three.nodes[0].queues._downstreams[1].handles
+    ((queue_id, known),) = at_primary.items()
+    del at_primary[queue_id]
+    producer.put(0, guid(0), b"0")
+    assert producer.acks() == []
+    at_primary[queue_id] = known
+    three.wait(300)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), 0)]
+
+
 def test_posts_expire_when_no_primary_comes(three: World) -> None:
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
