@@ -56,7 +56,7 @@ class History:
         bus, random = self.bus, self.random
         alive = [node_id for node_id, node in bus.nodes.items() if node.alive]
         node_id = random.choice(bus.ids)
-        match random.randrange(14):
+        match random.randrange(15):
             case 0 if len(alive) > 1:
                 bus.kill(random.choice(alive))
             case 1 if not bus.nodes[node_id].alive:
@@ -77,6 +77,8 @@ class History:
                 self.unassign(bus.nodes[random.choice(alive)])
             case 9 if alive:
                 self.update(bus.nodes[random.choice(alive)])
+            case 12 if alive:
+                bus.nodes[random.choice(alive)].directory.free = random.choice((0, 500, 1 << 30))
             case 10 | 11 if alive:
                 self.assign(bus.nodes[random.choice(alive)])
             case _:
@@ -144,6 +146,7 @@ class History:
         """All faults end: everybody comes to know what was ever granted."""
         bus = self.bus
         for node_id, node in bus.nodes.items():
+            node.directory.free = 1 << 30
             if not node.alive:
                 bus.restart(node_id)
         bus.connect()
