@@ -63,7 +63,7 @@ class Story:
             "run": self.run,
             "start": lambda name: self._host(name).start(),
             "kill": lambda name: self._host(name).die(Death.KILL),
-            "stop": lambda name: self._host(name).die(Death.STOP),
+            "stop": lambda name: self._host(name).retire(lambda: None),
             "pause": lambda name, ms: self._host(name).pause(int(ms) * 1000),
             "fill": lambda name, size: self._host(name).fill_disk(int(size)),
             "free": lambda name: self._host(name).free_disk(),

@@ -72,7 +72,10 @@ class Faults:
         self._end(self._host(), Death.KILL)
 
     def stop(self) -> None:
-        self._end(self._host(), Death.STOP)
+        host = self._host()
+        if host.node is not None:
+            self._world.say(f"{host.name} is asked to stop")
+            host.retire(lambda: self._restart(host))
 
     def lose_power(self) -> None:
         self._end(self._host(), Death.POWER)

@@ -39,6 +39,8 @@ LEDGER_SIZE = 16 << 10
 START_AGAIN_US = 500_000
 TICK_US = 250_000
 TICK_US_MIN = 5_000
+RETIRE_US = 5_000_000
+RETIRE_CHECK_US = 50_000
 DIAL_TIMEOUT_US = 1_000_000
 # A tenth of the usual, as everything goes faster here.
 TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
@@ -140,7 +142,14 @@ class Host:
         self.member = Member(
             node, others, config, recovered, self.world.random.randrange, self.disk.term, self._keep_term
         )
-        self.peers = Peers(node, self.member, self._dial)
+        self.peers = peers = Peers(node, self.member, self._dial)
+        member = self.member
+
+        def leave() -> None:
+            peers.stop()
+            member.stop()
+
+        node.leave = leave
 
     def _keep_term(self, term: int) -> None:
         self.disk.term = term
@@ -194,13 +203,36 @@ class Host:
         else:
             self.disk.process_died()
 
+    def retire(self, then: Callable[[], None]) -> None:
+        """Stop as SIGTERM does it: as soon as others have taken over, or after a while; `then` the process is gone."""
+        node = self.node
+        until_us = self.world.clock.us + RETIRE_US
+
+        def check() -> None:
+            if self.node is not node or node is None:
+                return
+            may_stop = False
+
+            def ask() -> None:
+                nonlocal may_stop
+                may_stop = node.retire()
+
+            self.step(ask)
+            if self.node is not node:
+                return
+            if may_stop or self.world.clock.us >= until_us:
+                self.die(Death.STOP)
+                then()
+            else:
+                self.world.clock.after(RETIRE_CHECK_US, check)
+
+        check()
+
     def _stop(self, node: Node) -> None:
         """A clean stop, as the composition root does it."""
         node.stopping = True
-        if self.member is not None and self.peers is not None:
-            self.member.stop()
-            self._flush(node)
-            self.peers.stop()
+        node.leave()
+        self._flush(node)
         for session in list(node.sessions.values()):
             node.disconnect(session, "the node stops")
         self._flush(node)
