@@ -101,6 +101,7 @@ class Copy:
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
         self._rolling: tuple[Rollover, PartitionFiles] | None = None  # until the new files' first sync point
         self._places_alive: list[Place] = []
+        self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
         self._gone_before: dict[bytes, bytes] = {}  # what was removed before the last rollover
         self._index((message, message.offset) for message in recovered.messages)
 
@@ -252,6 +253,7 @@ class Copy:
         elif self.is_anew:
             self.files.remove()
             self._attach(self.shard.files)
+            self._places = self._places_before
         self.position = last_position(self.files)
         self.end_event()
 
@@ -288,7 +290,7 @@ class Copy:
         fresh.journal.buffer[:JOURNAL_START] = bytes(JOURNAL_START)
         self._attach(fresh)
         self.position = NOWHERE
-        self._places = {}
+        self._places, self._places_before = {}, self._places
 
     def complete(self, sync_point: Position) -> None:
         """All of the shard is there; `sync_point` is the first behind the primary's last rollover."""
@@ -302,6 +304,7 @@ class Copy:
         header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
         JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
         self.shard.files = files
+        self._places_before = {}
         self.end_event()
         if old.journal_end > JOURNAL_START:
             old.retire()

@@ -121,7 +121,8 @@ class Partition(PartitionActions):
     @property
     def busy(self) -> bool:
         """Whether there is more to send to a replica that heals: `flush` again as soon as links have sent."""
-        return self.transfer is not None or (self.stream is not None and self.stream.busy)
+        sending = self.stream or self.transfer
+        return sending is not None and sending.busy
 
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
         self._events.append((event, fact))

@@ -32,8 +32,10 @@ __all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "Stream", "Transfer", "
 # About where an event ends and the next begins (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
 EVENT_BYTES_MAX = 4 << 20
 
-# A follower that heals gets the next slice when less than this waits on its link.
-SLICE_BYTES = 8 << 20
+# A follower that heals gets slices of this size, one a step, so that others need not wait long;
+SLICE_BYTES = 256 << 10
+# the next when less than this waits on its link.
+HEALING_BACKLOG_MAX = 2 << 20
 
 # With more than this on its link, a follower no longer gets each record at once.
 BACKLOG_MAX = 64 << 20
@@ -53,7 +55,13 @@ _NUMBER_MASK = (1 << 48) - 1
 
 
 def pack_records(
-    out: bytearray, files: PartitionFiles, partition_id: int, start: int, end: int, awaited: Container[int] = ()
+    out: bytearray,
+    files: PartitionFiles,
+    partition_id: int,
+    start: int,
+    end: int,
+    awaited: Container[int] = (),
+    bytes_max: int = EVENT_BYTES_MAX,
 ) -> int:
     """Add the records from `start` on to an event's body, up to `end` or until it is full; where the next one is.
 
@@ -61,7 +69,7 @@ def pack_records(
     """
     journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
     at = start
-    while at < end and len(out) < EVENT_BYTES_MAX:
+    while at < end and len(out) < bytes_max:
         record = journal[at : at + JOURNAL_RECORD_SIZE]
         kind = record[0] >> 4
         if kind == _MESSAGE:
@@ -108,12 +116,17 @@ class Transfer:
         self._end = shard.files.journal_end
         self._done = done
 
+    @property
+    def busy(self) -> bool:
+        """Whether the link has room for the next slice."""
+        return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
+
     def flush(self) -> bool:
         """Send a slice; whether that was the last."""
         shard, links = self._shard, self._links
-        while self._at < self._end and links.backlog(self._node_id) < SLICE_BYTES:
+        if self._at < self._end and links.backlog(self._node_id) < HEALING_BACKLOG_MAX:
             body = bytearray()
-            self._at = pack_records(body, shard.files, shard.partition_id, self._at, self._end)
+            self._at = pack_records(body, shard.files, shard.partition_id, self._at, self._end, bytes_max=SLICE_BYTES)
             links.send(self._node_id, build_event(EventType.PARTITION_SYNC, body))
         if self._at < self._end:
             return False
@@ -135,7 +148,7 @@ class Stream:
     def busy(self) -> bool:
         """Whether a follower has yet to get something that is there, and its link has room."""
         return any(
-            not follower.is_live and self._links.backlog(node_id) < SLICE_BYTES
+            not follower.is_live and self._links.backlog(node_id) < HEALING_BACKLOG_MAX
             for node_id, follower in self.followers.items()
         )
 
@@ -159,7 +172,7 @@ class Stream:
         if self.followers:
             for follower in self.followers.values():
                 if not follower.is_live:
-                    self._send_slice(follower, SLICE_BYTES)
+                    self._send_slice(follower)
 
     def _send_live(self) -> None:
         shard, links = self._shard, self._links
@@ -191,13 +204,13 @@ class Stream:
         numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
 
-    def _send_slice(self, follower: Follower, bytes_max: int) -> None:
+    def _send_slice(self, follower: Follower) -> None:
         shard, links = self._shard, self._links
-        while follower.at < self._sent and links.backlog(follower.node_id) < bytes_max:
+        if follower.at < self._sent and links.backlog(follower.node_id) < HEALING_BACKLOG_MAX:
             body = bytearray()
             heals = follower.at < follower.healing_end
             end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._awaited())
-            follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited)
+            follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited, SLICE_BYTES)
             links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
         follower.is_live = follower.at == self._sent
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster import replication
 from broker.cluster.copying import Copy
 from broker.cluster.partition import Partition
 from broker.cluster.partition_table import State
@@ -104,19 +103,17 @@ def test_a_replica_writes_the_files_of_the_references_nodes(copy: Copy, node: st
         assert len(written) - ends[kind] == (60 if kind == "journal" else 0)
 
 
-def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "EVENT_BYTES_MAX", 1 << 30)
+def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: Copy) -> None:
     start = offset_behind(copy.files, Position(1, 1941))
     end = offset_behind(copy.files, Position(2, 17405))
     assert start is not None
     assert end is not None
     body = bytearray()
-    assert pack_records(body, copy.files, 0, start, end) == end
+    assert pack_records(body, copy.files, 0, start, end, bytes_max=1 << 30) == end
     assert body == bodies(HEALING, EventType.PARTITION_SYNC)
 
 
-def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "EVENT_BYTES_MAX", 1 << 30)
+def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy) -> None:
     awaited = {
         int.from_bytes(message.record[2:8], "big")
         for message in messages(SECOND, EventType.STORAGE)
@@ -125,7 +122,7 @@ def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy, monkeypat
     start = offset_behind(copy.files, Position(1, 1941))
     assert start is not None
     body = bytearray()
-    pack_records(body, copy.files, 0, start, copy.files.journal_end, awaited)
+    pack_records(body, copy.files, 0, start, copy.files.journal_end, awaited, 1 << 30)
     assert body == bodies(SECOND, EventType.STORAGE)
 
 
@@ -264,6 +261,8 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     request = replace(request, primary_lease_id=3)
     partition.on_control(0, ControlMessage(r_id=2, choice=ClusterMessage(choice=PartitionMessage(choice=request))))
     partition.flush()
+    while partition.busy:
+        partition.flush()
     said = [memoryview(event) for event in link.sent]
     frames = [(view, frame) for view in said if (frame := next_frame(view, 0, len(view), 1 << 30))]
     choices = [_part(control(view, frame)) for view, frame in frames if frame.type == EventType.CONTROL]

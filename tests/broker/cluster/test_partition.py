@@ -267,7 +267,7 @@ def test_a_primary_that_missed_a_rollover_receives_the_shard_anew(small: Bus) ->
 def test_a_node_that_dies_while_it_is_received_anew_still_has_what_it_had(
     small: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "EVENT_BYTES_MAX", 500)
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
     fill(small, 0, 30)
     small.part(2)
     before = small.nodes[2].files()
