@@ -67,6 +67,11 @@ class ClusterProcesses:
         self.running.discard(number)
         return self.nodes[number].stop()
 
+    def wait_available(self, timeout_s: float = 20.0) -> None:
+        """Wait until each that runs takes part."""
+        for number in self.running:
+            self.nodes[number].wait_for("is available", timeout_s)
+
     def role(self, number: int) -> tuple[str, int, str]:
         """The last role that a node took up, its term, and the leader that it saw."""
         found = _LEADER.findall(self.nodes[number].output)
