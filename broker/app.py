@@ -58,9 +58,6 @@ PID_FILE = "bmqbrkr.pid"
 BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
-# Set while clusters of several nodes are in the making: they are refused otherwise.
-SEVERAL_NODES = "BMQCTL_SEVERAL_NODES"
-
 
 def run_node(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
@@ -82,13 +79,6 @@ def _run(config: NodeConfig) -> int:
     cluster, me = config.cluster, config.self_node
     if cluster is None or me is None:
         raise ConfigError(_where(config), "$.myClusters", "this node is in no cluster", "proxies cannot be run yet")
-    if len(cluster.nodes) > 1 and SEVERAL_NODES not in os.environ:
-        raise ConfigError(
-            _where(config),
-            "$.myClusters[0].nodes",
-            f"names {len(cluster.nodes)} nodes",
-            "clusters of more than one node cannot be run yet: leave one node",
-        )
     # First the sockets: a second node must not touch the files of the first.
     listeners = _listen(config)
     partition = cluster.partition_config

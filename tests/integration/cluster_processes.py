@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.node_process import HOST, NodeProcess, free_port
-from broker.app import SEVERAL_NODES
 from broker.config.local_cluster import write_local_cluster
 
 __all__ = ["ClusterProcesses"]
@@ -51,11 +49,7 @@ class ClusterProcesses:
             self.nodes[number].close()
 
     def start(self, number: int) -> NodeProcess:
-        os.environ[SEVERAL_NODES] = "1"
-        try:
-            node = self.nodes[number].start()
-        finally:
-            del os.environ[SEVERAL_NODES]
+        node = self.nodes[number].start()
         self.running.add(number)
         return node
 

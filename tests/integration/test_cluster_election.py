@@ -6,9 +6,6 @@ import json
 import time
 from pathlib import Path
 
-import pytest
-
-from bmqctl.node_process import NodeFailed
 from tests.integration.cluster_processes import ClusterProcesses
 
 
@@ -63,9 +60,3 @@ def test_a_node_that_is_configured_otherwise_does_not_join(tmp_path: Path) -> No
         line = cluster.nodes[3].wait_for("#CLUSTER_DISAGREEMENT", 10)
         assert "partitionConfig.numPartitions is 4 there and 2 here" in line
         cluster.nodes[1].wait_for("partitionConfig.numPartitions is 4 there and 2 here", 10)
-
-
-def test_users_are_refused_still(tmp_path: Path) -> None:
-    cluster = ClusterProcesses(tmp_path)
-    with pytest.raises(NodeFailed, match="clusters of more than one node cannot be run yet"):
-        cluster.nodes[1].start()
