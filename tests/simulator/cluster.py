@@ -76,7 +76,9 @@ class ClusterWorld(World):
 
     def __init__(self, seed: int, *, nodes: int = 3) -> None:
         self.quorum = nodes // 2 + 1
+        self.partition_count = 2 if seed % 3 == 2 else 1
         self.agreement = Agreement()
+        self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
         super().__init__(seed, nodes=nodes)
         self.journals = {number: Journals(number, self.quorum) for number in range(self.partition_count)}
@@ -100,6 +102,7 @@ class ClusterWorld(World):
     # -- what hosts tell
 
     def started(self, host: Host) -> None:
+        self._without_power.discard(host)
         self.agreement.started(host.node_id)
         for journals in self.journals.values():
             journals.forget(host.node_id)
@@ -161,7 +164,17 @@ class ClusterWorld(World):
                 self._check_primary(journals, host)
 
     def lose_disk(self, host: Host) -> None:
-        raise Violation(f"{host.name} does not start: {host.refused}")
+        if host not in self._without_power:
+            raise Violation(f"{host.name} does not start: {host.refused}")
+        super().lose_disk(host)
+
+    def power_lost(self, host: Host) -> None:
+        self._without_power.add(host)
+        for journals in self.journals.values():
+            journals.forget(host.node_id)
+
+    def is_whole(self) -> bool:
+        return super().is_whole() and not self._difference()
 
     # -- what is asked, and what must be in the end
 
@@ -185,6 +198,10 @@ class ClusterWorld(World):
         host.step(ask)
 
     def unrest(self) -> str:
+        return self._difference() or super().unrest()
+
+    def _difference(self) -> str:
+        """What keeps the nodes from being alike, and able to do all."""
         members = {}
         for host in self.hosts:
             if host.node is None or host.member is None:
@@ -204,4 +221,4 @@ class ClusterWorld(World):
             positions = {member.partitions[number].position for member in members.values()}
             if len(positions) > 1:
                 return f"shard {number} ends at {positions}"
-        return super().unrest()
+        return ""

@@ -38,8 +38,10 @@ class Faults:
             self.jump_clock,
             self.slow_network,
         ]
+        self._recovering = False  # a node has lost what it had written: until it has that again, nothing else happens
         if world.is_cluster:
-            kinds.remove(self.lose_power)  # what is never flushed does not outlive that, and a quorum builds on it
+            kinds.remove(self.lose_power)
+            kinds += [self.lose_power_alone, self.lose_disk_alone]
         chosen = [kind for kind in kinds if random.random() < 0.5]
         self._kinds = chosen or [self.kill]
         self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
@@ -49,10 +51,14 @@ class Faults:
         world = self._world
         if not world.is_busy:
             return
+        world.clock.after(int(self._random.expovariate(1) * self.interval_us) + 1, self.next)
+        if self._recovering:
+            if not world.is_whole():
+                return
+            self._recovering = False
         kind = self._random.choice(self._kinds)
         world.say(f"fault: {kind.__name__.replace('_', ' ')}")
         kind()
-        world.clock.after(int(self._random.expovariate(1) * self.interval_us) + 1, self.next)
 
     def _host(self) -> Host:
         return self._random.choice(self._world.hosts)
@@ -79,6 +85,20 @@ class Faults:
 
     def lose_power(self) -> None:
         self._end(self._host(), Death.POWER)
+
+    def lose_power_alone(self) -> None:
+        """A machine loses what was never flushed. As nodes do not flush, a quorum does not outlive two of that."""
+        if self._world.is_whole():
+            self._recovering = True
+            self._end(self._host(), Death.POWER)
+
+    def lose_disk_alone(self) -> None:
+        """A node begins anew, on an empty disk."""
+        if self._world.is_whole():
+            self._recovering = True
+            host = self._host()
+            self._end(host, Death.KILL)
+            host.disk.wipe()
 
     def kill_in_call(self) -> None:
         """One of the next calls to the disk is the last."""

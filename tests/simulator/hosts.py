@@ -396,5 +396,12 @@ class Host:
             self.world.clock.after(0, self._resume)
 
     @property
+    def is_sound(self) -> bool:
+        """Whether it runs, and nothing ails it."""
+        directory = self.directory
+        ailing = self.tear_next or directory.steps_left < CAPACITY // 2 or directory.free < CAPACITY // 2
+        return self.node is not None and not ailing and self._paused_until_us <= self.world.clock.us
+
+    @property
     def directory(self) -> MemoryDirectory:
         return self.disk.directory

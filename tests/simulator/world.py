@@ -158,6 +158,10 @@ class World:
                 return f"{host.name} holds messages"
         return ""
 
+    def is_whole(self) -> bool:
+        """Whether every node runs, can reach all, and has everything."""
+        return not self.network.blocked and all(host.is_sound for host in self.hosts)
+
     # -- what hosts tell
 
     def started(self, host: Host) -> None:
