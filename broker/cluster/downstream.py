@@ -239,6 +239,8 @@ class Downstream:
             flags |= _OUT_OF_ORDER
         else:
             self._newest[queue_id] = message
+            if len(self._newest) > 2 * len(self.handles):
+                self._newest = {each: kept for each, kept in self._newest.items() if each in self.handles}
         out = self._out.event(_PUSH)
         at = len(out)
         options = pack_sub_queue_infos((info,))

@@ -171,8 +171,7 @@ class Member:
             partition.flush()
             busy |= partition.busy
         # What is pushed names messages that the replicas have by then.
-        self.queues.flush()
-        return busy
+        return self.queues.flush() or busy
 
     # -- links
 

@@ -116,6 +116,7 @@ class ClusterQueues:
         self._relays: dict[int, RelayQueue] = {}  # by their queue ids upstream
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
+        self._of_partition: dict[int, dict[int, RelayQueue]] = {}
         self._last_queue_id = -1
         self._primaries: dict[int, int | None] = {}
         self._leases: dict[int, tuple[int | None, int]] = {}
@@ -180,13 +181,7 @@ class ClusterQueues:
                 relay.found(upstream)
 
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
-        queues = self._places.state.queues
-        found = []
-        for relay in self._relays.values():
-            info = queues.get(relay.uri)
-            if info is not None and info.partition_id == partition_id:
-                found.append(relay)
-        return found
+        return list(self._of_partition.get(partition_id, {}).values())
 
     def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         """A client opens a queue."""
@@ -288,10 +283,13 @@ class ClusterQueues:
         place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
         self._relays[relay.queue_id] = relay
         self._stored[place] = relay
+        self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
 
     def _unregister(self, relay: RelayQueue) -> None:
         del self._relays[relay.queue_id]
-        self._stored.pop(self._places_of.pop(relay.queue_id), None)
+        place = self._places_of.pop(relay.queue_id)
+        del self._stored[place]
+        del self._of_partition[place[0]][relay.queue_id]
 
     def _forget(self, relay: RelayQueue) -> None:
         """Nobody has it open any longer."""
@@ -407,18 +405,22 @@ class ClusterQueues:
         if outbox is not None and outbox.data:
             self._links.send(node_id, outbox.take())
 
-    def flush(self) -> None:
-        """Send what the step has brought about."""
+    def flush(self) -> bool:
+        """Send what the step has brought about; whether there is more that could go at once."""
         for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
             self._without_copy.discard(partition_id)
             self._connect(partition_id)
         for node_id in list(self._dirty):
             self.send_to(node_id)
+        more = False
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH:
                 downstream.ready = False
             elif not downstream.ready:
                 downstream.output_sent()
+                more |= not downstream.ready
+                self.send_to(node_id)
+        return more
 
     # -- what comes over links
 

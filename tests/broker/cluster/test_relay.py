@@ -465,3 +465,17 @@ def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
     three.run()
     (answer,) = consumer._pick(ControlMessage)
     assert isinstance(answer.choice, OpenQueueResponse)
+
+
+def test_a_link_that_is_behind_gets_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, producer = world.client(1), world.client(0)
+    consumer.read(1, QUEUE)
+    producer.open(0, QUEUE, WRITE | ACK)
+    waiting = 5 << 20
+    monkeypatch.setattr(type(world.nodes[0].links), "backlog", lambda self, node_id: waiting)
+    world.run()
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert consumer.payloads() == []
+    waiting = 0
+    world.run()
+    assert consumer.payloads() == [b"0"]
