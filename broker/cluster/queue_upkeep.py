@@ -105,14 +105,16 @@ class QueueUpkeep:
         """A new leader compares what all queues have with what their domains name now."""
         if not leads:
             return
+        configs: dict[str, DomainConfig | None] = {}
         for info in list(self._metadata.state.queues.values()):
-            config = self._config(info.uri)
+            name = parse_uri(info.uri).qualified_domain
+            config = configs[name] if name in configs else configs.setdefault(name, self._config(name))
             if config is not None and config.mode is Mode.FANOUT:
                 self._match(info, config)
 
-    def _config(self, uri: str) -> DomainConfig | None:
+    def _config(self, name: str) -> DomainConfig | None:
         try:
-            domain = self._node.domain(parse_uri(uri).qualified_domain)
+            domain = self._node.domain(name)
         except ValueError:
             return None
         return None if domain is None else domain.config
