@@ -125,11 +125,10 @@ def test_another_upstream_at_once(state: UpstreamState) -> None:
         CloseQueue(handle_parameters=handle(5, URI, READ)),
         CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK), is_final=True),
     ]
-    assert hop.state is UpstreamState.OPENING
     old.answer()
-    assert hop.state is UpstreamState.OPENING
+    states = [hop.state]
     new.answer()
-    assert hop.state is UpstreamState.OPEN
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
 
 
 def test_an_upstream_without_a_link_is_told_nothing() -> None:
@@ -158,12 +157,12 @@ def test_what_is_open_is_opened_again_and_then_configured() -> None:
 def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory) -> None:
     hop, upstream = reach(UpstreamState.OPENING)
     upstream.answer(Status(category=category, code=-1))
-    assert hop.state is UpstreamState.OPENING
+    states = [hop.state]
     assert upstream.take() == []
     hop.wait()
     assert len(upstream.take()) == 2
     upstream.answer()
-    assert hop.state is UpstreamState.OPEN
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
 
 
 def test_who_opens_while_there_is_no_upstream_waits() -> None:
