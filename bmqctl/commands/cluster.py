@@ -151,12 +151,8 @@ def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
             1
         ]
         primary = best.get("primaryNodeId")
-        replicas = ", ".join(
-            f"node {each['nodeId']} ({each.get('lagRecords', '?')})"
-            if each["isLive"]
-            else f"node {each['nodeId']} (not live)"
-            for each in best.get("replicas", [])
-        )
+        others = sorted({node["nodeId"] for view in known for node in view["nodes"]} - {primary})
+        replicas = ", ".join(f"node {number} ({_behind(best, seen.get(number))})" for number in others)
         yield (
             str(best["partitionId"]),
             "none" if primary is None else f"node {primary}",
@@ -165,6 +161,16 @@ def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
             f"({best['leaseId']}, {best['sequenceNumber']})",
             replicas,
         )
+
+
+def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
+    """How many records a replica lacks by what it says itself: the primary is not told of each."""
+    if own is None:
+        return "unreachable"
+    if own["leaseId"] != primary["leaseId"]:
+        return f"at lease {own['leaseId']}"
+    # They were asked one after the other: a replica may have got more meanwhile.
+    return str(max(0, primary["sequenceNumber"] - own["sequenceNumber"]))
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[str]:
