@@ -12,7 +12,7 @@ from types import TracebackType
 from bmqctl.node_process import HOST, NodeProcess, free_port
 from broker.config.local_cluster import write_local_cluster
 
-__all__ = ["ClusterProcesses"]
+__all__ = ["ClusterProcesses", "free_ports"]
 
 _LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
 
@@ -21,7 +21,7 @@ class ClusterProcesses:
     """`nodes[id]`; all run inside the `with` block, but for those that the test stops."""
 
     def __init__(self, directory: Path, count: int = 3) -> None:
-        port = _free_ports(count)
+        port = free_ports(count)
         folders = write_local_cluster(directory, count, HOST, port)
         self.nodes = {
             number: NodeProcess(folder / "storage", config_dir=folder, port=port + number - 1)
@@ -95,7 +95,7 @@ def wait_until(done: Callable[[], int | None], timeout_s: float, state: Callable
     return found
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of `count` ports in a row."""
     while True:
         first = free_port()
