@@ -26,7 +26,7 @@ __all__ = ["STORIES", "Story", "told"]
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 DASHES = "----"
-SEED = 1
+SEED = 4
 
 
 def told(text: str) -> str:

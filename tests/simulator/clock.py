@@ -37,6 +37,7 @@ class MachineClock:
     def __init__(self, clock: Clock, wall_s: int, drift_ppm: int = 0, uptime_ms: int = MILLION) -> None:
         self._clock = clock
         self._wall_s = wall_s
+        self._off_s = 0
         self._factor = (MILLION + drift_ppm) / MILLION
         self._uptime_ms = uptime_ms
 
@@ -47,8 +48,8 @@ class MachineClock:
 
     @property
     def wall_s(self) -> int:
-        return self._wall_s + int(self._clock.us * self._factor) // MILLION
+        return self._wall_s + self._off_s + int(self._clock.us * self._factor) // MILLION
 
-    def jump(self, seconds: int) -> None:
-        """Somebody sets the wall clock."""
-        self._wall_s += seconds
+    def set_wall(self, seconds_off: int) -> None:
+        """Somebody sets the wall clock, so much off."""
+        self._off_s = seconds_off

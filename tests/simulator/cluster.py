@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.core.handles import Refusal
+from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import QueueInfo
 from formats.disk.keys import DEFAULT_APP_KEY
@@ -18,6 +19,7 @@ from tests.simulator.world import APPS, FANOUT, PRIORITY, World
 __all__ = ["ClusterRecords", "ClusterWorld"]
 
 POST_US = 150_000  # between two posts of a client: each takes many steps here
+SHORT = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=4 << 10)  # for many rollovers
 ASK_US = 300_000  # between two questions about the places of queues
 
 # How long a message may be on its way to a consumer through a hop that does not know what has happened since.
@@ -81,6 +83,8 @@ class ClusterWorld(World):
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
         super().__init__(seed, nodes=nodes)
+        if seed % 2:
+            self.limits = SHORT
         self.journals = {number: Journals(number, self.quorum) for number in range(self.partition_count)}
 
     def make_records(self, apps: dict[str, tuple[str, ...]]) -> Records:
@@ -146,7 +150,7 @@ class ClusterWorld(World):
 
     def _check_primary(self, journals: Journals, host: Host) -> None:
         """The newest primary of a shard has all that must be there."""
-        lease_id = max(journals.primaries)
+        lease_id = max(journals.primaries, default=0)
         shard = host.node.shards[journals.partition_id] if host.node is not None else None
         if shard is None or not shard.active or shard.primary_lease_id != lease_id:
             return

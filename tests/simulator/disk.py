@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+import numpy as np
+
 from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
 from tests.broker.fakes import MemoryDirectory
@@ -38,11 +40,22 @@ class Disk:
         self.directory = self.directory.after_crash()
 
     def step_torn(self, before: MemoryDirectory) -> None:
-        """The process died between two bytes of what it wrote since `before`, if that was records only."""
-        if before.names() == self.directory.names():
+        """The process died between two bytes of what it wrote since `before`, if those were records.
+
+        Records come after the payloads that they name; what is cut away goes the other way round, and is left whole.
+        """
+        if before.names() == self.directory.names() and self._has_appended(before):
             self.directory = self.directory.torn_since(before, self.random.randrange(1200))
         else:
             self.process_died()
+
+    def _has_appended(self, before: MemoryDirectory) -> bool:
+        """Whether all that was written since `before` stands where nothing was."""
+        for name, content in self.directory.files.items():
+            new, old = np.frombuffer(content.data, np.uint8), np.frombuffer(before.files[name].data, np.uint8)
+            if len(new) != len(old) or np.any((new != old) & (old != 0)):
+                return False
+        return True
 
     def power_lost(self) -> None:
         """Of what was not written back, some sectors are there and some are not; files come and go at once."""

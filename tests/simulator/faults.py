@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Faults"]
 
 SECOND_US = 1_000_000
+CLOCK_OFF_S_MAX = 400
 
 
 class Faults:
@@ -112,9 +113,8 @@ class Faults:
         self._host().pause(self._random.randrange(10_000, 4 * SECOND_US))
 
     def jump_clock(self) -> None:
-        self._host().clock.jump(self._random.randrange(-3600, 3600))
-        # After a start, how long ago something was is told by this clock alone.
-        self._world.records.forgets += 1
+        """Somebody sets a wall clock, not so far off that producers would have given a message up meanwhile."""
+        self._host().clock.set_wall(self._random.randrange(-CLOCK_OFF_S_MAX, CLOCK_OFF_S_MAX))
 
     # -- disks
 

@@ -19,7 +19,6 @@ from broker.core.node import Node
 from broker.core.session import Session
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.store.names import next_timestamp
-from broker.store.partition_files import PartitionLimits
 from broker.store.recovery import Recovered
 from formats.guid import GuidGenerator
 from tests.broker.fakes import Crash, MemoryDirectory
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Death", "Host"]
 
-LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 LEDGER_SIZE = 16 << 10
 START_AGAIN_US = 500_000
 TICK_US = 250_000
@@ -124,7 +122,9 @@ class Host:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
-        opened = open_shards(directory, self.world.partition_count, self.node_id, LIMITS, now, make_timestamp)
+        opened = open_shards(
+            directory, self.world.partition_count, self.node_id, self.world.limits, now, make_timestamp
+        )
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))

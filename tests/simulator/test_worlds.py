@@ -17,7 +17,7 @@ from tests.simulator.run import main, simulate
 ROOT = Path(__file__).resolve().parents[2]
 
 # Among how many worlds one must notice a mutation, and what it says then.
-SEEDS_TO_NOTICE = 30
+SEEDS_TO_NOTICE = 60
 SAYS = {
     "a message is not written": "was acked and is lost",
     "a deletion is not written": "is there again",

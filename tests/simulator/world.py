@@ -9,6 +9,7 @@ from random import Random
 from zlib import crc32
 
 from broker.core.config import DomainConfig, Mode
+from broker.store.partition_files import PartitionLimits
 from tests.broker.rig import store_faults
 from tests.simulator.clients import Client, Consumer, Producer
 from tests.simulator.clock import Clock
@@ -27,6 +28,7 @@ WRITE_BACK_US = 5_000_000
 ASK_US = 200_000
 LOOK_EVERY = 200  # steps between two looks into the nodes
 
+LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 APPS = ("foo", "bar")
 PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
 
@@ -51,6 +53,7 @@ class World:
         }
         self.records = self.make_records({PRIORITY: ("__default",), FANOUT: APPS})
         self.is_busy = True
+        self.limits = LIMITS
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self.lines: list[str] | None = None
         self.digest = 0
