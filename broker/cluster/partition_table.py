@@ -213,7 +213,7 @@ TABLE: dict[tuple[State, Event], Row] = {
         ("drop", "answer_drop", "reapply_as_replica"), _S.REPLICA_HEALED
     ),
     (_S.REPLICA_HEALED, _E.LIVE_DATA): Row(("write_live",), _S.REPLICA_HEALED),
-    (_S.REPLICA_HEALED, _E.ISSUE_LIVESTREAM): Row(("reapply_later",), _S.REPLICA_HEALED),
+    (_S.REPLICA_HEALED, _E.ISSUE_LIVESTREAM): Row(("reapply_as_replica",), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.RST_UNKNOWN): Row(_LET_GO, _S.UNKNOWN),
     (_S.REPLICA_HEALED, _E.STOP_NODE): Row(_LET_GO, _S.STOPPED),
 }
