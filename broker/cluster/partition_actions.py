@@ -232,7 +232,12 @@ class PartitionActions:
         self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=self.primary_id, lease_id=self.primary_lease_id))
 
     def reapply_later(self, event: Event, fact: Fact) -> None:
-        self._later(RETRY_MS, lambda: self.reapply_as_replica(event, fact))
+        def retry() -> None:
+            # The primary may have tried again before.
+            if self.state is not State.REPLICA_HEALED:
+                self.reapply_as_replica(event, fact)
+
+        self._later(RETRY_MS, retry)
 
     def start_watchdog(self, event: Event, fact: Fact) -> None:
         self._watchdog_generation += 1
