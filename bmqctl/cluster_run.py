@@ -18,12 +18,12 @@ AVAILABLE = b"bmqctl: cluster available"
 READ_BYTES = 4096
 
 
-def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str) -> int:
+def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, fsync: str) -> int:
     """Run a node in each folder until SIGINT, SIGTERM, or the end of all of them; the exit code.
 
     Says when all are available. A node that ends by itself is told of; the others go on. `where` is where each listens.
     """
-    nodes = [_start(folder, log_level) for folder in folders]
+    nodes = [_start(folder, log_level, fsync) for folder in folders]
 
     def stop(number: int, frame: FrameType | None) -> None:
         for node in nodes:
@@ -42,19 +42,20 @@ def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str) -
             signal.signal(number, handler)
 
 
-def command_of(folder: Path, log_level: str) -> list[str]:
+def command_of(folder: Path, log_level: str, fsync: str) -> list[str]:
     """What starts the node of a folder; its files, log and control pipe are there too."""
     program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-c", _MAIN]
-    return [*program, "start", "node", str(folder), "--data-dir", str(folder / "storage"), "--log-level", log_level]
+    options = ["--data-dir", str(folder / "storage"), "--log-level", log_level, "--fsync", fsync]
+    return [*program, "start", "node", str(folder), *options]
 
 
 _MAIN = "from bmqctl.app import main; main()"
 
 
-def _start(folder: Path, log_level: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, log_level: str, fsync: str) -> subprocess.Popen[bytes]:
     # In a session of its own: a terminal's ^C must reach the nodes once, by way of this process.
     return subprocess.Popen(
-        command_of(folder, log_level),
+        command_of(folder, log_level, fsync),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         bufsize=0,

@@ -28,12 +28,14 @@ from broker.config.local_cluster import write_local_cluster
 from broker.control import ControlLines
 from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
+from broker.core.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
 from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
 from broker.domains import Domains
 from broker.membership import Membership, cluster_features
 from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.ports.files import Directory, StoreFile
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
@@ -43,7 +45,16 @@ from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 from formats.guid import GuidGenerator
 
-__all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node", "write_local_cluster"]
+__all__ = [
+    "ConfigError",
+    "FsyncPolicy",
+    "NodeConfig",
+    "default_config",
+    "load_config",
+    "parse_fsync",
+    "run_node",
+    "write_local_cluster",
+]
 
 log = logging.getLogger("broker")
 
@@ -59,10 +70,10 @@ BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
 
-def run_node(config: NodeConfig) -> int:
+def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
     try:
-        return _run(config)
+        return _run(config, fsync)
     except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_CONFIG
@@ -75,7 +86,7 @@ def run_node(config: NodeConfig) -> int:
         return EXIT_CONFIG
 
 
-def _run(config: NodeConfig) -> int:
+def _run(config: NodeConfig, fsync: FsyncPolicy) -> int:
     cluster, me = config.cluster, config.self_node
     if cluster is None or me is None:
         raise ConfigError(_where(config), "$.myClusters", "this node is in no cluster", "proxies cannot be run yet")
@@ -106,7 +117,7 @@ def _run(config: NodeConfig) -> int:
         if len(cluster.nodes) == 1:
             node.start(recovered)
         else:
-            membership = Membership(cluster, node, recovered, folder)
+            membership = Membership(cluster, node, recovered, folder, synced=fsync.mode is FsyncMode.ALWAYS)
         # The queues have made their own of it.
         opened.clear()
         recovered.clear()
@@ -117,6 +128,7 @@ def _run(config: NodeConfig) -> int:
         authentications.run_blocking = server.in_thread
         pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
         server.watch(pipe)
+        _keep_durable(node, server, fsync)
         if membership is not None:
             membership.connect(server, _announce_available)
         trio.run(server.run, _ready(config, node))
@@ -156,6 +168,30 @@ def _configure(node: Node, cluster: ClusterDefinition) -> None:
     )
     node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
     node.keep_rejected = keep_rejected
+
+
+def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:
+    """Take what is written to the disk, as often as is wanted."""
+    durability = Durability(node.shards.values(), node.ledger)
+
+    def flush(files: list[StoreFile | Directory]) -> None:
+        for file in files:
+            file.flush()
+
+    def again(done: None = None) -> None:
+        node.timers.at(node.now.ms + fsync.interval_ms, in_background)
+
+    def in_background() -> None:
+        files = durability.unsynced()
+        if files:
+            server.in_thread(lambda: flush(files), again)
+        else:
+            again()
+
+    if fsync.mode is FsyncMode.ALWAYS:
+        node.before_sending = durability.sync
+    elif fsync.mode is FsyncMode.INTERVAL:
+        again()
 
 
 def _freeze_collector() -> None:

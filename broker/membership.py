@@ -60,11 +60,17 @@ class Membership:
     """A node's part in a cluster of several: its member, its peers, and the term that it keeps."""
 
     def __init__(
-        self, cluster: ClusterDefinition, node: Node, recovered: Mapping[int, Recovered], folder: Path
+        self,
+        cluster: ClusterDefinition,
+        node: Node,
+        recovered: Mapping[int, Recovered],
+        folder: Path,
+        *,
+        synced: bool = False,
     ) -> None:
         self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
-        self._term_file = TermFile(folder)
+        self._term_file = TermFile(folder, synced=synced)
         own_id = node.identity.node_id
         self.member = Member(
             node,

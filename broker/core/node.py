@@ -104,6 +104,8 @@ class Node:
         self.leave: Callable[[], None] = lambda: None
         # What a member sees of its cluster; none in a cluster of one.
         self.cluster_view: Callable[[], ClusterView] | None = None
+        # What must be so before anything leaves this node: the disk has it, where that is wanted.
+        self.before_sending: Callable[[], None] = _sent_at_once
         # Where a queue is that is to be opened: by its URI, its domain, and the request.
         self.place: Placement = self._place_here
         # What becomes of a queue that nobody uses, and of those whose domain names other apps: in the ledger, at first.
@@ -381,6 +383,10 @@ class Node:
 
 def _no_files(text: str) -> str:
     raise OSError("this node keeps no rejected messages")
+
+
+def _sent_at_once() -> None:
+    """Nothing needs to be done first."""
 
 
 def _settled() -> bool:

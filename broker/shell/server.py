@@ -246,6 +246,8 @@ class Server:
                 self._sources[fd].on_readable()
             return
         if mask & select.EPOLLOUT:
+            # It may send what the steps of this round had to say.
+            self._node.before_sending()
             link.on_writable()
             self._watch(fd, link)
         if mask & ~select.EPOLLOUT and link.ended is None:
@@ -352,6 +354,7 @@ class Server:
             session = dirty.pop()
             link = self._by_session.get(session)
             if link is not None:
+                self._node.before_sending()
                 link.flush()
                 fd = link.sock.fileno()
                 if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:

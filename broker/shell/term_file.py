@@ -14,7 +14,8 @@ DIGITS = 20
 class TermFile:
     """One number, written over in one go. Raises OSError where the folder cannot be written to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, synced: bool = False) -> None:
+        self._synced = synced
         self._fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def read(self) -> int:
@@ -23,8 +24,10 @@ class TermFile:
         return int(text) if len(text) == DIGITS and text.isdigit() else 0
 
     def write(self, term: int) -> None:
-        """Keep a term; once it returns, the end of the process cannot undo it."""
+        """Keep a term; once it returns, the end of the process (if `synced`, a power failure) cannot undo it."""
         os.pwrite(self._fd, f"{term:0{DIGITS}}\n".encode(), 0)
+        if self._synced:
+            os.fsync(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
