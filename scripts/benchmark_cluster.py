@@ -38,6 +38,8 @@ FAIL_OVER_RATE = 500.0
 FAIL_OVER_S = 8.0
 KILLED_AFTER_S = 2.0
 HEALING_RATE = 500.0
+DURABLE_RATE = 500.0
+DURABLE_S = 4.0
 BEFORE_HEALING_S = 4.0
 EVENTUAL = STRONG.removesuffix(".sc")
 MIB = 1 << 20
@@ -45,13 +47,16 @@ READY_S = 60.0
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
+def as_it_is(cluster: ClusterProcesses) -> None:
+    """Nothing is to be prepared."""
+
+
 @contextmanager
-def fresh_cluster(change: Callable[[Path], None] = lambda folder: None) -> Iterator[ClusterProcesses]:
-    """Three nodes, healed, that end with their files; `change` may have their configuration otherwise."""
+def fresh_cluster(prepare: Callable[[ClusterProcesses], None] = as_it_is) -> Iterator[ClusterProcesses]:
+    """Three nodes, healed, that end with their files; `prepare` may change how they are started."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-cluster-") as directory:
         cluster = ClusterProcesses(Path(directory))
-        for number in cluster.nodes:
-            change(Path(directory) / f"node{number}")
+        prepare(cluster)
         with cluster:
             wait_healed(cluster)
             yield cluster
@@ -145,6 +150,28 @@ def latency() -> list[Figure]:
     return figures
 
 
+def durability() -> list[Figure]:
+    """What it costs to have everything on the disk before it is acked, and every 100 ms: the same run by policy."""
+    figures = []
+    for policy in ("never", "100", "always"):
+
+        def ask(cluster: ClusterProcesses, policy: str = policy) -> None:
+            for node in cluster.nodes.values():
+                node.options = ("--fsync", policy)
+
+        with fresh_cluster(prepare=ask) as cluster:
+            node = cluster.nodes[cluster.leader()]
+            account = (outcome := run(plan_for(node, duration_s=DURABLE_S))).account
+            rate = outcome.rate(account.delivered, account.last_delivery_ns)
+            paced = run(plan_for(node, duration_s=DURABLE_S, rate=DURABLE_RATE)).account
+        figures += [
+            Figure(f"--fsync {policy}, as fast as it goes", rate, "messages/s"),
+            Figure(f"--fsync {policy}, p50 at {DURABLE_RATE:,.0f}/s", paced.latency.percentile(50) / 1e6, "ms"),
+            Figure(f"--fsync {policy}, p99 at {DURABLE_RATE:,.0f}/s", paced.latency.percentile(99) / 1e6, "ms"),
+        ]
+    return figures
+
+
 def fail_over() -> list[Figure]:
     """500 messages/s, producer and consumer at the two replicas, when the leader and primary is killed."""
     with fresh_cluster() as cluster:
@@ -193,8 +220,14 @@ def cold_start() -> list[Figure]:
     ]
 
 
-def enlarge(room: int, folder: Path) -> None:
-    """Let a node's shard keep `room` bytes that nobody reads, without a rollover."""
+def enlarge(room: int, cluster: ClusterProcesses) -> None:
+    """Let its shards keep `room` bytes that nobody reads, without a rollover."""
+    for node in cluster.nodes.values():
+        assert node.config_dir is not None
+        _enlarge(room, node.config_dir)
+
+
+def _enlarge(room: int, folder: Path) -> None:
     file = folder / "clusters.json"
     clusters = json.loads(file.read_text())
     partition = clusters["myClusters"][0]["partitionConfig"]
@@ -254,6 +287,7 @@ def healing(missing_mib: int, size: int) -> list[Figure]:
 CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
     "throughput": lambda arguments: throughput(),
     "latency": lambda arguments: latency(),
+    "durability": lambda arguments: durability(),
     "fail-over": lambda arguments: fail_over(),
     "cold-start": lambda arguments: cold_start(),
     "healing": lambda arguments: healing(arguments.healing_mib, arguments.healing_size),

@@ -20,8 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.tally import Account, settle
-from scripts.cluster_load import STRONG, Stream, wait_healed, wait_until
+from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed, wait_until
 from tests.integration.cluster_processes import ClusterProcesses
 
 __all__ = ["FAULTS", "Report", "Soak"]
@@ -31,6 +32,7 @@ HEAL_S = 120.0
 QUIET_S = (0.5, 3.0)
 DOWN_S = (0.1, 4.0)
 FROZEN_S = (0.2, 8.0)
+STALLED_NS = 5 * SECOND_NS
 
 
 @dataclass
@@ -117,10 +119,20 @@ class Soak:
                 return
             time.sleep(self.random.uniform(*QUIET_S))
             kind = self.random.choice(self.kinds or tuple(FAULTS))
-            self.say(f"{self.acked:>10,} acked  {kind}")
+            self.say(f"{self.acked:>10,} acked  {kind}{self._stalled()}")
             FAULTS[kind](self)
             self.struck.append(kind)
             wait_healed(self.cluster, HEAL_S)
+
+    def _stalled(self) -> str:
+        """Streams that have had no answer for long, though all nodes are in order."""
+        now_ns = monotonic_ns()
+        found = [
+            f"stream {index} for {(now_ns - stream.sent.last_ack_ns) / SECOND_NS:.0f} s {stream.events[-4:]}"
+            for index, stream in enumerate(self.streams)
+            if now_ns - stream.sent.last_ack_ns > STALLED_NS
+        ]
+        return f" (no ack: {'; '.join(found)})" if found else ""
 
     # -- faults
 
