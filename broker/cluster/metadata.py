@@ -237,23 +237,29 @@ class Metadata:
         """A link is lost, and with it what was under way."""
         self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
         self.replicated.node_down(node_id)
-        if self.fsm_state in LEADING:
-            self._primaries.spend(node_id, self.ledger.recorded)
-        lost = self._primaries.of(node_id)
-        if lost:
-            self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
+        self._lose_primaries(node_id)
         if node_id == self.leader_id:
             self._lose_leader()
         elif node_id in self._numbers:
             self._apply(Event.DISCONNECT_FOL_LSN, Cause(node_id))
         self._reassign_lost()
 
+    def _lose_primaries(self, node_id: int) -> None:
+        if self.fsm_state in LEADING:
+            self._primaries.spend(node_id, self.ledger.recorded)
+        lost = self._primaries.of(node_id)
+        if lost:
+            self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
+
     def node_status(self, node_id: int, status: NodeStatus) -> None:
         """A node, this one included, told what it is about."""
         self._primaries.statuses[node_id] = status
         if node_id == self._own_id and status is NodeStatus.STOPPING:
             self._queues.stop()
-        if status is NodeStatus.STOPPING:
+        if status is NodeStatus.UNAVAILABLE:
+            # It can be reached, and serves nothing.
+            self._lose_primaries(node_id)
+        if status in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE):
             self._reassign_lost()
 
     def stop(self) -> None:

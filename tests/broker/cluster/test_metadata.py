@@ -227,6 +227,17 @@ def test_a_stopping_node_hands_its_shards_over() -> None:
     assert_agreement(bus)
 
 
+def test_a_node_that_says_that_it_is_unavailable_is_as_good_as_lost() -> None:
+    bus = cluster(partition_count=3, spread=True)
+    for node in bus.nodes.values():
+        if node.node_id != 2:
+            node.metadata.node_status(2, NodeStatus.UNAVAILABLE)
+    assert bus.nodes[1].primaries[1] == (None, 1)
+    bus.run()
+    assert bus.nodes[1].primaries == {0: (1, 1), 1: (1, 2), 2: (3, 1)}
+    assert_agreement(bus)
+
+
 def test_a_new_leader_takes_over_what_the_old_one_had() -> None:
     bus = cluster()
     assign(bus.nodes[1])
