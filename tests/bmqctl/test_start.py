@@ -12,7 +12,6 @@ from bmqctl.commands import start
 from broker.config import NodeConfig
 from broker.core.durability import FsyncMode, FsyncPolicy
 
-
 # The exit code of a run, by the policy that it was given.
 POLICIES = {FsyncPolicy(FsyncMode.ALWAYS): 8, FsyncPolicy(FsyncMode.INTERVAL, 250): 9}
 
