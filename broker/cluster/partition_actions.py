@@ -594,7 +594,8 @@ class PartitionActions:
         """The primary will send what follows `begin`."""
         self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
         try:
-            if fact.begin == NOWHERE != fact.end and not self.copy.is_anew:
+            if fact.begin == NOWHERE != fact.end and not (self.copy.is_anew and self.copy.position == NOWHERE):
+                self.copy.settle()
                 self.copy.begin_anew()
             if fact.begin != self.copy.position:
                 raise OutOfStep(f"the primary begins behind {fact.begin}, this node is at {self.copy.position}")
