@@ -69,6 +69,8 @@ class Member:
     ) -> None:
         now, timers = node.now, node.timers
         self._node = node
+        self._quorum = config.quorum
+        self._is_cut_off = False
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.requests = Requests(self.links, now, timers)
         self.metadata = Metadata(
@@ -181,6 +183,7 @@ class Member:
             self.peer_down(node_id)
         log.info("node %d is connected", node_id)
         self.links.peers[node_id] = peer
+        self._judge_links()
         # A leader shows itself first, as the reference's does.
         self.election.node_up(node_id)
         self.metadata.node_up(node_id)
@@ -193,6 +196,7 @@ class Member:
         """The link to the node is gone."""
         log.warning("node %d is not connected any more", node_id)
         del self.links.peers[node_id]
+        self._judge_links()
         self.statuses.pop(node_id, None)
         self.queues.peer_down(node_id)
         self.requests.node_down(node_id)
@@ -200,6 +204,16 @@ class Member:
             partition.node_down(node_id)
         self.metadata.node_down(node_id)
         self.election.node_down(node_id)
+
+    def _judge_links(self) -> None:
+        """A minority acks nothing that it cannot keep, whatever the consistency."""
+        is_cut_off = 1 + len(self.links.peers) < self._quorum
+        if is_cut_off is not self._is_cut_off:
+            self._is_cut_off = is_cut_off
+            for shard in self._node.shards.values():
+                shard.is_cut_off = is_cut_off
+            for queue in self._node.queues.values():
+                queue.judge_copies()
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Take in an event that the node sent."""

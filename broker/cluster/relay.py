@@ -81,6 +81,7 @@ class RelayLog:
 
     is_replicated = False
     has_copies = False
+    is_cut_off = False
 
     def read(self, message: Message) -> Buffer:
         assert message.payload is not None

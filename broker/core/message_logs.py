@@ -26,6 +26,10 @@ class FileLog:
         return self._shard.copies_wanted > 1
 
     @property
+    def is_cut_off(self) -> bool:
+        return self._shard.is_cut_off
+
+    @property
     def is_replicated(self) -> bool:
         return True
 
@@ -61,6 +65,10 @@ class MemoryLog:
 
     @property
     def has_copies(self) -> bool:
+        return False
+
+    @property
+    def is_cut_off(self) -> bool:
         return False
 
     @property

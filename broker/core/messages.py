@@ -101,6 +101,11 @@ class Log(Protocol):
         ...
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether too few nodes can be reached: what only this one has may be lost, so messages wait for copies."""
+        ...
+
+    @property
     def is_replicated(self) -> bool:
         """Whether the other members of a cluster have the messages in their own stores."""
         ...

@@ -139,7 +139,7 @@ class Queue:
         """Take up the domain's parameters, which may have changed; the apps stay (see `broker.core.upkeep`)."""
         self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
-        self._awaits_copies = config.strong and self.log.has_copies
+        self.judge_copies()
         self.usage.set_limits(
             config.queue_messages_max,
             config.queue_bytes_max,
@@ -149,6 +149,10 @@ class Queue:
         self.history.window_ms = config.deduplication_time_ms
         self.consumption.configure(0 if self.broadcast else config.idle_time_max_ms)
         self.apps_changed()
+
+    def judge_copies(self) -> None:
+        """Whether messages wait for copies: those of strong consistency do, and all while the node is cut off."""
+        self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.has_copies
 
     def apps_changed(self) -> None:
         """The apps or what they want of messages is another."""

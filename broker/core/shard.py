@@ -109,6 +109,7 @@ class Shard:
         self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
         self.copies_wanted = 1
+        self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
         self.active = False  # this node is its primary: it may write
         # Called when all is in the old files, and when the new ones are ready for their first sync point, at an offset.

@@ -132,15 +132,17 @@ def test_nothing_is_lost_when_all_nodes_are_killed(cluster: ClusterProcesses) ->
         assert reads.payloads(uri) == numbered(0, 300)
 
 
-def test_a_minority_acks_nothing_and_a_majority_makes_up_for_it(cluster: ClusterProcesses) -> None:
+@pytest.mark.parametrize("domain", [STRONG, "bmq.test.persistent.priority"])
+def test_a_minority_acks_nothing_and_a_majority_makes_up_for_it(cluster: ClusterProcesses, domain: str) -> None:
     leader = cluster.leader()
     others = others_of(cluster, leader)
-    uri = queue_name(STRONG)
+    uri = queue_name(domain)
     with Client(cluster.nodes[leader].uri) as posts:
         posts.open(uri, write=True)
         all_acked(posts, uri, numbered(0, 10))
         for number in others:
             cluster.kill(number)
+            cluster.nodes[leader].wait_for(f"node {number} is not connected any more")
         posts.post(uri, b"000010", tag="late")
         with pytest.raises(TimeoutError):
             posts.wait(lambda: len(posts.acks) > 10, 2)
