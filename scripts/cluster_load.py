@@ -15,6 +15,7 @@ from itertools import pairwise
 from types import TracebackType
 
 import blazingmq
+from blazingmq import session_events
 
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import MAGIC, STAMP, filler
@@ -83,6 +84,7 @@ class Stream:
         self.came = ConsumerTally(run)
         self.ack_times: list[tuple[int, int]] = []  # when each was due, and when its answer came; ns
         self.events: list[str] = []
+        self.cut_off: set[str] = set()  # those who have no broker, or whose queue is not open again yet
         self._run = run
         self._rate = rate
         self._rest = filler(size)
@@ -95,8 +97,17 @@ class Stream:
         self._producer = self._session(producer_broker, None)
 
     def _session(self, broker: str, on_message: Callable[..., None] | None) -> blazingmq.Session:
+        who = "producer" if on_message is None else "consumer"
+
+        def on_event(event: session_events.SessionEvent) -> None:
+            self.events.append(type(event).__name__)
+            if isinstance(event, session_events.ConnectionLost):
+                self.cut_off.add(who)
+            elif isinstance(event, session_events.StateRestored):
+                self.cut_off.discard(who)
+
         return blazingmq.Session(
-            lambda event: self.events.append(type(event).__name__),
+            on_event,
             on_message=on_message,
             broker=broker,
             timeout=TIMEOUTS,

@@ -23,6 +23,7 @@ from pathlib import Path
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.tally import Account, settle
 from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed, wait_until
+from scripts.network_namespaces import IsolatedCluster, why_not
 from tests.integration.cluster_processes import ClusterProcesses
 
 __all__ = ["FAULTS", "Report", "Soak"]
@@ -32,6 +33,7 @@ HEAL_S = 120.0
 QUIET_S = (0.5, 3.0)
 DOWN_S = (0.1, 4.0)
 FROZEN_S = (0.2, 8.0)
+CUT_S = (0.5, 12.0)
 STALLED_NS = 5 * SECOND_NS
 
 
@@ -71,13 +73,15 @@ class Soak:
     rate: float = 0.0
     faults_max: int | None = None
     kinds: tuple[str, ...] = ()
+    isolated: bool = False
     say: Callable[[str], None] = print
     struck: list[str] = field(default_factory=list)
 
     def run(self) -> Report:
         """Until so many messages are acknowledged; TimeoutError if the cluster does not recover from a fault."""
         self.random = random.Random(self.seed)
-        self.cluster = ClusterProcesses(self.directory, self.count)
+        self.cluster = (IsolatedCluster if self.isolated else ClusterProcesses)(self.directory, self.count)
+        self.known = FAULTS | CUTS if self.isolated else FAULTS
         started = time.monotonic()
         with self.cluster:
             wait_healed(self.cluster, HEAL_S)
@@ -118,11 +122,16 @@ class Soak:
                 wait_until(lambda: self.acked >= self.messages, HEAL_S, lambda: f"{self.acked} acked")
                 return
             time.sleep(self.random.uniform(*QUIET_S))
-            kind = self.random.choice(self.kinds or tuple(FAULTS))
+            kind = self.random.choice(self.kinds or tuple(self.known))
             self.say(f"{self.acked:>10,} acked  {kind}{self._stalled()}")
-            FAULTS[kind](self)
+            self.known[kind](self)
             self.struck.append(kind)
             wait_healed(self.cluster, HEAL_S)
+            # The official client takes its time to connect again: a node that is up for seconds may never see it.
+            wait_until(lambda: not self._cut_off(), HEAL_S, lambda: f"clients have no queue: {self._cut_off()}")
+
+    def _cut_off(self) -> list[str]:
+        return [f"{who} {index}" for index, stream in enumerate(self.streams) for who in sorted(stream.cut_off)]
 
     def _stalled(self) -> str:
         """Streams that have had no answer for long, though all nodes are in order."""
@@ -177,6 +186,28 @@ class Soak:
             for number in victims:
                 os.kill(self.cluster.nodes[number].pid, signal.SIGCONT)
 
+    def _cut(self, victims: list[int], *, one_way: bool = False) -> None:
+        assert isinstance(self.cluster, IsolatedCluster)
+        others = [number for number in self.cluster.nodes if number not in victims]
+        pairs = [(victim, other) for victim in victims for other in others]
+        self.cluster.cut(pairs if one_way else pairs + [(other, victim) for victim, other in pairs])
+        try:
+            time.sleep(self.random.uniform(*CUT_S))
+        finally:
+            self.cluster.mend()
+
+    def cut_leader(self) -> None:
+        self._cut([self.cluster.leader()])
+
+    def cut_some(self) -> None:
+        self._cut(self._victims(self._minority))
+
+    def mute_leader(self) -> None:
+        self._cut([self.cluster.leader()], one_way=True)
+
+    def mute_some(self) -> None:
+        self._cut(self._victims(self._minority), one_way=True)
+
     def freeze_leader(self) -> None:
         self._freeze([self.cluster.leader()])
 
@@ -194,6 +225,14 @@ FAULTS: dict[str, Callable[[Soak], None]] = {
     "SIGSTOP of a minority": Soak.freeze_some,
 }
 
+# Only where nodes have networks of their own.
+CUTS: dict[str, Callable[[Soak], None]] = {
+    "leader cut off from the others": Soak.cut_leader,
+    "minority cut off": Soak.cut_some,
+    "leader unheard by the others": Soak.mute_leader,
+    "minority unheard by the others": Soak.mute_some,
+}
+
 
 def main() -> None:
     """Run one soak; exit code 1 if something was lost or reordered, or did not recover."""
@@ -202,10 +241,15 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000, help="until so many are acked (%(default)s)")
     parser.add_argument("--rate", type=float, default=0.0, help="messages/s of all producers; 0: as fast as it goes")
     parser.add_argument("--seed", type=int, default=None, help="of the order of the faults (a new one)")
-    parser.add_argument("--faults", nargs="+", choices=tuple(FAULTS), default=(), help="only these")
+    parser.add_argument("--faults", nargs="+", choices=(*FAULTS, *CUTS), default=(), help="only these")
     parser.add_argument("--keep", type=Path, help="directory for the nodes' files and logs, which then stay")
     arguments = parser.parse_args()
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    absent = why_not()
+    if absent is not None:
+        print(f"soak: nobody is cut off here, for want of network namespaces: {absent}")
+        if set(arguments.faults) & set(CUTS):
+            parser.error("these faults need network namespaces")
     print(f"soak: seed {seed}, {arguments.nodes} nodes, {arguments.messages:,} messages", flush=True)
     with ExitStack() as stack:
         directory = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bmqctl-soak-")))
@@ -217,6 +261,7 @@ def main() -> None:
             arguments.messages,
             arguments.rate,
             kinds=tuple(arguments.faults),
+            isolated=absent is None,
             say=lambda text: print(f"{time.monotonic() - started:7.1f} s {text}", flush=True),
         )
         try:
