@@ -1,8 +1,8 @@
 """One shard on one node: primary or replica, and the way there.
 
-The machine is the table in `broker.cluster.partition_table`; what its rows do is in `PartitionActions`. Here is what
-comes in: who is primary, what peers say, and their records. An action may fire the next event: it is taken when the
-row before is done.
+The machine is the table in `broker.cluster.partition_table`; what its rows do is in `PrimaryActions` and
+`ReplicaActions`. Here is what comes in: who is primary, what peers say, and their records. An action may fire the next
+event: it is taken when the row before is done.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from broker.cluster.copying import Copy
 from broker.cluster.links import Links
-from broker.cluster.partition_actions import NO_FACT, Asked, Fact, PartitionActions, Received
+from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
 from broker.cluster.positions import Position
+from broker.cluster.primary_actions import PrimaryActions
+from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
 from broker.core.clock import Now
 from broker.core.messages import Content
@@ -74,8 +76,11 @@ class PartitionReport(NamedTuple):
     followers: tuple[FollowerReport, ...]
 
 
-class Partition(PartitionActions):
-    """See CLUSTER's callbacks: `on_restore`, `on_active`, `on_passive`, `on_primary_status`."""
+class Partition(PrimaryActions, ReplicaActions):
+    """One shard here. `on_restore` and `on_active` tell that this node serves it: first its queues and messages are put
+    back, then the lease begins with a sync point, then records may be written. `on_passive` tells that it serves it no
+    longer, while everything is still there. `on_primary_status`: another node says whether it serves it.
+    """
 
     def __init__(
         self,
