@@ -344,7 +344,7 @@ class Ledger:
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
         head = initial_ledger_bytes(log_id) + records
         file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * (len(head) + room)))
-        if not file.reserve(len(head)):
+        if not file.reserve(len(head) + room):
             file.close()
             self.directory.remove(file.name)
             raise Full("STORAGE_FAILURE", NO_ROOM)

@@ -210,6 +210,16 @@ def test_a_follower_with_a_full_disk_begins_anew_when_it_has_room() -> None:
     assert full.faults() == []
 
 
+@pytest.mark.parametrize("free", range(0, 400, 20))
+def test_no_file_is_begun_that_has_no_room_for_its_first_record(free: int) -> None:
+    bus = Bus()
+    bus.connect()
+    bus.nodes[2].directory.free = free
+    bus.elect(3)
+    bus.run()
+    assert bool(bus.nodes[2].directory.names()) is bool(bus.nodes[2].records())
+
+
 def test_a_leader_with_a_full_disk_refuses() -> None:
     bus = cluster()
     leader = bus.nodes[3]
