@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from crc32c import crc32c
 
@@ -243,7 +244,7 @@ class Downstream:
                 self._newest = {each: kept for each, kept in self._newest.items() if each in self.handles}
         out = self._out.event(_PUSH)
         at = len(out)
-        options = pack_sub_queue_infos((info,))
+        options = _options(info)
         append_push_with_options(out, queue_id, message.guid, options, data, flags, compression, schema_id)
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = False
@@ -254,6 +255,12 @@ class Downstream:
         last.at = at
         last.infos_end = at + PUSH_HEADER.size + len(options)
         last.end = len(out)
+
+
+@lru_cache(maxsize=1024)
+def _options(info: SubQueueInfo) -> bytes:
+    """A push's options; nearly all messages of a queue have the same."""
+    return pack_sub_queue_infos((info,))
 
 
 def _is_newer(message: Message, other: Message) -> bool:
