@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from broker.cluster.openings import Openings
+from broker.cluster.relay_log import RelayLog, relay_config
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
@@ -27,8 +27,6 @@ from broker.core.queue_requests import Opened
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
 from formats.control.messages import ConsumerInfo, Expression, ExpressionVersion, QueueHandleParameters
 from formats.control.messages import Subscription as SubscriptionInfo
-from formats.disk.journal import ConfirmReason, DeletionRecordFlag
-from formats.disk.keys import NULL_KEY
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 from formats.wire.options import SubQueueInfo
@@ -37,7 +35,7 @@ from formats.wire.put import PutFlag, append_put
 from formats.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
 from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
 
-__all__ = ["RelayQueue", "StoreReader", "relay_config"]
+__all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
 
 log = logging.getLogger("broker.relay")
 
@@ -59,51 +57,6 @@ DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
 # The message of a GUID in this node's own store, or None.
 StoreReader = Callable[[bytes], Content | None]
-
-
-def relay_config(config: DomainConfig) -> DomainConfig:
-    """A domain as a hop sees it: limits, expiry and what its apps want are the root's to watch over."""
-    return replace(
-        config,
-        queue_messages_max=0,
-        queue_bytes_max=0,
-        subscriptions=(),
-        message_ttl_s=None,
-        idle_time_max_ms=0,
-        consumers_max=0,
-        producers_max=0,
-        strong=False,
-    )
-
-
-class RelayLog:
-    """The bytes of the messages that came down; see `broker.core.messages.Log`. Nothing is recorded."""
-
-    is_replicated = False
-    has_copies = False
-    is_cut_off = False
-
-    def read(self, message: Message) -> Buffer:
-        assert message.payload is not None
-        return message.payload
-
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        raise AssertionError("a hop takes no messages from clients")
-
-    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
-        raise AssertionError("a hop has no copies")
-
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        """Nothing to record."""
-
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Nothing to record."""
-
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
-        """Nothing to record."""
-
-    def release(self, records: int) -> None:
-        """Nothing was set aside."""
 
 
 class Unacknowledged:
