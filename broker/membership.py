@@ -70,6 +70,7 @@ class Membership:
     ) -> None:
         self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
+        names = {other.id: other.name for other in cluster.nodes}
         self._term_file = TermFile(folder, synced=synced)
         own_id = node.identity.node_id
         self.member = Member(
@@ -81,6 +82,7 @@ class Membership:
             self._term_file.read(),
             self._term_file.write,
         )
+        self.member.describe = lambda node_id: f"[{names.get(node_id, '')}, {node_id}]"
 
     def close(self) -> None:
         """The server has ended: keep the term no longer."""

@@ -93,7 +93,7 @@ def cluster_status(context: Context) -> ClusterStatusResult:
         node_statuses=NodeStatuses(nodes),
         elector_info=ElectorInfo(
             _ELECTOR_STATES.get(view.role, "FOLLOWER"),
-            "" if leader is None else descriptions[leader],
+            "[ ** NA **, -1]" if leader is None else descriptions[leader],
             LeaderMessageSequence(view.ledger_term, view.ledger_sequence_number),
             "UNDEFINED" if leader is None else "ACTIVE" if view.is_healed else "PASSIVE",
         ),

@@ -172,10 +172,15 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
 _QuorumCommand = ReplicationSet | ReplicationGet | ReplicationList | ElectorSet | ElectorGet | ElectorList
 
 
+def _elector_quorum(context: Context) -> int:
+    view = context.node.cluster_view
+    return context.elector_quorum if view is None else view().quorum
+
+
 def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
     """Both have one parameter, of the same name."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
-    quorum = context.elector_quorum if is_elector else context.replication_quorum
+    quorum = _elector_quorum(context) if is_elector else context.replication_quorum
     purpose = "to have consensus" if is_elector else "to persist each message"
     match command:
         case ReplicationList() | ElectorList():
@@ -200,7 +205,8 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
         )
     if is_elector:
         # A leader does not ask again; the number counts from the next election on, and a cluster of one has none.
-        old, context.elector_quorum = context.elector_quorum, value
+        old, context.elector_quorum = _elector_quorum(context), value
+        context.node.set_elector_quorum(value)
     else:
         if value > 1:
             raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")

@@ -105,6 +105,10 @@ class Member:
         )
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
+        self._upkeep_healed = self.metadata.on_healed
+        self.metadata.on_healed = self._on_healed
+        # How people call a node.
+        self.describe: Callable[[int], str] = lambda node_id: f"[node{node_id}, {node_id}]"
         self.status = NodeStatus.STARTING
         # Called once, when this node begins to take part.
         self.on_available: Callable[[], None] = lambda: None
@@ -125,6 +129,7 @@ class Member:
         }
         node.settle = self.settle
         node.retire = self.retire
+        node.set_elector_quorum = self._set_elector_quorum
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
@@ -282,6 +287,17 @@ class Member:
         """This node serves a shard from now on."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
+
+    def _on_healed(self, leads: bool) -> None:
+        """The leader's state is agreed on. The words are the reference's: programs wait for them in the log."""
+        leader_id = self.election.leader_id
+        if leader_id is not None:
+            name = self._node.identity.cluster_name
+            log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
+        self._upkeep_healed(leads)
+
+    def _set_elector_quorum(self, quorum: int) -> None:
+        self.election.quorum = quorum or self._quorum
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""

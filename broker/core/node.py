@@ -100,6 +100,8 @@ class Node:
         self.settle: Callable[[], bool] = _settled
         # Asked again and again when the node is to stop: whether it may, because others have taken over.
         self.retire: Callable[[], bool] = lambda: True
+        # How many nodes elect a leader from now on, 0 for a majority; a cluster of one has no elections.
+        self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
         # The last thing before all links end.
         self.leave: Callable[[], None] = lambda: None
         # What a member sees of its cluster; none in a cluster of one.

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,13 @@ from tests.integration.official import Client, queue_name
 MAIN = "from bmqctl.app import main; main()"
 
 
+def wait_until(failing: Callable[[], int], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while failing():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
 def run(*arguments: str) -> tuple[int, str]:
     found = CliRunner().invoke(app, arguments)
     return found.exit_code, found.output
@@ -27,6 +36,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
     port = free_ports(3)
+    asked = ("cluster", "explain", "-b", f"tcp://127.0.0.1:{port}")
     command = [sys.executable, "-c", MAIN, "start", "cluster", "-n", "3", "--dir", str(tmp_path), "--port", str(port)]
     for _ in range(2):  # the second time it goes on with what is there
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -39,10 +49,8 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
                 with Client(f"tcp://127.0.0.1:{port + 1}") as client:
                     client.open(uri, write=True)
                     assert len(client.post_all(uri, [b"a", b"b"])) == 2
-                assert run("cluster", "explain", "-b", f"tcp://127.0.0.1:{port}") == (
-                    0,
-                    "All is well, 3 of 3 nodes say.\n",
-                )
+                wait_until(lambda: run(*asked)[0], "all is well")
+                assert run(*asked) == (0, "All is well, 3 of 3 nodes say.\n")
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
             finally:
@@ -83,6 +91,8 @@ def test_status_and_explanation_of_a_cluster_that_is_not_well(tmp_path: Path) ->
         leader = cluster.leader()
         gone, asked = (number for number in cluster.nodes if number != leader)
         broker = cluster.nodes[asked].uri
+        # That each takes part is not yet known to all.
+        wait_until(lambda: run("cluster", "explain", "-b", broker)[0], "all is well")
         code, text = run("cluster", "status", "-b", broker)
         assert code == 0
         assert f"Leader    node {leader}, term 1" in text
@@ -118,3 +128,20 @@ def test_where_there_is_no_broker() -> None:
     code, text = run("cluster", "status", "-b", f"tcp://127.0.0.1:{free_ports(1)}")
     assert code == 2
     assert "no broker at" in text
+
+
+def test_a_quorum_that_nobody_meets_keeps_a_node_from_leading(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        leader = cluster.leader()
+        cluster.nodes[leader].wait_for(f"new leader: [node{leader}, {leader}], leader status: ACTIVE")
+        barred, free = (number for number in cluster.nodes if number != leader)
+        code, text = run(
+            "admin", "-b", cluster.nodes[barred].uri, "CLUSTERS CLUSTER local STATE ELECTOR SET QUORUM 100"
+        )
+        assert (code, text) == (0, "Quorum set to 100 from 2\n")
+        cluster.kill(leader)
+        assert cluster.leader() == free
+        code, text = run("admin", "-b", cluster.nodes[barred].uri, "CLUSTERS CLUSTER local STATUS")
+        assert f"Leader Node           : [node{free}, {free}]" in text
+        assert "Self State            : FOLLOWER" in text
