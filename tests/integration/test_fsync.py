@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.testing import NodeProcess
+from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.official import Client, queue_name, wait_until
 
 MESSAGES = 300
@@ -60,3 +61,31 @@ def test_what_is_acked_is_synced_as_the_policy_says(
                 assert new.index("bmq_data") < new.index("bmq_journal")
         node.start()
         assert f"messages: {MESSAGES}" in node.ready_line
+
+
+def test_a_strong_ack_follows_the_syncs_of_a_majority(tmp_path: Path) -> None:
+    cluster = ClusterProcesses(tmp_path)
+    for number, node in cluster.nodes.items():
+        cluster.nodes[number] = NodeProcess(
+            node.data_dir,
+            config_dir=node.config_dir,
+            port=node.port,
+            command=("env", f"SYNCS={tmp_path / f'syncs-{number}'}", sys.executable, "-c", COUNTING),
+            options=("--fsync", "always"),
+        )
+
+    def synced() -> dict[int, int]:
+        return {number: (tmp_path / f"syncs-{number}").read_text().count("bmq_data") for number in cluster.nodes}
+
+    with cluster:
+        cluster.wait_available()
+        uri = queue_name("bmq.test.persistent.priority.sc")
+        with Client(cluster.nodes[cluster.leader()].uri) as client:
+            client.open(uri, write=True)
+            for number in range(20):
+                before = synced()
+                (ack,) = client.post_all(uri, [number.to_bytes(8, "big")])
+                after = synced()
+                assert ack.status.name == "SUCCESS"
+                # DATA changes with messages only.
+                assert sum(after[each] > before[each] for each in after) >= 2
