@@ -7,7 +7,7 @@ That has the primary as its upstream, as soon as there is one (source: mqbblp::C
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
@@ -37,6 +37,8 @@ log = logging.getLogger("broker.cluster")
 
 # mqbi::ClusterErrorCode::e_NOT_PRIMARY
 NOT_PRIMARY = -201
+
+NO_ROOM_MS = 1000
 
 # A message in this node's copy of a shard: of a partition, a queue's key and a GUID.
 StoreRead = Callable[[int, bytes, bytes], Content | None]
@@ -82,7 +84,7 @@ class PrimaryHost:
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
         node = self._queues.node
         name, domain = node.named(parameters)
-        if not self._queues.serves(name):
+        if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
             raise Refusal(StatusCategory.NOT_READY, f"this node is not the active primary of '{name}'", NOT_PRIMARY)
         opened(node.serve_queue(name, domain))
 
@@ -210,10 +212,10 @@ class ClusterQueues:
             opened(refusal)
 
     def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
-        if self.serves(name):
+        queue = self.node.queues.get(name)
+        if queue is None and self.serves(name):
             opened(self.node.serve_queue(name, domain))
             return
-        queue = self.node.queues.get(name)
         if queue is None:
             queue = self._make_relay(self._places.state.queues[name], domain)
         assert isinstance(queue, RelayQueue)
@@ -315,9 +317,25 @@ class ClusterQueues:
         self._served.add(partition_id)
         handles = self._handles({id(relay) for relay in relays})
         for relay in relays:
-            domain = self.node.domains[relay.config.name]
-            root = self.node.serve_queue(relay.uri, domain)
-            to_root(relay, root, handles[id(relay)])
+            self._begin_to_serve(relay, handles[id(relay)])
+
+    def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
+        """The root of a hop's queue is here now; if there is no room to make it, the hop waits and tries again."""
+        try:
+            root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
+        except Refusal as refusal:
+            log.error("queue '%s' cannot be served yet: %s", relay.uri, refusal)
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
+            self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
+            return
+        to_root(relay, root, handles)
+
+    def _serve_again(self, relay: RelayQueue) -> None:
+        if self._relays.get(relay.queue_id) is relay and self.serves(relay.uri):
+            self._unregister(relay)
+            del self.node.queues[relay.uri]
+            self._begin_to_serve(relay, self._handles({id(relay)})[id(relay)])
 
     def deactivated(self, partition_id: int) -> None:
         """This node serves a shard no longer, or cannot begin to, and still has all that it had of it."""

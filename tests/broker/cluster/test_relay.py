@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.core.config import DomainConfig, Mode
+from broker.core.domains import Domain
+from broker.core.handles import Refusal
+from broker.core.queue import Queue
 from formats.codes import AckStatus
 from formats.control import ber
 from formats.control.messages import (
@@ -17,6 +20,7 @@ from formats.control.messages import (
     OpenQueueResponse,
     QueueHandleParameters,
     Status,
+    StatusCategory,
     StreamParameters,
     SubQueueIdInfo,
     Subscription,
@@ -348,6 +352,32 @@ def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
     three.make_primary(1, files)
     assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
     assert consumer.payloads() == [b"1"]
+
+
+def test_a_new_primary_has_no_room_for_a_queue(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was assigned, and never made at the old one: its clients wait until there is room."""
+    three.make_primary(None)
+    producer = three.client(1)
+    producer.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    producer.send(producer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    node = three.nodes[1].rig.node
+    serve = node.serve_queue
+
+    def no_room(name: str, domain: Domain) -> Queue:
+        raise Refusal(StatusCategory.NOT_READY, "no room", -1)
+
+    monkeypatch.setattr(node, "serve_queue", no_room)
+    three.make_primary(1, three.nodes[0].rig)
+    three.wait(1500)
+    assert producer._pick(ControlMessage) == []
+    monkeypatch.setattr(node, "serve_queue", serve)
+    three.wait(1500)
+    (answer,) = producer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    producer.world = three
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert node.queues[QUEUE].is_root
 
 
 def test_a_primary_becomes_a_hop(three: World) -> None:
