@@ -174,8 +174,7 @@ class History:
             assert {uri: told[uri] for uri in states[0].queues} == states[0].queues
 
 
-# 1541: a follower misses the commit of a snapshot, and has a later one committed.
-@pytest.mark.parametrize("seed", [*range(40), 1541])
+@pytest.mark.parametrize("seed", range(40))
 def test_random_histories(seed: int) -> None:
     history = History(seed)
     history.run(150)

@@ -58,6 +58,25 @@ def test_a_snapshot_is_as_good_as_what_came_before_it() -> None:
     assert bus.nodes[2].metadata.ledger.uncommitted == {}
 
 
+def test_a_snapshot_whose_commit_was_missed_leaves_nothing_behind() -> None:
+    bus = cluster()
+    bus.elect(3)
+    ledger = bus.nodes[2].metadata.ledger
+    while not ledger.uncommitted:
+        assert bus.step()
+    bus.cut(2, 3)
+    bus.run()
+    assert len(ledger.uncommitted) == 1
+    assign(bus.nodes[1], "q")
+    bus.run()
+    bus.connect()
+    bus.run()
+    assert bus.healed == [1, 2, 3]
+    assert ledger.uncommitted == {}
+    assert ledger.recorded == ledger.state
+    assert list(ledger.state.queues) == ["bmq://priority/q"]
+
+
 def test_what_comes_twice_is_recorded_once() -> None:
     bus = cluster()
     assign(bus.nodes[3], "q")
