@@ -213,13 +213,12 @@ class ClusterQueues:
 
     def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         queue = self.node.queues.get(name)
-        if queue is None and self.serves(name):
+        if isinstance(queue, RelayQueue):
+            queue.open(parameters, opened)
+        elif self.serves(name):
             opened(self.node.serve_queue(name, domain))
-            return
-        if queue is None:
-            queue = self._make_relay(self._places.state.queues[name], domain)
-        assert isinstance(queue, RelayQueue)
-        queue.open(parameters, opened)
+        else:
+            self._make_relay(self._places.state.queues[name], domain).open(parameters, opened)
 
     def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
         relay = self._new_relay(info, domain)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.core.config import DomainConfig, Mode
@@ -481,6 +483,23 @@ def test_clients_come_and_go_without_a_primary(three: World) -> None:
     assert not three.nodes[1].rig.node.queues
     three.make_primary(2, files)
     assert not three.nodes[2].rig.node.queues[FANOUT].is_open
+
+
+def test_two_wait_for_the_same_assignment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of them makes the queue."""
+    assign = world.places.assign_queue
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(world.places, "assign_queue", lambda *args: waiting.append(lambda: assign(*args)))
+    clients = [world.client(node_id) for node_id in (0, 0, 1, 1)]
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, READ))
+    for client in clients:
+        client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))
+    for assigned in waiting:
+        assigned()
+    world.run()
+    for client in clients:
+        (answer,) = client._pick(ControlMessage)
+        assert isinstance(answer.choice, OpenQueueResponse)
 
 
 def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
