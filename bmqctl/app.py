@@ -21,6 +21,7 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: dict[str, Entry] = {
     "admin": Entry("bmqctl.commands.admin", "admin", "Administer a broker that runs."),
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
+    "cluster": Entry("bmqctl.commands.cluster", "app", "Look at a cluster that runs: who leads, what is not well."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),

@@ -57,6 +57,7 @@ class NodeProcess:
 
     Without `config_dir` it is a cluster of one with the sample domains. `port` is kept over restarts, so that clients
     find the node again. `command` goes before `start node`: the program, if it is not this interpreter's bmqctl.
+    `options` go behind it; they count from the next start on.
     `ready_s` is the time from the start of the process to the line that says it is ready, `ready_line`.
     """
 
@@ -68,6 +69,7 @@ class NodeProcess:
         port: int | None = None,
         timeout_s: float = 30.0,
         command: Sequence[str] = (sys.executable, "-c", "from bmqctl.app import main; main()"),
+        options: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.config_dir = config_dir
@@ -76,6 +78,7 @@ class NodeProcess:
         self.ready_line = ""
         self.ready_s = 0.0
         self._command = command
+        self.options = tuple(options)
         self._process: subprocess.Popen[str] | None = None
         self._console = _Console()
 
@@ -109,7 +112,7 @@ class NodeProcess:
         options = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
         started = time.monotonic()
         process = subprocess.Popen(
-            [*self._command, "start", "node", *given, *options],
+            [*self._command, "start", "node", *given, *options, *self.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -24,14 +24,18 @@ from broker.config import ConfigError, NodeConfig, default_config
 from broker.config import load_broker_config as load_config
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.config.dump import to_json
+from broker.config.local_cluster import write_local_cluster
 from broker.control import ControlLines
 from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
+from broker.core.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
 from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
 from broker.domains import Domains
+from broker.membership import Membership, cluster_features
 from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.ports.files import Directory, StoreFile
 from broker.shell.control_pipe import ControlPipe, PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
@@ -41,7 +45,16 @@ from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 from formats.guid import GuidGenerator
 
-__all__ = ["ConfigError", "NodeConfig", "default_config", "load_config", "run_node"]
+__all__ = [
+    "ConfigError",
+    "FsyncPolicy",
+    "NodeConfig",
+    "default_config",
+    "load_config",
+    "parse_fsync",
+    "run_node",
+    "write_local_cluster",
+]
 
 log = logging.getLogger("broker")
 
@@ -57,10 +70,10 @@ BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
 
-def run_node(config: NodeConfig) -> int:
+def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
     try:
-        return _run(config)
+        return _run(config, fsync)
     except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_CONFIG
@@ -73,17 +86,10 @@ def run_node(config: NodeConfig) -> int:
         return EXIT_CONFIG
 
 
-def _run(config: NodeConfig) -> int:
+def _run(config: NodeConfig, fsync: FsyncPolicy) -> int:
     cluster, me = config.cluster, config.self_node
     if cluster is None or me is None:
         raise ConfigError(_where(config), "$.myClusters", "this node is in no cluster", "proxies cannot be run yet")
-    if len(cluster.nodes) > 1:
-        raise ConfigError(
-            _where(config),
-            "$.myClusters[0].nodes",
-            f"names {len(cluster.nodes)} nodes",
-            "clusters of more than one node cannot be run yet: leave one node",
-        )
     # First the sockets: a second node must not touch the files of the first.
     listeners = _listen(config)
     partition = cluster.partition_config
@@ -106,17 +112,28 @@ def _run(config: NodeConfig) -> int:
         domains = Domains(config)
         node = Node(_identity(config, me.id), now, domains.resolve, ledger, shards, _guids())
         _configure(node, cluster)
-        node.start({shard.partition_id: recovered for shard, recovered in opened})
+        recovered = {shard.partition_id: state for shard, state in opened}
+        membership = None
+        if len(cluster.nodes) == 1:
+            node.start(recovered)
+        else:
+            membership = Membership(cluster, node, recovered, folder, synced=fsync.mode is FsyncMode.ALWAYS)
         # The queues have made their own of it.
         opened.clear()
+        recovered.clear()
         _freeze_collector()
         node.run_command = Admin(Context(node, _environment(config, domains))).run
         node.authentications = authentications
         server = Server(node, listeners, max(1, config.broker.app_config.authentication.max_threads))
         authentications.run_blocking = server.in_thread
-        pipe.on_line = ControlLines(node.run_command, switches.run, server.stop)
+        pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
         server.watch(pipe)
+        _keep_durable(node, server, fsync)
+        if membership is not None:
+            membership.connect(server, _announce_available)
         trio.run(server.run, _ready(config, node))
+    if membership is not None:
+        membership.close()
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
     log.info("BMQbrkr stopped")
@@ -153,6 +170,30 @@ def _configure(node: Node, cluster: ClusterDefinition) -> None:
     node.keep_rejected = keep_rejected
 
 
+def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:
+    """Take what is written to the disk, as often as is wanted."""
+    durability = Durability(node.shards.values(), node.ledger)
+
+    def flush(files: list[StoreFile | Directory]) -> None:
+        for file in files:
+            file.flush()
+
+    def again(done: None = None) -> None:
+        node.timers.at(node.now.ms + fsync.interval_ms, in_background)
+
+    def in_background() -> None:
+        files = durability.unsynced()
+        if files:
+            server.in_thread(lambda: flush(files), again)
+        else:
+            again()
+
+    if fsync.mode is FsyncMode.ALWAYS:
+        node.before_sending = durability.sync
+    elif fsync.mode is FsyncMode.INTERVAL:
+        again()
+
+
 def _freeze_collector() -> None:
     """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
 
@@ -169,8 +210,9 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
         where = ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
         messages = sum(shard.state().messages for shard in node.shards.values())
         log.info("BMQbrkr started successfully")
-        # One node leads and is primary from the start.
-        log.info("Cluster (%s) is available", node.identity.cluster_name)
+        if config.cluster is not None and len(config.cluster.nodes) == 1:
+            # One node leads and is primary from the start.
+            log.info("Cluster (%s) is available", node.identity.cluster_name)
         print(
             f"bmqctl: node ready on {where} [cluster: {node.identity.cluster_name}, queues: {len(node.queues)}, "
             f"messages: {messages}, pid: {os.getpid()}]",
@@ -178,6 +220,11 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
         )
 
     return announce
+
+
+def _announce_available() -> None:
+    # Programs that started several nodes wait for this line of each; the log has it for people.
+    print("bmqctl: cluster available", flush=True)
 
 
 def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
@@ -203,6 +250,8 @@ def _identity(config: NodeConfig, node_id: int) -> NodeIdentity:
         user_agent=USER_AGENT,
         heartbeat_interval_ms=config.tcp.heartbeat_interval_ms,
         heartbeats_missed_max=app.network_interfaces.heartbeats.client,
+        peer_heartbeats_missed_max=app.network_interfaces.heartbeats.cluster_peer,
+        cluster_features=cluster_features(config.cluster),
     )
 
 

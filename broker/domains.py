@@ -51,6 +51,7 @@ class Domains:
             consumers_max=parameters.max_consumers,
             producers_max=parameters.max_producers,
             queues_max=parameters.max_queues,
+            strong=parameters.consistency.strong is not None,
             shown=to_json(parameters),
         )
 

@@ -6,6 +6,7 @@ From the newest set of files on:
 | --- | --- |
 | whole, in use                                       | used; those older that its rollover replaced, archived  |
 | part or whole, its rollover unfinished, and an older | removed; the next older is looked at                    |
+| part or whole, was being received from a primary, and an older | removed; the next older is looked at          |
 | part or whole, with nothing in it yet               | removed; the next older is looked at                    |
 | in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
 | whole, with faults of severity error                | `StoreDamaged`                                          |
@@ -196,6 +197,9 @@ def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLi
 
 def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_SIZE_MAX:
+        return True
+    if not any(journal.buffer[:HEADERS_SIZE_MAX]) and int(scan(journal.buffer, HEADERS_SIZE_MAX, 1)["magic"][0]):
+        # A replica that receives its shard anew writes the header when all is there.
         return True
     try:
         extent = journal_extent(readable(journal))

@@ -18,11 +18,9 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
-from rich.console import Console
-from rich.table import Table
 
 from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.histogram import Histogram
@@ -31,6 +29,7 @@ from bmqctl.bench.tally import ConsumerTally
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
 from bmqctl.node_process import HOST, NodeProcess
+from scripts.figures import Figure, print_figures
 from scripts.large_store import write_store
 
 OTHER_QUEUES = 10_000
@@ -60,16 +59,6 @@ MODES: dict[str, dict[str, Any]] = {
     "bench.fanout": {"fanout": {"appIDs": ["foo", "bar", "baz"]}},
     "bench.apps": {"fanout": {"appIDs": [f"app{number}" for number in range(APPS)]}},
 }
-
-
-class Figure(NamedTuple):
-    """One measured value; `wanted` is what is to be reached, if anything is, and `reached` whether it was."""
-
-    name: str
-    value: float
-    unit: str
-    wanted: str = ""
-    reached: bool | None = None
 
 
 def write_config(folder: Path, data_dir: Path) -> None:
@@ -375,18 +364,7 @@ def main() -> None:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
     for name in arguments.cases or CASES:
         before = os.getloadavg()[0]
-        figures = CASES[name]()
-        table = Table(box=None, pad_edge=False, title_justify="left")
-        load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after"
-        table.title = f"{name}; {os.cpu_count()} processors, {load}"
-        table.add_column(justify="right")
-        for title in ("", "figure", "wanted", "reached"):
-            table.add_column(title)
-        for figure in figures:
-            value = f"{figure.value:,.0f}" if figure.value >= 100 or not figure.unit else f"{figure.value:,.2f}"
-            reached = {True: "yes", False: "no", None: ""}[figure.reached]
-            table.add_row(value, figure.unit, figure.name, figure.wanted, reached)
-        Console(width=120).print(table, "")
+        print_figures(name, CASES[name](), before)
 
 
 if __name__ == "__main__":

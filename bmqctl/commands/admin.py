@@ -14,19 +14,20 @@ import typer
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 
-__all__ = ["admin"]
+__all__ = ["admin", "endpoint_of"]
 
 NOT_A_COMMAND = "Unable to decode command"
 
 
-def _endpoint(broker: str) -> tuple[str, int]:
+def endpoint_of(command: str, broker: str) -> tuple[str, int]:
+    """Host and port of a `--broker`; one line on stderr and exit code 2 for what is none."""
     parts = urlsplit(broker if "://" in broker else f"tcp://{broker}")
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None  # the port is no number
     if parts.scheme != "tcp" or not host or not port:
-        refuse("admin", f"--broker {broker}: expected tcp://HOST:PORT")
+        refuse(command, f"--broker {broker}: expected tcp://HOST:PORT")
     return host, port
 
 
@@ -69,7 +70,7 @@ def admin(
     Exit codes: 0 if all were answered; 1 if one was no command, or its answer is JSON and says that it failed, or the
     broker went away; 2 if there is no broker.
     """
-    host, port = _endpoint(broker)
+    host, port = endpoint_of("admin", broker)
     try:
         client = AdminClient(host, port, timeout, tls_authority)
     except AdminLost as lost:

@@ -8,13 +8,24 @@ from typing import Annotated
 
 import typer
 
-from broker.app import ConfigError, default_config, load_config, run_node
+from bmqctl.cluster_run import run_cluster
+from broker.app import ConfigError, FsyncPolicy, default_config, load_config, parse_fsync, run_node, write_local_cluster
 
 __all__ = ["app"]
 
 EXIT_CONFIG = 2
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+Fsync = Annotated[
+    str,
+    typer.Option(
+        metavar="never|always|MS",
+        help="When messages go to the disk. never: the kernel decides; they survive the process, not a power failure. "
+        "always: before they are acknowledged. A number: every so many milliseconds.",
+    ),
+]
 
 
 class LogLevel(Enum):
@@ -77,11 +88,13 @@ def node(
     log_level: Annotated[
         LogLevel | None, typer.Option(case_sensitive=False, help="Least severity that is logged to the console.")
     ] = None,
+    fsync: Fsync = "never",
 ) -> None:
     """Start a node of a cluster, and run it until SIGINT or SIGTERM.
 
     Exits with 2 and one line on stderr if the configuration cannot be used.
     """
+    policy = _policy(fsync)
     try:
         config = default_config() if config_dir is None else load_config(config_dir)
         config = config.changed(
@@ -97,4 +110,53 @@ def node(
     except ConfigError as fault:
         typer.echo(str(fault), err=True)
         raise typer.Exit(EXIT_CONFIG) from None
-    raise typer.Exit(run_node(config))
+    raise typer.Exit(run_node(config, policy))
+
+
+@app.command()
+def cluster(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", min=3, max=7, help="How many nodes.")] = 3,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where the nodes' configurations and stores are, or are to be made.")
+    ] = Path("bmq-cluster"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=1, max=65535, help="Port of the first node; the others have the next.")
+    ] = 30114,
+    log_level: Annotated[
+        LogLevel, typer.Option(case_sensitive=False, help="Least severity that the nodes log to the console.")
+    ] = LogLevel.ERROR,
+    fsync: Fsync = "never",
+) -> None:
+    """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
+
+    It has the sample domains; those whose names end in `.sc` are strongly consistent. Each node has a directory of its
+    own, `node1` and so on, with its configuration and its store. A cluster that is there already goes on.
+
+    Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if a node failed.
+
+    Examples:
+
+        bmqctl start cluster -n 3
+
+        bmqctl start cluster -n 5 --dir /var/tmp/planets --port 31000
+    """
+    _policy(fsync)
+    try:
+        folders = write_local_cluster(directory, nodes, host, port)
+    except ConfigError as fault:
+        typer.echo(str(fault), err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    except OSError as error:
+        typer.echo(f"bmqctl: {error.filename}: {error.strerror}; make it writable, or name another --dir", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    where = [f"{host}:{port + number}" for number in range(nodes)]
+    raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))
+
+
+def _policy(text: str) -> FsyncPolicy:
+    try:
+        return parse_fsync(text)
+    except ValueError as fault:
+        typer.echo(f"bmqctl: --fsync: {fault}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None

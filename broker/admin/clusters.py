@@ -26,15 +26,19 @@ from broker.admin.results import (
 from broker.admin.storage import storage_summary
 from broker.core.alarms import printable
 from broker.core.changes import collect_idle_queues
+from broker.core.cluster_view import ClusterView, NodeView, PartitionView
 from broker.core.messages import Full
 from formats.control.messages import QueueInfo
 from formats.uri import parse_uri
 
-__all__ = ["check_cluster", "cluster_list", "cluster_status", "force_gc", "queue_helper"]
+__all__ = ["check_cluster", "cluster_health", "cluster_list", "cluster_status", "force_gc", "queue_helper"]
 
 # bmqp::QueueId's number of a queue that is with its primary; the reference writes it as a word.
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
+
+# mqbnet::ElectorState, by the roles that are more than a follower's.
+_ELECTOR_STATES = {"leader": "LEADER", "candidate": "CANDIDATE", "dormant": "DORMANT"}
 
 
 def check_cluster(context: Context, name: str) -> None:
@@ -49,29 +53,90 @@ def cluster_list(context: Context) -> ClusterList:
 
 
 def cluster_status(context: Context) -> ClusterStatusResult:
-    """A cluster of one: it leads, is primary everywhere, and is well as long as it answers."""
-    node = context.node
+    """How the cluster is, as far as this node knows."""
+    view = cluster_health(context)
+    descriptions = {node.node_id: context.describe(node.node_id) for node in view.nodes}
     me = context.node_description
-    ledger = node.ledger
-    nodes = (ClusterNodeInfo(me, None, "E_AVAILABLE", tuple(sorted(node.shards))),)
-    mapped = Counter(info.partition_id for info in ledger.state.queues.values())
-    active = Counter(ledger.state.queues[uri].partition_id for uri, queue in node.queues.items() if queue.was_opened)
-    partitions = tuple(
-        PartitionInfo(mapped[partition_id], active[partition_id], me, shard.primary_lease_id, "ACTIVE")
-        for partition_id, shard in sorted(node.shards.items())
+    state = context.node.ledger.state
+    primaries = {each.partition_id: each.primary_node_id for each in view.partitions}
+    nodes = tuple(
+        ClusterNodeInfo(
+            descriptions[node.node_id],
+            None if node.is_self else node.is_connected,
+            f"E_{node.status}",
+            tuple(partition_id for partition_id, primary in primaries.items() if primary == node.node_id),
+        )
+        for node in view.nodes
     )
+    mapped = Counter(info.partition_id for info in state.queues.values())
+    active = Counter(
+        state.queues[uri].partition_id
+        for uri, queue in context.node.queues.items()
+        if queue.was_opened and uri in state.queues
+    )
+    partitions = tuple(
+        PartitionInfo(
+            mapped[each.partition_id],
+            active[each.partition_id],
+            None if each.primary_node_id is None else descriptions[each.primary_node_id],
+            each.primary_lease_id,
+            "ACTIVE" if each.is_active else "PASSIVE",
+        )
+        for each in view.partitions
+    )
+    leader = view.leader_node_id
     return ClusterStatusResult(
         name=context.cluster_name,
         description=f"Cluster ({context.cluster_name})",
         self_node_description=me,
-        is_healthy=True,
+        is_healthy=not view.problems,
         node_statuses=NodeStatuses(nodes),
         elector_info=ElectorInfo(
-            "LEADER", me, LeaderMessageSequence(ledger.state.term, ledger.sequence_number), "ACTIVE"
+            _ELECTOR_STATES.get(view.role, "FOLLOWER"),
+            "[ ** NA **, -1]" if leader is None else descriptions[leader],
+            LeaderMessageSequence(view.ledger_term, view.ledger_sequence_number),
+            "UNDEFINED" if leader is None else "ACTIVE" if view.is_healed else "PASSIVE",
         ),
         partitions_info=PartitionsInfo(partitions),
         queues_info=StorageContent(tuple(_queue_info(context, info) for info in _assigned(context))),
         cluster_storage_summary=storage_summary(context),
+    )
+
+
+def cluster_health(context: Context) -> ClusterView:
+    """A member's view. A cluster of one leads, is primary everywhere, and is well as long as it answers."""
+    node = context.node
+    if node.cluster_view is not None:
+        return node.cluster_view()
+    own_id, ledger = node.identity.node_id, node.ledger
+    partitions = tuple(
+        PartitionView(
+            partition_id=partition_id,
+            primary_node_id=own_id,
+            primary_lease_id=shard.primary_lease_id,
+            is_active=True,
+            state="PRIMARY_HEALED",
+            lease_id=shard.primary_lease_id,
+            sequence_number=shard.sequence_number,
+            waiting=0,
+            replicas=(),
+        )
+        for partition_id, shard in sorted(node.shards.items())
+    )
+    return ClusterView(
+        name=context.cluster_name,
+        node_id=own_id,
+        status="AVAILABLE",
+        role="leader",
+        leader_node_id=own_id,
+        term=ledger.state.term,
+        quorum=1,
+        state="leading",
+        is_healed=True,
+        ledger_term=ledger.state.term,
+        ledger_sequence_number=ledger.sequence_number,
+        nodes=(NodeView(own_id, "", True, True, "AVAILABLE", ""),),
+        partitions=partitions,
     )
 
 

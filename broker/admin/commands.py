@@ -9,6 +9,7 @@ __all__ = [
     "BrokerConfigDump",
     "ClearConfigCache",
     "ClearResolverCache",
+    "ClusterHealth",
     "ClusterQueueHelper",
     "ClusterStatus",
     "Clusters",
@@ -158,6 +159,11 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterQueueHelper:
     cluster: str
 
@@ -259,6 +265,7 @@ Command = (
     | StatList
     | Clusters
     | ClusterStatus
+    | ClusterHealth
     | ClusterQueueHelper
     | ForceGcQueues
     | StorageSummary

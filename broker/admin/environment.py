@@ -66,4 +66,11 @@ class Context:
     @property
     def node_description(self) -> str:
         """This node as the reference names nodes: `[name, id]`."""
-        return f"[{self.environment.node_name}, {self.node.identity.node_id}]"
+        return self.describe(self.node.identity.node_id)
+
+    def describe(self, node_id: int) -> str:
+        """A node of this node's cluster, likewise."""
+        if node_id == self.node.identity.node_id:
+            return f"[{self.environment.node_name}, {node_id}]"
+        names = {node.node_id: node.host_name for node in self.environment.clusters[0].nodes}
+        return f"[{names.get(node_id, '')}, {node_id}]"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from broker.admin.clusters import check_cluster, cluster_list, cluster_status, force_gc, queue_helper
+from broker.admin.clusters import check_cluster, cluster_health, cluster_list, cluster_status, force_gc, queue_helper
 from broker.admin.commands import (
     BrokerConfigDump,
     ClearConfigCache,
     ClearResolverCache,
+    ClusterHealth,
     ClusterQueueHelper,
     Clusters,
     ClusterStatus,
@@ -52,6 +53,7 @@ from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
 from broker.admin.results import (
     BrokerConfig,
+    ClusterHealthResult,
     CommandSpec,
     HelpResult,
     Problem,
@@ -125,6 +127,7 @@ def _on_domain(
 
 _ClusterCommand = (
     ClusterStatus
+    | ClusterHealth
     | ClusterQueueHelper
     | ForceGcQueues
     | StorageSummary
@@ -145,6 +148,9 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
     match command:
         case ClusterStatus():
             return cluster_status(context)
+        case ClusterHealth():
+            view = cluster_health(context)
+            return ClusterHealthResult(not view.problems, view.problems, view)
         case ClusterQueueHelper():
             return queue_helper(context)
         case ForceGcQueues():
@@ -166,10 +172,15 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
 _QuorumCommand = ReplicationSet | ReplicationGet | ReplicationList | ElectorSet | ElectorGet | ElectorList
 
 
+def _elector_quorum(context: Context) -> int:
+    view = context.node.cluster_view
+    return context.elector_quorum if view is None else view().quorum
+
+
 def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
     """Both have one parameter, of the same name."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
-    quorum = context.elector_quorum if is_elector else context.replication_quorum
+    quorum = _elector_quorum(context) if is_elector else context.replication_quorum
     purpose = "to have consensus" if is_elector else "to persist each message"
     match command:
         case ReplicationList() | ElectorList():
@@ -194,7 +205,8 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
         )
     if is_elector:
         # A leader does not ask again; the number counts from the next election on, and a cluster of one has none.
-        old, context.elector_quorum = context.elector_quorum, value
+        old, context.elector_quorum = _elector_quorum(context), value
+        context.node.set_elector_quorum(value)
     else:
         if value > 1:
             raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")

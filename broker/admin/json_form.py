@@ -10,6 +10,7 @@ from typing import Any
 from broker.admin.commands import Value
 from broker.admin.results import (
     BrokerConfig,
+    ClusterHealthResult,
     ClusterList,
     ClusterStatusResult,
     ClusterStorageSummary,
@@ -51,6 +52,7 @@ _SELECTIONS: dict[type[Any], str] = {
     DomainInfo: "domainInfo",
     ClusterList: "clusterList",
     ClusterStatusResult: "clusterStatus",
+    ClusterHealthResult: "clusterHealth",
     QueueHelperResult: "clusterQueueHelper",
     QueueInternalsResult: "queueInternals",
 }

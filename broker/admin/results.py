@@ -11,10 +11,12 @@ from datetime import datetime
 
 from broker.admin.commands import Value
 from broker.admin.results_queue import CapacityMeter, QueueInternalsResult
+from broker.core.cluster_view import ClusterView
 
 __all__ = [
     "BrokerConfig",
     "ClusterDomain",
+    "ClusterHealthResult",
     "ClusterInfo",
     "ClusterList",
     "ClusterNode",
@@ -308,6 +310,15 @@ class ClusterStatusResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterHealthResult:
+    """Not the reference's: what a node sees of its cluster, and what of it is not well."""
+
+    is_healthy: bool
+    problems: tuple[str, ...]
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDomain:
     name: str
     num_assigned_queues: int
@@ -361,6 +372,7 @@ Result = (
     | DomainInfo
     | ClusterList
     | ClusterStatusResult
+    | ClusterHealthResult
     | QueueHelperResult
     | QueueInternalsResult
 )

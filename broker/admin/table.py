@@ -18,6 +18,7 @@ from broker.admin.commands import (
     BrokerConfigDump,
     ClearConfigCache,
     ClearResolverCache,
+    ClusterHealth,
     ClusterQueueHelper,
     Clusters,
     ClusterStatus,
@@ -155,6 +156,13 @@ TABLE: tuple[Row, ...] = (
         "cluster",
         ("clusters cluster name=cluster command status",),
         "Show the nodes, partitions, queues and files of a cluster.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> HEALTH",
+        ClusterHealth,
+        "cluster",
+        ("clusters cluster name=cluster command health",),
+        "Show what this node sees of its cluster, replicas and all, and what is not well.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> QUEUEHELPER",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from broker.admin.commands import Value
 from broker.admin.results import (
     BrokerConfig,
+    ClusterHealthResult,
     ClusterList,
     ClusterNodeInfo,
     ClusterStatusResult,
@@ -74,6 +75,8 @@ def to_text(result: Result) -> str:
             return _cluster_list(result)
         case ClusterStatusResult():
             return "\n".join(_cluster_status(result))
+        case ClusterHealthResult():
+            return "\n".join(_health(result))
         case QueueHelperResult():
             return "\n".join(_queue_helper(result))
         case QueueInternalsResult():
@@ -255,6 +258,26 @@ def _cluster_status(result: ClusterStatusResult) -> Iterable[str]:
     yield from _queues(result.queues_info)
     yield ""
     yield from _storage_summary(result.cluster_storage_summary, 1)
+
+
+def _health(result: ClusterHealthResult) -> Iterable[str]:
+    view = result.view
+    leader = "none" if view.leader_node_id is None else f"node {view.leader_node_id}"
+    yield f"Cluster '{view.name}', as node {view.node_id} sees it: {'healthy' if result.is_healthy else 'not healthy'}"
+    yield from (f"    {problem}" for problem in result.problems)
+    yield f"    Leader: {leader} in term {view.term}; this node is {view.role}"
+    for node in view.nodes:
+        yield f"    Node {node.node_id}: {node.status}{' (self)' if node.is_self else ''}"
+    for each in view.partitions:
+        primary = "none" if each.primary_node_id is None else f"node {each.primary_node_id}"
+        yield (
+            f"    Partition {each.partition_id}: primary {primary}, lease {each.primary_lease_id}, "
+            f"{'active' if each.is_active else 'not active'}; here {each.state} at "
+            f"({each.lease_id}, {each.sequence_number})"
+        )
+        for replica in each.replicas:
+            lag = "unknown" if replica.lag_records is None else f"{replica.lag_records} records"
+            yield f"        Node {replica.node_id}: {'live' if replica.is_live else 'not live'}, behind by {lag}"
 
 
 def _nodes(nodes: tuple[ClusterNodeInfo, ...]) -> Iterable[str]:

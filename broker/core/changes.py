@@ -6,7 +6,7 @@ Order, as everywhere: first the ledger says what will be, then the journal, then
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from broker.core.alarms import alarm, panic
@@ -14,13 +14,24 @@ from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.ledger import Ledger, app_infos
-from broker.core.queue import Queue
+from broker.core.queue import App, Queue
 from broker.core.shard import Shard
 from broker.core.upkeep import add_app, remove_app
+from formats.control.messages import AppIdInfo
 from formats.disk.journal import QueueOpType
 from formats.disk.keys import derive_key
 
-__all__ = ["collect_idle_queues", "delete_queue", "key_salt", "reconfigure", "room_for_queue", "sync_apps"]
+__all__ = [
+    "apps_to_change",
+    "change_apps",
+    "collect_idle_queues",
+    "delete_queue",
+    "erase_queue",
+    "key_salt",
+    "reconfigure",
+    "room_for_queue",
+    "sync_apps",
+]
 
 log = logging.getLogger("broker.node")
 
@@ -33,6 +44,8 @@ class Holder(Protocol):
     ledger: Ledger
     now: Now
     queues: dict[str, Queue]
+    take_away: Callable[[Queue], None]
+    renew_apps: Callable[[DomainConfig], None]
 
     @property
     def shards(self) -> Mapping[int, Shard]: ...
@@ -52,11 +65,11 @@ def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
     if config.persistent != old.persistent:
         was, now = (_storage(each) for each in (old, config))
         raise ValueError(f"Reconfiguration of storage type is not allowed (was '{was}', changed to '{now})")
-    queues = [queue for queue in holder.queues.values() if queue.config.name == config.name]
+    queues = [queue for queue in holder.queues.values() if queue.config.name == config.name and queue.is_root]
     log.info("Reconfiguring %d queues from domain %s", len(queues), config.name)
     domain.configure(config)
+    holder.renew_apps(config)
     for queue in queues:
-        sync_apps(holder, queue, config)
         queue.configure_domain(config)
         for app in queue.apps.values():
             queue.deliver(app)
@@ -70,8 +83,6 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
     """Give a fanout queue the apps that its domain names, and no others. `Full` if that cannot be recorded."""
     if config.mode is not Mode.FANOUT:
         return
-    info = holder.ledger.state.queues[queue.uri]
-    shard = holder.shards[info.partition_id]
     taken = {app.key for app in queue.apps.values()}
     added = []
     for app_id in config.app_ids:
@@ -82,18 +93,33 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
     removed = [app for app in queue.apps.values() if app.app_id not in config.app_ids]
     if not (added or removed):
         return
+    info = holder.ledger.state.queues[queue.uri]
     gone = app_infos([(app.app_id, app.key) for app in removed])
     holder.ledger.update_apps(info, config.name, app_infos(added), gone)
+    change_apps(holder.shards[info.partition_id], queue, added, removed)
+
+
+def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple[str, bytes]], list[App]]:
+    """The apps that a queue lacks, as ids and keys, and those that it should not have, according to the ledger."""
+    wanted = {info.app_id: info.app_key for info in infos}
+    removed = [app for app in queue.apps.values() if wanted.get(app.app_id) != app.key]
+    kept = set(queue.apps) - {app.app_id for app in removed}
+    return [(app_id, key) for app_id, key in wanted.items() if app_id not in kept], removed
+
+
+def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]) -> None:
+    """Give a queue other apps, which the ledger says already. `Full` if the journal has no room."""
     if added:
-        shard.append_queue(queue.uri, queue.key, added, QueueOpType.ADDITION)
-    for app_id, key in added:
-        add_app(queue, app_id, key)
+        shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
+    # An app that comes back under another key goes first.
     for app in removed:
         first = next((message for message in queue.messages.values() if message.outstanding & app.bit), None)
         if first is not None:
             queue.log.purge(app.key, first)
         shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
         remove_app(queue, app)
+    for app_id, key in added:
+        add_app(queue, app_id, key)
     log.info(
         "queue '%s': apps added: %s, removed: %s",
         queue.uri,
@@ -130,22 +156,26 @@ def delete_queue(holder: Holder, queue: Queue) -> None:
     """Remove a queue that nobody has open and that holds nothing. `Full` if that cannot be recorded."""
     assert queue.is_idle
     info = holder.ledger.state.queues[queue.uri]
-    shard = holder.shards[info.partition_id]
     holder.ledger.unassign(info, holder.ledger.state.primaries[info.partition_id])
+    erase_queue(holder, queue, holder.shards[info.partition_id])
+
+
+def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
+    """Remove a queue that the ledger does not know any more. `Full` if the journal has no room."""
     shard.append_queue_op(QueueOpType.DELETION, queue.key)
     shard.forget(queue.key)
     del holder.queues[queue.uri]
     log.info(
-        "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), info.partition_id
+        "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), shard.partition_id
     )
 
 
 def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = None) -> int:
-    """Delete the queues (of one domain) that have been idle for so long; their number. `Full` as in `delete_queue`."""
+    """Take away the queues (of one domain) that were idle for so long; their number. `Full` as in `delete_queue`."""
     now_ms = holder.now.ms
     idle = []
     for queue in holder.queues.values():
-        if domain is not None and queue.config.name != domain:
+        if not queue.is_root or (domain is not None and queue.config.name != domain):
             continue
         if not queue.is_idle:
             queue.idle_since_ms = None
@@ -154,5 +184,5 @@ def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = 
         if queue.idle_since_ms is not None and now_ms - queue.idle_since_ms >= keepalive_ms:
             idle.append(queue)
     for queue in idle:
-        delete_queue(holder, queue)
+        holder.take_away(queue)
     return len(idle)

@@ -28,7 +28,8 @@ class DomainConfig:
     `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
     at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
-    message under one GUID for that long. `shown` is for people: what it was made of, as the reference writes it.
+    message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
+    the nodes has them. `shown` is for people: what it was made of, as the reference writes it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DomainConfig:
     consumers_max: int = 0
     producers_max: int = 0
     queues_max: int = 0
+    strong: bool = False
     shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -81,7 +83,10 @@ class MessageThrottle:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node says it is, and how it watches its clients."""
+    """Who this node says it is, and how it watches its peers.
+
+    `cluster_features` tells other nodes of its cluster what must agree; see `broker.cluster.agreement`.
+    """
 
     cluster_name: str
     node_id: int
@@ -92,3 +97,5 @@ class NodeIdentity:
     user_agent: str
     heartbeat_interval_ms: int = 3000
     heartbeats_missed_max: int = 10
+    peer_heartbeats_missed_max: int = 0
+    cluster_features: str = ""

@@ -23,6 +23,7 @@ from broker.core.messages import Buffer, Log, Message
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
+from formats.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.padding import WORD
 from formats.wire.properties import PROPERTIES_HEADER
 
@@ -184,6 +185,14 @@ class Delivery:
             schema_id = _announced(stream, schema_id)
         stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
 
+    def _push_to_broker(self, stream: Stream, message: Message, data: Buffer) -> None:
+        """A message that is broadcast goes to a broker once, whatever its consumers want of it."""
+        if stream.sink.ready and stream.subscriptions:
+            self._statistics.pushes += 1
+            self._statistics.push_bytes += message.size
+            schema_id = _announced(stream, message.schema_id) if message.schema_id else 0
+            stream.sink.push(stream.queue_id, message, data, DEFAULT_SUBSCRIPTION_ID, schema_id)
+
     def log_exit(self, app: App, message: Message) -> None:
         since, count = self._exit_lines.get(app, (NEVER_MS, 0))
         now = self._source.now.ms
@@ -244,7 +253,9 @@ class Delivery:
         """At most once, to whoever listens now and has room; nothing is kept."""
         for app in self._source.apps.values():
             for stream in app.streams:
-                if stream.sink.ready:
+                if stream.sink.takes_all:
+                    self._push_to_broker(stream, message, data)
+                elif stream.sink.ready:
                     for subscription in stream.subscriptions:
                         group = subscription.group
                         if (

@@ -8,7 +8,7 @@ from broker.core.queue import Queue
 from broker.core.routing import Stream
 from formats.control.messages import QueueHandleParameters, Status, StatusCategory
 
-__all__ = ["Handle", "QueueFlag", "Refusal", "check_limits", "check_open"]
+__all__ = ["Handle", "QueueFlag", "Refusal", "app_id_of", "check_limits", "check_open", "give_back"]
 
 
 class QueueFlag:
@@ -56,7 +56,7 @@ def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
     beyond = []
     if config.producers_max and parameters.write_count + queue.writers > config.producers_max:
         beyond.append(f"the limit of {config.producers_max} producer(s)")
-    app = queue.apps.get(_app_id(parameters))
+    app = queue.apps.get(app_id_of(parameters))
     readers = sum(stream.readers for stream in app.streams) if app else 0
     if config.consumers_max and parameters.read_count + readers > config.consumers_max:
         beyond.append(f"the limit of {config.consumers_max} consumer(s)")
@@ -64,8 +64,17 @@ def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
         raise Refusal(StatusCategory.UNKNOWN, f"Client would exceed {' and '.join(beyond)}", -1)
 
 
-def _app_id(parameters: QueueHandleParameters) -> str:
+def app_id_of(parameters: QueueHandleParameters) -> str:
+    """The app that a request is about."""
     return parameters.sub_id_info.app_id if parameters.sub_id_info else DEFAULT_APP_ID
+
+
+def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
+    """An open request that the queue has taken came to nothing."""
+    if parameters.flags & QueueFlag.READ:
+        queue.give_back_reads(app_id_of(parameters), parameters.read_count)
+    if parameters.flags & QueueFlag.WRITE:
+        queue.give_back_writes(parameters.write_count)
 
 
 class Handle:
@@ -96,7 +105,7 @@ class Handle:
             queue.writers += parameters.write_count
 
     def _open_stream(self, parameters: QueueHandleParameters) -> None:
-        app_id = _app_id(parameters)
+        app_id = app_id_of(parameters)
         fanout = DEFAULT_APP_ID not in self.queue.apps
         if fanout and app_id == DEFAULT_APP_ID:
             message = "Reader of a fanout queue requires an appId to be specified."
@@ -127,23 +136,29 @@ class Handle:
             stream = self.streams.get(sub_id)
             if stream is None:
                 raise Refusal(StatusCategory.UNKNOWN, "No subStream of the queue with specified subId", 0)
-            stream.readers -= parameters.read_count
-            if stream.readers <= 0:
+            given_up = min(parameters.read_count, stream.readers)
+            stream.readers -= given_up
+            if not stream.readers:
                 del self.streams[sub_id], self.by_app[stream.app.app_id]
                 self.queue.detach(stream)
+            self.queue.give_back_reads(stream.app.app_id, given_up)
         if parameters.write_count > 0:
-            given_up = min(parameters.write_count, self.writes)
-            self.writes -= given_up
-            self.queue.writers -= given_up
+            self._give_up_writes(min(parameters.write_count, self.writes))
 
     def drop(self, *, lost: bool = False) -> None:
         """Give up everything; `lost` says that the client is gone without a word."""
         for stream in self.streams.values():
             self.queue.detach(stream, lost=lost)
+            self.queue.give_back_reads(stream.app.app_id, stream.readers)
         self.streams.clear()
         self.by_app.clear()
-        self.queue.writers -= self.writes
-        self.writes = 0
+        self._give_up_writes(self.writes)
+
+    def _give_up_writes(self, count: int) -> None:
+        if count:
+            self.writes -= count
+            self.queue.writers -= count
+            self.queue.give_back_writes(count)
 
     def resume(self) -> None:
         """The session can be sent to again."""

@@ -102,6 +102,16 @@ class History:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
 
+    def restore(self, guids: bytes, now_ms: int) -> None:
+        """Messages that were removed before this process began to look, as if they had been removed now."""
+        latest = self._latest
+        for at in range(0, len(guids), GUID_SIZE):
+            guid = guids[at : at + GUID_SIZE]
+            producer, ticks = guid[10:], guid[3:10]
+            if ticks > latest.get(producer, b""):
+                latest[producer] = ticks
+            self.add(guid, now_ms)
+
     def expire(self, now_ms: int) -> None:
         """Forget what is older than the window; to be called now and then."""
         if self._data is not None and now_ms - self._chunks[-1].since_ms > self.window_ms // 8:

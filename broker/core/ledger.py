@@ -1,7 +1,8 @@
-"""The cluster-state ledger (CSL) of a cluster of one: which queues there are, where, and who is primary.
+"""The cluster-state ledger (CSL): which queues there are, where, and who is primary.
 
-Every change is an update followed by its commit, in a file that starts with a snapshot. The leader's term grows with
-every start; (term, sequence number) orders all records (source: mqbc::IncoreClusterStateLedger).
+Every change is an update that a commit follows, in a file that starts with a snapshot; (term, sequence number) orders
+all records (source: mqbc::IncoreClusterStateLedger). In a cluster of one a commit follows at once, and the term grows
+with every start. In a larger one `broker.cluster.replicated` decides what is appended and when it is committed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.core.clock import Now
 from broker.core.messages import Full
@@ -46,17 +48,39 @@ from formats.disk.padding import WORD
 from formats.disk.recover import iter_ledger
 from formats.errors import FormatError
 
-__all__ = ["ClusterState", "Ledger"]
+__all__ = ["Advisory", "ClusterState", "Ledger", "Make", "Number", "app_infos"]
 
 log = logging.getLogger("broker.ledger")
 
 NO_ROOM = "no room for the cluster-state ledger"
 
+# What changes the state. A snapshot is a `LeaderAdvisory`.
 Advisory = (
-    LeaderAdvisory | QueueAssignmentAdvisory | QueueUnAssignmentAdvisory | QueueUpdateAdvisory | LeaderAdvisoryCommit
+    LeaderAdvisory
+    | PartitionPrimaryAdvisory
+    | QueueAssignmentAdvisory
+    | QueueUnAssignmentAdvisory
+    | QueueUpdateAdvisory
 )
 # An advisory under the number that it is given.
 Make = Callable[[LeaderMessageSequence], Advisory]
+
+# Room for the commit of each advisory, in bytes: what its record takes with the highest numbers.
+COMMIT_SIZE_MAX = 104
+
+
+class Number(NamedTuple):
+    """What orders the records of a ledger: of a later leader, or later of the same."""
+
+    term: int
+    sequence_number: int
+
+
+class Uncommitted(NamedTuple):
+    """An advisory that is recorded but may still be given up, and its record."""
+
+    advisory: Advisory
+    record: bytes
 
 
 @dataclass(slots=True)
@@ -95,7 +119,11 @@ class ClusterState:
 
 
 class Ledger:
-    """The open ledger. `state` is what is recorded; `end` is where the next record goes."""
+    """The open ledger. `end` is where the next record goes.
+
+    `state` is what is recorded and committed. What a file says when it is opened counts as committed: whether its last
+    advisories were is known again when a leader has told its state. `uncommitted` are those recorded since, in order.
+    """
 
     def __init__(self, directory: Directory, size_max: int, now: Now, make_timestamp: Callable[[str], str]) -> None:
         self.directory = directory
@@ -104,8 +132,14 @@ class Ledger:
         self.make_timestamp = make_timestamp
         self.state = ClusterState()
         self.sequence_number = 0
+        self.uncommitted: dict[Number, Uncommitted] = {}
         self.file: StoreFile | None = None
         self.end = 0
+
+    @property
+    def number(self) -> Number:
+        """The highest number of a record."""
+        return Number(self.state.term, self.sequence_number)
 
     def recover(self) -> bool:
         """Read the newest ledger in the folder; False when there is none.
@@ -140,7 +174,9 @@ class Ledger:
         self.end = first
         try:
             for record in iter_ledger(readable(file)):
-                self.state.term = max(self.state.term, record.header.elector_term)
+                # A rollover's snapshot may have a higher number than uncommitted advisories behind it.
+                number = Number(record.header.elector_term, record.header.sequence_number)
+                self.state.term, self.sequence_number = max(self.number, number)
                 self.state.apply(ber.decode(ClusterMessage, record.body))
                 self.end = record.end
         except FormatError:
@@ -202,6 +238,63 @@ class Ledger:
         self._append(LedgerRecordType.UPDATE, make)
         self.state.apply(ClusterMessage(choice=make(self._number(0))))
 
+    # -- of several nodes: records come one by one, from this node when it leads or from the leader
+
+    @property
+    def recorded(self) -> ClusterState:
+        """What all records say together, committed or not: what a new leader begins with."""
+        state = ClusterState(self.state.term, dict(self.state.queues), dict(self.state.primaries))
+        for uncommitted in self.uncommitted.values():
+            state.apply(ClusterMessage(choice=uncommitted.advisory))
+        return state
+
+    def append(self, number: Number, advisory: Advisory, record: bytes) -> None:
+        """Write an advisory's record. `Full`, nothing recorded, when the disk is: there is room for its commit then."""
+        self._write(number, record, COMMIT_SIZE_MAX * (len(self.uncommitted) + 1))
+        if isinstance(advisory, LeaderAdvisory):
+            # A later leader's state replaces whatever an earlier one did not get through.
+            for old in [old for old in self.uncommitted if old.term < number.term]:
+                del self.uncommitted[old]
+        self.uncommitted[number] = Uncommitted(advisory, record)
+
+    def commit(self, number: Number, committed: Number, record: bytes) -> Advisory:
+        """Write the record, numbered `number`, that commits an advisory; the state is as that says from now on."""
+        self._write(number, record, 0)
+        advisory = self.uncommitted[committed].advisory
+        # Commits are in order: of what is older, a follower missed the commit, and has had a snapshot with it since.
+        for old in [old for old in self.uncommitted if old <= committed]:
+            del self.uncommitted[old]
+        self.state.apply(ClusterMessage(choice=advisory))
+        if log.isEnabledFor(logging.INFO):
+            log.info("Committed advisory: %s", printed(ClusterMessage(choice=advisory)))
+        return advisory
+
+    def _write(self, number: Number, record: bytes, spare: int) -> None:
+        assert number > self.number
+        if self.file is None or self.end + len(record) + spare > len(self.file.buffer):
+            self._roll_over(len(record) + spare)
+        assert self.file is not None
+        end = self.end + len(record)
+        if not self.file.reserve(end + spare):
+            raise Full("STORAGE_FAILURE", NO_ROOM)
+        self.file.buffer[self.end : end] = record
+        self.end = end
+        self.state.term, self.sequence_number = number
+
+    def _roll_over(self, room: int) -> None:
+        """Go on in a new file: the committed state, under the number of the last record, then what is uncommitted.
+
+        Every node does so when its own file is full: the others are told nothing. The first file of all begins empty.
+        """
+        head = b""
+        if self.file is not None:
+            number = LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number)
+            head = self._record(LedgerRecordType.SNAPSHOT, number, self._snapshot(number))
+            head += b"".join(uncommitted.record for uncommitted in self.uncommitted.values())
+        self._begin(head, room)
+
+    # -- files
+
     def _snapshot(self, number: LeaderMessageSequence) -> LeaderAdvisory:
         return LeaderAdvisory(
             sequence_number=number,
@@ -234,20 +327,24 @@ class Ledger:
     def _number(self, ahead: int) -> LeaderMessageSequence:
         return LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number + ahead)
 
-    def _record(self, kind: LedgerRecordType, number: LeaderMessageSequence, choice: Advisory) -> bytes:
+    def _record(
+        self, kind: LedgerRecordType, number: LeaderMessageSequence, choice: Advisory | LeaderAdvisoryCommit
+    ) -> bytes:
         body = ber.encode(ClusterMessage(choice=choice))
         return build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
 
     def _start_file(self, room: int = 0) -> None:
-        """Go on in a new file that begins with the state so far and has room for so many bytes more.
+        """Go on in a new file that begins with the state so far and has room for so many bytes more."""
+        self._begin(self._records(LedgerRecordType.SNAPSHOT, self._snapshot), room)
+        self.sequence_number += 2
 
-        The old one, all of it being in there, is dropped.
-        """
+    def _begin(self, records: bytes, room: int) -> None:
+        """Start a new file with these records. The old one, all of it being in there, is dropped."""
         timestamp = self.make_timestamp("bmq_csl_")
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
-        head = initial_ledger_bytes(log_id) + self._records(LedgerRecordType.SNAPSHOT, self._snapshot)
+        head = initial_ledger_bytes(log_id) + records
         file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * (len(head) + room)))
-        if not file.reserve(len(head)):
+        if not file.reserve(len(head) + room):
             file.close()
             self.directory.remove(file.name)
             raise Full("STORAGE_FAILURE", NO_ROOM)
@@ -259,7 +356,6 @@ class Ledger:
         self._drop()
         self.file = file
         self.end = len(head)
-        self.sequence_number += 2
 
     def _drop(self) -> None:
         """Delete the file in use."""

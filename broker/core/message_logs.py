@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from broker.core.messages import Buffer, Content, Message
 from broker.core.shard import Shard
@@ -20,6 +20,21 @@ class FileLog:
     def __init__(self, shard: Shard, queue_key: bytes) -> None:
         self._shard = shard
         self._key = queue_key
+
+    @property
+    def has_copies(self) -> bool:
+        return self._shard.copies_wanted > 1
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._shard.is_cut_off
+
+    @property
+    def is_replicated(self) -> bool:
+        return True
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        self._shard.await_copies(message, action)
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         self._shard.append_message(self._key, message, content, ref_count, auto_confirms)
@@ -47,6 +62,21 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._count = 0
+
+    @property
+    def has_copies(self) -> bool:
+        return False
+
+    @property
+    def is_cut_off(self) -> bool:
+        return False
+
+    @property
+    def is_replicated(self) -> bool:
+        return False
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        raise AssertionError("what is kept in memory has no copies")
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         message.payload = bytes(content.data)

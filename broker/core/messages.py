@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 from formats.disk.keys import NULL_KEY
 
-__all__ = ["Buffer", "Content", "Full", "Log", "Message", "Sink"]
+__all__ = ["DUPLICATE", "KEPT", "PENDING", "Buffer", "Content", "Full", "Log", "Message", "Posted", "Poster", "Sink"]
 
 Buffer = bytes | memoryview
 
@@ -67,12 +68,51 @@ class Full(Exception):
         self.status = status
 
 
+class Posted(Enum):
+    """What became of a post that was not refused."""
+
+    KEPT = "kept"
+    DUPLICATE = "kept before"
+    PENDING = "kept here, not yet by enough others"
+
+
+# Looking up a member of an enumeration costs more than comparing it.
+KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
+
+
+class Poster(Protocol):
+    """Who posted a message, and is told later what became of it."""
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        """`status` is an `AckStatus`, 0 when the message is kept."""
+        ...
+
+
 class Log(Protocol):
     """Where a queue's messages are kept.
 
     `append` raises `Full`, having written nothing, when it cannot keep one more; room for what becomes of a message is
     set aside with it, so that the others cannot fail.
     """
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether other nodes keep what is appended, too, so that a message can wait for them."""
+        ...
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether too few nodes can be reached: what only this one has may be lost, so messages wait for copies."""
+        ...
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the other members of a cluster have the messages in their own stores."""
+        ...
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls."""
+        ...
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         """Keep a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
@@ -103,6 +143,11 @@ class Sink(Protocol):
     """A consumer's side of a link. `ready` is False while more than enough waits to be sent."""
 
     ready: bool
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it is a broker, which hands out what is broadcast itself: to whoever of its consumers wants it."""
+        ...
 
     @property
     def description(self) -> str:

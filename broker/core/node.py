@@ -6,21 +6,24 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
-from broker.core.changes import collect_idle_queues, key_salt, room_for_queue, sync_apps
+from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
+from broker.core.cluster_view import ClusterView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
-from broker.core.session import Session
+from broker.core.queue_requests import Opened
+from broker.core.session import BrokerPeer, Session
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
 from broker.core.upkeep import expire
 from broker.store.recovery import Recovered, RecoveredMessage
 from formats.control.messages import (
+    ClientIdentity,
     PartitionPrimaryInfo,
     QueueHandleParameters,
     QueueInfo,
@@ -34,6 +37,8 @@ from formats.uri import parse_uri
 __all__ = ["Domain", "DomainResolver", "Node"]
 
 log = logging.getLogger("broker.node")
+
+Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
 
 # The configuration of a domain by the name that a client asks for, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
@@ -85,10 +90,29 @@ class Node:
         self.queues: dict[str, Queue] = {}
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
-        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.authentications = Authentications.open()
+        # Whether another broker may come in: what its session is for, or why not.
+        self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str] = _no_brokers
+        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self.stopping = False
+        # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
+        self.settle: Callable[[], bool] = _settled
+        # Asked again and again when the node is to stop: whether it may, because others have taken over.
+        self.retire: Callable[[], bool] = lambda: True
+        # How many nodes elect a leader from now on, 0 for a majority; a cluster of one has no elections.
+        self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
+        # The last thing before all links end.
+        self.leave: Callable[[], None] = lambda: None
+        # What a member sees of its cluster; none in a cluster of one.
+        self.cluster_view: Callable[[], ClusterView] | None = None
+        # What must be so before anything leaves this node: the disk has it, where that is wanted.
+        self.before_sending: Callable[[], None] = _sent_at_once
+        # Where a queue is that is to be opened: by its URI, its domain, and the request.
+        self.place: Placement = self._place_here
+        # What becomes of a queue that nobody uses, and of those whose domain names other apps: in the ledger, at first.
+        self.take_away: Callable[[Queue], None] = lambda queue: delete_queue(self, queue)
+        self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
@@ -124,7 +148,7 @@ class Node:
                 known.queues[queue.uri] = info
         self.ledger.lead(primaries)
         for partition_id, state in recovered.items():
-            self._restore(self.shards[partition_id], state)
+            self.restore(self.shards[partition_id], state)
         for partition_id, shard in self.shards.items():
             shard.activate(primaries[partition_id].primary_lease_id)
         for served in self.queues.values():
@@ -133,7 +157,8 @@ class Node:
             except Full as full:
                 log.error("queue '%s' keeps the apps that it had: %s", served.uri, full)
 
-    def _restore(self, shard: Shard, state: Recovered) -> None:
+    def restore(self, shard: Shard, state: Recovered) -> None:
+        """Put back the queues and messages of a shard as it was recovered."""
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
         arrivals: dict[int, int] = {}
         for message in state.messages:
@@ -152,6 +177,7 @@ class Node:
             queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
             if domain.config.name in self.domains:
                 self.queues[recovered.uri] = queue
+            queue.history.restore(state.gone.get(key, b""), self.now.ms)
             for message in messages:
                 self._restore_message(shard, queue, message, arrivals)
 
@@ -175,8 +201,12 @@ class Node:
 
     def connect(self, peer: str) -> Session:
         """A peer has connected."""
+        return self.adopt(lambda session_id: Session(self, session_id, peer))
+
+    def adopt(self, make: Callable[[int], Session]) -> Session:
+        """Take in the session that `make` makes of a number."""
         self._session_ids += 1
-        session = Session(self, self._session_ids, peer)
+        session = make(self._session_ids)
         self.sessions[session.session_id] = session
         return session
 
@@ -225,8 +255,18 @@ class Node:
 
     # -- queues
 
-    def open_queue(self, parameters: QueueHandleParameters) -> Queue:
-        """The queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+    def _sync_apps(self, config: DomainConfig) -> None:
+        for queue in list(self.queues.values()):
+            if queue.config.name == config.name:
+                sync_apps(self, queue, config)
+
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Find the queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+        name, domain = self.named(parameters)
+        self.place(name, domain, parameters, opened)
+
+    def named(self, parameters: QueueHandleParameters) -> tuple[str, Domain]:
+        """The URI of the queue that an open request names, and its domain. `Refusal` as for `open_queue`."""
         try:
             uri = parse_uri(parameters.uri)
         except FormatError as error:
@@ -242,7 +282,13 @@ class Node:
         if domain.removing:
             raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ERROR_UNKNOWN)
         # A redirected domain's queues live under the name of its definition.
-        name = uri._replace(domain=domain.config.name, tier="").canonical
+        return uri._replace(domain=domain.config.name, tier="").canonical, domain
+
+    def _place_here(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        opened(self.serve_queue(name, domain))
+
+    def serve_queue(self, name: str, domain: Domain) -> Queue:
+        """The queue of that URI, which is served here; made if need be. `Refusal` if it cannot be."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
@@ -339,6 +385,18 @@ class Node:
 
 def _no_files(text: str) -> str:
     raise OSError("this node keeps no rejected messages")
+
+
+def _sent_at_once() -> None:
+    """Nothing needs to be done first."""
+
+
+def _settled() -> bool:
+    return False
+
+
+def _no_brokers(session: Session, identity: ClientIdentity) -> str:
+    return f"{identity.client_type.name} connections are not supported"
 
 
 def _no_administration(command: str, source: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 
+from formats.schema import Buffer
 from formats.wire.event import EVENT_HEADER_SIZE, EventType, build_event
 
 __all__ = ["Outbox"]
@@ -40,8 +41,8 @@ class Outbox:
         data += head
         return data
 
-    def whole(self, event: bytes) -> None:
-        """Add an event that is complete."""
+    def whole(self, event: Buffer) -> None:
+        """Add an event that is complete, or several."""
         self._close()
         self.data += event
 

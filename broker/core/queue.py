@@ -4,11 +4,12 @@ A `Queue` holds messages in the order of their arrival and, per app, which of th
 consumer and which the app has confirmed. It decides who gets what; a `Sink` carries it there and a `Log`
 keeps it.
 
-Invariants, for every message in `Queue.messages` and every app `a` with `message.outstanding & a.bit`:
-it is in exactly one of `a.redelivery`, `a.pending`, `a.aside`, and the `unconfirmed` of one stream of `a`; an app's bit
-is cleared once, and a message whose last bit is cleared is removed from the log and from the queue.
+Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
+`message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.pending`, `a.aside`, and the `unconfirmed` of
+one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed from the log and
+from the queue.
 `a.pending` and `a.redelivery` may still hold messages that the app no longer wants; they are passed over when they
-come up.
+come up. A message in `awaiting` is in none of them: too few nodes have it, and nobody may know.
 """
 
 from __future__ import annotations
@@ -25,13 +26,26 @@ from broker.core.consumption import ConsumptionMonitor
 from broker.core.delivery import STOP, Delivery, release
 from broker.core.expressions import compile_expression
 from broker.core.history import History
-from broker.core.messages import Buffer, Content, Full, Log, Message, Sink
+from broker.core.messages import (
+    DUPLICATE,
+    KEPT,
+    PENDING,
+    Buffer,
+    Content,
+    Full,
+    Log,
+    Message,
+    Posted,
+    Poster,
+    Sink,
+)
 from broker.core.poison import PoisonAlarm
 from broker.core.reports import app_report
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
+from formats.codes import AckStatus
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 
 __all__ = [
@@ -40,6 +54,8 @@ __all__ = [
     "Full",
     "Log",
     "Message",
+    "Posted",
+    "Poster",
     "Queue",
     "Sink",
     "Stream",
@@ -81,6 +97,9 @@ class Queue:
     `usage` is how full it is; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
+    # Whether its messages are kept here; False for a hop towards where they are.
+    is_root = True
+
     def __init__(
         self,
         uri: str,
@@ -103,6 +122,7 @@ class Queue:
         self.throttle = around.throttle
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
+        self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
         self.writers = 0  # how often it is open for writing
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
@@ -119,6 +139,7 @@ class Queue:
         """Take up the domain's parameters, which may have changed; the apps stay (see `broker.core.upkeep`)."""
         self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
+        self.judge_copies()
         self.usage.set_limits(
             config.queue_messages_max,
             config.queue_bytes_max,
@@ -128,6 +149,10 @@ class Queue:
         self.history.window_ms = config.deduplication_time_ms
         self.consumption.configure(0 if self.broadcast else config.idle_time_max_ms)
         self.apps_changed()
+
+    def judge_copies(self) -> None:
+        """Whether messages wait for copies: those of strong consistency do, and all while the node is cut off."""
+        self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.has_copies
 
     def apps_changed(self) -> None:
         """The apps or what they want of messages is another."""
@@ -139,6 +164,11 @@ class Queue:
             text = texts.get(app.app_id, "")
             app.subscription = compile_expression(text) if text else None
             self._has_app_subscriptions |= bool(text)
+
+    @property
+    def attempts_max(self) -> int | None:
+        """How often a message may be delivered to an app; None for as often as it takes."""
+        return self.config.delivery_attempts_max or None
 
     @property
     def bytes(self) -> int:
@@ -157,25 +187,26 @@ class Queue:
 
     # -- messages in
 
-    def post(self, guid: Guid, content: Content) -> bool:
+    def post(self, guid: Guid, content: Content) -> Posted:
         """Take a message: keep it, then hand it to every app. Raises `Full`, having changed nothing.
 
-        False for a retransmission of one that is here or was: acknowledged again, kept once.
+        DUPLICATE is a retransmission of one that is here or was: acknowledged again, kept once. PENDING waits for
+        copies: whoever wants to know says so with `acknowledge_later`.
         """
         if guid in self.messages or not self.history.is_new(guid):
-            return False
+            return PENDING if guid in self.awaiting else DUPLICATE
         size = len(content.data)
         message = Message(guid, size, content, self._all_apps, self.now.ms)
         if self._has_app_subscriptions:
             self._select_apps(message, content.data)
         outstanding = message.outstanding
         if not outstanding:
-            return True  # nobody will ever read it
+            return KEPT  # nobody will ever read it
         if self.broadcast:
             self.statistics.puts += 1
             self.statistics.put_bytes += size
             self.delivery.broadcast(message, content.data)
-            return True
+            return KEPT
         usage = self.usage
         if usage.at_limit or self.domain_usage.at_limit:
             usage.check()
@@ -191,21 +222,60 @@ class Queue:
         usage.add(size)
         if self.consumption.max_idle_ms:
             self.consumption.on_post()
+        # What follows a message that waits must not overtake it.
+        awaits = self._awaits_copies or bool(self.awaiting)
         for app in self.apps.values():
             if not outstanding & app.bit:
                 continue
             app.messages += 1
             app.bytes += size
+            if awaits:
+                continue
             if app.pending or app.redelivery:
                 app.pending.append(message)
                 continue
             only = app.only
             if only is not None and (subscription := only.choose()) is not None:
                 self.delivery.send(subscription, message, content.data)
-            elif self.delivery.offer(app, message, content.data) is STOP:
-                self.delivery.log_exit(app, message)
+            else:
+                self._offer(app, message, content.data)
+        if awaits:
+            self.awaiting[guid] = []
+            self.log.when_copied(message, self._copied)
+            return PENDING
+        return KEPT
+
+    def _offer(self, app: App, message: Message, data: Buffer) -> None:
+        if self.delivery.offer(app, message, data) is STOP:
+            self.delivery.log_exit(app, message)
+            app.pending.append(message)
+
+    def acknowledge_later(self, guid: Guid, poster: Poster, queue_id: int, correlation_id: int) -> None:
+        """Tell the poster of a PENDING message when it is kept, or that it will not be (UNKNOWN)."""
+        self.awaiting[guid].append((poster, queue_id, correlation_id))
+
+    def _copied(self, message: Message) -> None:
+        """Enough nodes have a message: now it is acknowledged and handed out, unless it went in the meantime."""
+        if self.messages.get(message.guid) is not message:
+            return
+        self._acknowledge(message.guid, AckStatus.SUCCESS)
+        data = None
+        for app in self.apps.values():
+            if not message.outstanding & app.bit:
+                continue
+            if app.pending or app.redelivery:
                 app.pending.append(message)
-        return True
+                continue
+            data = self.log.read(message) if data is None else data
+            self._offer(app, message, data)
+
+    def _acknowledge(self, guid: Guid, status: AckStatus) -> None:
+        for poster, queue_id, correlation_id in self.awaiting.pop(guid):
+            if status is AckStatus.SUCCESS:
+                self.statistics.acks += 1
+            else:
+                self.statistics.nacks += 1
+            poster.acknowledge(queue_id, correlation_id, guid, status)
 
     def _select_apps(self, message: Message, data: Buffer) -> None:
         """Leave the message to those apps that want it, as the domain says."""
@@ -217,6 +287,7 @@ class Queue:
         """Put back a message that the log holds from before; call in order, before any consumer comes."""
         self.schemas.keep(message.schema_id)
         self.messages[message.guid] = message
+        self.history.is_new(message.guid)  # its producer may try it again after it is gone
         self.usage.restore(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
@@ -305,6 +376,8 @@ class Queue:
         if len(self.messages) > statistics.messages_max or self.usage.bytes > statistics.bytes_max:
             statistics.observe(len(self.messages), self.usage.bytes)
         del self.messages[message.guid]
+        if message.guid in self.awaiting:
+            self._acknowledge(message.guid, AckStatus.UNKNOWN)
         self.usage.remove(message.size)
         self.history.add(message.guid, self.now.ms)
 
@@ -357,7 +430,18 @@ class Queue:
                 new.messages_left -= 1
                 new.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, new)
-        self._rebuild(stream.app)
+        self.rebuild(stream.app)
+
+    def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
+        """As `configure`; `configured` is called once it is so, now or later."""
+        self.configure(stream, subscriptions)
+        configured()
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        """Somebody has given up opening an app so often, or will not come; that counts only where it was asked for."""
+
+    def give_back_writes(self, count: int) -> None:
+        """As `give_back_reads`, for writing."""
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         """The client closed the app or went away: others get what it did not confirm, in order.
@@ -387,10 +471,11 @@ class Queue:
             stream.unconfirmed = {}
         if not app.streams:
             self.unregistered.pop(app.app_id, None)
-        self._rebuild(app)
+        self.rebuild(app)
         self.delivery.deliver(app)
 
-    def _rebuild(self, app: App) -> None:
+    def rebuild(self, app: App) -> None:
+        """The app's streams or what they want are others: route anew."""
         app.delayed_until_ms = NEVER_MS
         for text, fault in app.rebuild().items():
             log.warning(

@@ -21,34 +21,21 @@ from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
-from broker.core.handles import Handle, Refusal
-from broker.core.messages import Buffer, Content, Full, Message
+from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
-from broker.core.queue import Queue, Stream
-from broker.core.subscriptions import make_subscriptions, modern_parameters
+from broker.core.queue import Queue
+from broker.core.queue_requests import QueueHost, QueueRequests
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AdminCommand,
     AdminCommandResponse,
     ClientIdentity,
     ClientType,
-    CloseQueue,
-    CloseQueueResponse,
-    ConfigureQueueStream,
-    ConfigureQueueStreamResponse,
-    ConfigureStream,
-    ConfigureStreamResponse,
     ControlMessage,
     Disconnect,
     DisconnectResponse,
     NegotiationMessage,
-    OpenQueue,
-    OpenQueueResponse,
-    QueueHandleParameters,
-    RoutingConfiguration,
-    StatusCategory,
-    StreamParameters,
 )
 from formats.errors import FormatError
 from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
@@ -67,7 +54,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["TRANSITIONS", "Session", "SessionState", "Trigger"]
+__all__ = ["TRANSITIONS", "BrokerPeer", "Session", "SessionState", "Trigger"]
 
 log = logging.getLogger("broker.session")
 
@@ -82,6 +69,10 @@ NEGOTIATION_BYTES_MAX = 64 << 10
 EVENT_BYTES_MAX = 512 << 20
 
 NEGOTIATION_TIMEOUT_MS = 60_000
+
+# A client that lets this much wait is not read from until it has taken some.
+CLIENT_BACKLOG_BYTES_MAX = 4 << 20
+BROKER_BACKLOG_BYTES_MAX = 1 << 62
 
 # A consumer with this much waiting to be sent gets no more until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
@@ -119,7 +110,23 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 }
 
 
-class Host(Protocol):
+class BrokerPeer(Protocol):
+    """What a session with another broker of this cluster is for; heartbeats are the session's own affair."""
+
+    def begun(self) -> None:
+        """Both sides know who the other is."""
+        ...
+
+    def receive(self, data: memoryview, frame: Frame) -> None:
+        """Take in an event; FormatError for what no broker sends."""
+        ...
+
+    def ended(self) -> None:
+        """The session is over."""
+        ...
+
+
+class Host(QueueHost, Protocol):
     """What a session asks of its node."""
 
     @property
@@ -143,9 +150,9 @@ class Host(Protocol):
 
     def may_log(self, session: Session) -> bool: ...
 
-    def open_queue(self, parameters: QueueHandleParameters) -> Queue: ...
-
-    def routing_flags(self, queue: Queue) -> int: ...
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
+        """Whether another broker may come in: what its session is for, or why not."""
+        ...
 
     @property
     def run_command(self) -> Callable[[str, str], tuple[int, str]]:
@@ -156,15 +163,20 @@ class Host(Protocol):
 class Session:
     """The machine of one link; see `broker.shell.link.Machine`, and `broker.core.queue.Sink` for its consumer side."""
 
+    takes_all = False
+
     def __init__(self, host: Host, session_id: int, peer: str) -> None:
         self.host = host
         self.session_id = session_id
         self.description = peer
         self.entrance = Entrance(host, self, peer)
         self.ready = True
-        self.handles: dict[int, Handle] = {}
+        self._requests = QueueRequests(host, self)
+        self.handles = self._requests.handles
         self._out = Outbox()
         self._is_admin = False
+        self._broker: BrokerPeer | None = None
+        self._in_flight = 0
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
@@ -205,7 +217,11 @@ class Session:
             self.event_bytes_max = NEGOTIATION_BYTES_MAX
             return
         self.event_bytes_max = EVENT_BYTES_MAX
-        if state is SessionState.RUNNING and self._is_admin:
+        if state is SessionState.RUNNING and self._broker is not None:
+            self._on_event = [self._broker.receive] * EVENT_TYPES
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+        elif state is SessionState.RUNNING and self._is_admin:
             self._on_event = [self._on_foreign] * EVENT_TYPES
             self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
             self._on_event[EventType.CONTROL] = self._on_admin_control
@@ -237,13 +253,25 @@ class Session:
 
     def take_output(self) -> bytearray:
         data = self._out.take()
+        self._in_flight = len(data)
         self.bytes_out += len(data)
         return data
 
     def output_size(self) -> int:
         return len(self._out.data)
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
+        return len(self._out.data) + self._in_flight
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """With more than this waiting, its peer is not read from; a broker always: two might wait for each other."""
+        return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else BROKER_BACKLOG_BYTES_MAX
+
     def output_sent(self) -> None:
+        self._in_flight = 0
         if not self.ready:
             self.ready = True
             for handle in self.handles.values():
@@ -254,7 +282,10 @@ class Session:
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
-        self._drop_handles(lost=lost)
+        self._requests.drop(lost=lost)
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            broker.ended()
         self.host.dirty.add(self)
 
     def tick(self) -> None:
@@ -268,17 +299,18 @@ class Session:
             self.end("authenticated not again in time")
             return
         identity = self.host.identity
+        missed_max = identity.heartbeats_missed_max if self._broker is None else identity.peer_heartbeats_missed_max
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
         self._heartbeats_missed += 1
-        if identity.heartbeats_missed_max and self._heartbeats_missed > identity.heartbeats_missed_max:
+        if missed_max and self._heartbeats_missed > missed_max:
             log.warning(
                 "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
-                identity.heartbeats_missed_max,
+                missed_max,
                 self.description,
             )
-            self.end(f"no answer to {identity.heartbeats_missed_max} heartbeats")
+            self.end(f"no answer to {missed_max} heartbeats")
             return
         self.send_event(HEARTBEAT_REQUEST)
 
@@ -289,12 +321,21 @@ class Session:
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         refusal = None
-        if identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
+        broker: BrokerPeer | None = None
+        if identity.client_type is ClientType.TCPBROKER:
+            admitted = self.host.admit(self, identity)
+            if isinstance(admitted, str):
+                refusal = admitted
+            else:
+                broker = admitted
+        elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
-        self.send_event(self._encode(answer_identity(self.host.identity, self.session_id, refusal)))
+        answer = answer_identity(self.host.identity, self.session_id, refusal, to_broker=bool(identity.cluster_name))
+        self.send_event(self._encode(answer))
         if refusal:
             self.end(refusal)
             return
+        self._broker = broker
         self._is_admin = identity.client_type is ClientType.TCPADMIN
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
@@ -302,6 +343,8 @@ class Session:
         log.info(
             "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
         )
+        if broker is not None:
+            broker.begun()
 
     # -- posts and confirms
 
@@ -331,17 +374,28 @@ class Session:
             has_properties = flags & _MESSAGE_PROPERTIES != 0
             try:
                 taken = _new(Content, (content, checksum, compression, has_properties, schema_id, options))
-                is_new = queue.post(guid, taken)
+                posted = queue.post(guid, taken)
             except Full as full:
                 self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
                 continue
-            if not is_new:
+            if posted is PENDING:
+                if flags & _ACK_REQUESTED:
+                    queue.acknowledge_later(guid, self, queue_id, correlation_id)
+                continue
+            if posted is DUPLICATE:
                 self._log_duplicate(queue, guid)
-            if flags & _ACK_REQUESTED or not is_new:
+            if flags & _ACK_REQUESTED or posted is DUPLICATE:
                 queue.statistics.acks += 1
                 out = self._out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        """See `broker.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self._out.event(_ACK, ACK_HEADER_BYTES)
+            out += pack_ack(status, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
 
     def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
         if self.host.may_log(self):
@@ -419,31 +473,13 @@ class Session:
             jsonc.decode(ControlMessage, body) if encoding is EncodingType.JSON else ber.decode(ControlMessage, body)
         )
         log.info("%s: received %s", self.description, message)
-        choice = message.choice
-        try:
-            match choice:
-                case OpenQueue():
-                    self._reply(message, self._open(choice))
-                case ConfigureStream():
-                    stream = self._configure(choice.q_id, choice.stream_parameters)
-                    self._reply(message, ConfigureStreamResponse(request=choice))
-                    self._deliver(stream)
-                case ConfigureQueueStream():
-                    stream = self._configure(choice.q_id, modern_parameters(choice.stream_parameters))
-                    self._reply(message, ConfigureQueueStreamResponse(request=choice))
-                    self._deliver(stream)
-                case CloseQueue():
-                    self._close(choice)
-                    self._reply(message, CloseQueueResponse())
-                case Disconnect():
-                    self._drop_handles()
-                    self._reply(message, DisconnectResponse())
-                    self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
-                case _:
-                    self.log_improper(f"an unexpected {type(choice).__name__}")
-        except Refusal as refusal:
-            log.warning("%s: refused %s: %s", self.description, type(choice).__name__, refusal.status)
-            self._reply(message, refusal.status)
+        match message.choice:
+            case Disconnect():
+                self._requests.drop()
+                self.reply(message, DisconnectResponse())
+                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+            case choice if not self._requests.serve(message):
+                self.log_improper(f"an unexpected {type(choice).__name__}")
 
     def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
         """An administrator sends commands, and is answered each in turn; its encoding may change with each."""
@@ -454,14 +490,14 @@ class Session:
             case AdminCommand(command=command):
                 status, text = self.host.run_command(command, self.description)
                 log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
-                self._reply(message, AdminCommandResponse(text=text))
+                self.reply(message, AdminCommandResponse(text=text))
             case Disconnect():
-                self._reply(message, DisconnectResponse())
+                self.reply(message, DisconnectResponse())
                 self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
             case _:
                 self.log_improper(f"an unexpected {type(message.choice).__name__}")
 
-    def _reply(self, request: ControlMessage, choice: object) -> None:
+    def reply(self, request: ControlMessage, choice: object) -> None:
         response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
         self.send_event(self._encode(response))
 
@@ -469,54 +505,9 @@ class Session:
         codec = jsonc if self._encoding is EncodingType.JSON else ber
         return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
 
-    def send_event(self, event: bytes) -> None:
+    def send_event(self, event: Buffer | bytearray) -> None:
         self._out.whole(event)
         self.host.dirty.add(self)
-
-    def _open(self, request: OpenQueue) -> OpenQueueResponse:
-        parameters = request.handle_parameters
-        queue = self.host.open_queue(parameters)
-        handle = self.handles.get(parameters.q_id)
-        if handle is None:
-            handle = Handle(self, parameters.q_id, queue)
-        handle.open(parameters, queue)
-        self.handles[parameters.q_id] = handle
-        return OpenQueueResponse(
-            original_request=request,
-            routing_configuration=RoutingConfiguration(flags=self.host.routing_flags(queue)),
-            deduplication_time_ms=queue.config.deduplication_time_ms,
-        )
-
-    def _configure(self, queue_id: int, parameters: StreamParameters) -> Stream | None:
-        handle = self.handles.get(queue_id)
-        if handle is None:
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
-        stream = handle.by_app.get(parameters.app_id)
-        if stream is None:
-            if handle.writes and not parameters.subscriptions:
-                return None  # a producer says that it consumes nothing
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
-        handle.queue.configure(stream, make_subscriptions(stream, parameters))
-        return stream
-
-    def _deliver(self, stream: Stream | None) -> None:
-        """Begin to push: after the response, since the client knows its subscription ids only from there on."""
-        if stream is not None:
-            self.handles[stream.queue_id].queue.deliver(stream.app)
-
-    def _close(self, request: CloseQueue) -> None:
-        parameters = request.handle_parameters
-        handle = self.handles.get(parameters.q_id)
-        if handle is None:
-            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
-        handle.close(parameters, request.is_final)
-        if handle.is_closed:
-            del self.handles[parameters.q_id]
-
-    def _drop_handles(self, *, lost: bool = False) -> None:
-        for handle in self.handles.values():
-            handle.drop(lost=lost)
-        self.handles.clear()
 
     # -- heartbeats
 

@@ -10,6 +10,7 @@ had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -66,8 +67,20 @@ class ShardState(NamedTuple):
     messages: int
 
 
+class Awaiting(NamedTuple):
+    """A message that must be copied before anybody hears of it; `sequence_number` is its record's."""
+
+    sequence_number: int
+    message: Message
+    action: Callable[[Message], None]
+
+
 class Shard:
-    """The write side of one partition."""
+    """The write side of one partition.
+
+    `copies_wanted` is how many nodes, this one included, must have a record before it counts as kept. `awaiting` are,
+    in the order of their records, the messages that wait for that.
+    """
 
     def __init__(
         self,
@@ -95,6 +108,13 @@ class Shard:
         self._alarmed = False  # that it is full has been said
         self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
+        self.copies_wanted = 1
+        self.is_cut_off = False  # too few nodes can be reached to keep anything
+        self.awaiting: deque[Awaiting] = deque()
+        self.active = False  # this node is its primary: it may write
+        # Called when all is in the old files, and when the new ones are ready for their first sync point, at an offset.
+        self.before_rollover: Callable[[], None] = lambda: None
+        self.after_rollover: Callable[[int], None] = lambda start: None
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     @property
@@ -114,6 +134,7 @@ class Shard:
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
         self._synced_at = 0
+        self.active = True
         if self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
             return
@@ -126,8 +147,20 @@ class Shard:
         )
         self._roll_over()
 
+    def deactivate(self) -> None:
+        """This node is no longer primary: nobody waits, no queue has its messages here."""
+        self.active = False
+        self.awaiting.clear()
+        self.stores.clear()
+        self.due = 0
+        self._full = ""
+        self._alarmed = self._closed = False
+        self._journal_granted = self._data_granted = 0
+
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
+        if not self.active:
+            return
         self._full = ""
         if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
@@ -203,6 +236,17 @@ class Shard:
         files.journal_end += JOURNAL_RECORD_SIZE
         self.due += ref_count
         message.offset = offset
+
+    def await_copies(self, message: Message, action: Callable[[Message], None]) -> None:
+        """Call `action` when enough nodes have the last record, which is the message's."""
+        self.awaiting.append(Awaiting(self.sequence_number, message, action))
+
+    def copied(self, sequence_number: int) -> None:
+        """Enough nodes have all records of this lease up to this one."""
+        awaiting = self.awaiting
+        while awaiting and awaiting[0].sequence_number <= sequence_number:
+            _, message, action = awaiting.popleft()
+            action(message)
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
@@ -435,9 +479,11 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
             self._sync_point(SyncPointType.ROLLOVER)
+        self.before_rollover()
         self.files = fresh
         self._journal_granted = self._data_granted = 0
         first_sync_point = fresh.journal_end
+        self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
         plan.finish(fresh, first_sync_point)
         old.retire()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from itertools import islice
 
 from broker.core.messages import Message
 from broker.core.queue import Queue, recall
@@ -21,6 +22,7 @@ EXPIRE_BATCH = 5000
 
 def expire(queue: Queue) -> int:
     """Remove messages that are older than the domain lets them become, as many as go into one step; their number."""
+    _give_up(queue)
     ttl_s = queue.config.message_ttl_s
     if ttl_s is None:
         return 0
@@ -39,6 +41,22 @@ def expire(queue: Queue) -> int:
             queue.deliver(app)
         _log_expired(queue, ttl_s, len(expired), arrival_time(expired[-1], queue.now))
     return len(expired)
+
+
+def _give_up(queue: Queue) -> None:
+    """Remove messages that too few nodes have, after so long that their producers have given them up as well."""
+    patience_ms = queue.config.deduplication_time_ms
+    if not patience_ms:
+        return
+    late = [
+        message
+        for message in map(queue.messages.__getitem__, islice(queue.awaiting, EXPIRE_BATCH))
+        if queue.now.ms - message.arrived_ms > patience_ms
+    ]
+    for message in late:
+        queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
+    if late:
+        log.warning("queue '%s': %d messages found no quorum in %d ms; removed", queue.uri, len(late), patience_ms)
 
 
 def purge(queue: Queue) -> tuple[int, int]:

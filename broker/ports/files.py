@@ -65,3 +65,7 @@ class Directory(Protocol):
     def archive(self, name: str) -> None:
         """Take a file out of service, and keep or drop it as configured."""
         ...
+
+    def flush(self) -> None:
+        """Wait until it is on the disk which files there are."""
+        ...

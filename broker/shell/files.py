@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from pathlib import Path
 
 __all__ = ["DataDirectory", "DirectoryInUse", "MappedFile"]
@@ -35,6 +36,9 @@ class MappedFile:
             raise
         self._size = size
         self._reserved = 0
+        # Another thread may flush it.
+        self._closing = threading.Lock()
+        self._closed = False
         self.buffer = memoryview(self._map)
 
     @property
@@ -75,9 +79,14 @@ class MappedFile:
         return False
 
     def flush(self) -> None:
-        self._map.flush()
+        # What was written by way of the mapping is of the file, for the kernel; the interpreter goes on meanwhile.
+        with self._closing:
+            if not self._closed:
+                os.fdatasync(self._fd)
 
     def close(self, size: int | None = None) -> None:
+        with self._closing:
+            self._closed = True
         self.buffer.release()
         self._map.close()
         if size is not None:
@@ -141,6 +150,13 @@ class DataDirectory:
         kept = sorted(self._archive.glob(f"{partition}.*{suffix}"))
         for old in kept[: -self._keep]:
             old.unlink()
+
+    def flush(self) -> None:
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def close(self) -> None:
         """Let another node have the folder."""

@@ -13,9 +13,6 @@ __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
 
-# A peer that lets this much wait is not read from until it has taken some.
-BACKLOG_BYTES_MAX = 4 << 20
-
 
 class Machine(Protocol):
     """The sans-I/O side of a link."""
@@ -30,6 +27,11 @@ class Machine(Protocol):
 
     def output_size(self) -> int:
         """The number of bytes that `take_output` would give."""
+        ...
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """With more than this waiting to be sent, the peer is not read from."""
         ...
 
     def output_sent(self) -> None:
@@ -94,7 +96,9 @@ class Link:
     @property
     def wants_read(self) -> bool:
         """Whether it takes more: not while the machine is paused, nor from a peer that takes not what it is sent."""
-        return not self.machine.paused and len(self._unsent) + self.machine.output_size() <= BACKLOG_BYTES_MAX
+        return (
+            not self.machine.paused and len(self._unsent) + self.machine.output_size() <= self.machine.backlog_bytes_max
+        )
 
     def on_readable(self) -> None:
         """One read, one step."""

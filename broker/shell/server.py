@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
 import signal
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -34,6 +35,10 @@ TICK_S_MIN = 0.005
 # When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
 LAST_ROUNDS = 16
 BACKLOG = 1024
+
+# How long a node that is to stop waits for others to take over, and how often it looks.
+RETIRE_S = 5.0
+RETIRE_CHECK_S = 0.02
 
 # Rounds of ready sockets before trio's other tasks get their turn.
 ROUNDS_MAX = 64
@@ -74,6 +79,15 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any] | str:
+    """Where a peer is, or why nobody knows."""
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        return f"{host}: {error.strerror}"
+    return family, address
+
+
 T = TypeVar("T")
 
 
@@ -84,11 +98,39 @@ class Listener(NamedTuple):
     tls: ssl.SSLContext | None = None
 
 
+class Dialing(NamedTuple):
+    """A connection that is being made: what to do when it is there, or fails."""
+
+    sock: socket.socket
+    address: str
+    connected: Callable[[str], Session]
+    failed: Callable[[str], None]
+
+
 class Source(Protocol):
     """Something beside sockets that becomes readable."""
 
     def fileno(self) -> int: ...
     def on_readable(self) -> None: ...
+
+
+class Waker:
+    """A source that is readable once it has been woken: there is another step to take."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def wake(self) -> None:
+        os.eventfd_write(self._fd, 1)
+
+    def on_readable(self) -> None:
+        os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 class Server:
@@ -98,10 +140,14 @@ class Server:
         self._node = node
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
+        self._waker = Waker()
+        self.watch(self._waker)
         self._stop = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+        self._retiring = False
         self._threads = trio.CapacityLimiter(threads_max)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
+        self._dialing: dict[int, Dialing] = {}
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
         self._masks: dict[int, int] = {}
@@ -119,8 +165,28 @@ class Server:
                 on_ready()
                 async for number in signals:
                     log.info("stopping on %s", signal.Signals(number).name)
-                    self.stop()
+                    self.retire()
         self._close()
+
+    def retire(self) -> None:
+        """Stop as soon as others have taken over, or after a while; at once when asked again."""
+        if self._retiring or self._nursery is None:
+            self.stop()
+        else:
+            self._retiring = True
+            self._nursery.start_soon(self._retire)
+
+    async def _retire(self) -> None:
+        with trio.move_on_after(RETIRE_S):
+            while not self._may_stop():
+                await trio.sleep(RETIRE_CHECK_S)
+        self.stop()
+
+    def _may_stop(self) -> bool:
+        self._set_clock()
+        may = self._node.retire()
+        self._flush()
+        return may
 
     def watch(self, source: Source) -> None:
         """Read `source` in the same loop; what it changes at the node is sent as after any step."""
@@ -144,10 +210,15 @@ class Server:
             self._flush()
         self._set_clock()
         self._node.stopping = True
+        self._node.leave()
+        self._flush()
         for link in list(self._links.values()):
             self._end(link, "the node stops")
+        for dialing in self._dialing.values():
+            dialing.sock.close()
         for listener in self._listeners.values():
             listener.sock.close()
+        self._waker.close()
         self._epoll.close()
 
     async def _serve(self) -> None:
@@ -169,10 +240,14 @@ class Server:
             listener = self._listeners.get(fd)
             if listener is not None:
                 self._accept(listener)
+            elif fd in self._dialing:
+                self._on_dialed(self._dialing.pop(fd))
             elif fd in self._sources:
                 self._sources[fd].on_readable()
             return
         if mask & select.EPOLLOUT:
+            # It may send what the steps of this round had to say.
+            self._node.before_sending()
             link.on_writable()
             self._watch(fd, link)
         if mask & ~select.EPOLLOUT and link.ended is None:
@@ -191,12 +266,52 @@ class Server:
             log.error("cannot accept a connection: %s", error.strerror)
             self._epoll.modify(listener.sock.fileno(), 0)
             return
-        session = self._node.connect(f"{address[0]}:{address[1]}")
+        self._attach(sock, self._node.connect(f"{address[0]}:{address[1]}"), listener.tls)
+
+    def dial(self, host: str, port: int, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+        """Connect to a peer: `connected` makes its session, `failed` is told why not. Later, and one of them."""
+        self.in_thread(
+            lambda: _resolve(host, port), lambda found: self._connect(found, f"{host}:{port}", connected, failed)
+        )
+
+    def _connect(
+        self,
+        found: tuple[socket.AddressFamily, Any] | str,
+        name: str,
+        connected: Callable[[str], Session],
+        failed: Callable[[str], None],
+    ) -> None:
+        if isinstance(found, str):
+            failed(found)
+            return
+        family, address = found
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        error = sock.connect_ex(address)
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            failed(os.strerror(error))
+            return
+        self._dialing[sock.fileno()] = Dialing(sock, name, connected, failed)
+        self._epoll.register(sock.fileno(), select.EPOLLOUT)
+
+    def _on_dialed(self, dialing: Dialing) -> None:
+        sock = dialing.sock
+        self._epoll.unregister(sock.fileno())
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            sock.close()
+            dialing.failed(os.strerror(error))
+        else:
+            self._attach(sock, dialing.connected(dialing.address))
+
+    def _attach(self, sock: socket.socket, session: Session, tls: ssl.SSLContext | None = None) -> None:
+        """Let a connected socket carry a session."""
         try:
-            if listener.tls is None:
+            if tls is None:
                 link = Link(sock, session, self._scratch)
             else:
-                link = TlsLink(TlsStream(sock, listener.tls), session, self._scratch)
+                link = TlsLink(TlsStream(sock, tls), session, self._scratch)
         except OSError as error:
             sock.close()
             self._node.disconnect(session, f"the connection failed: {error.strerror}")
@@ -233,15 +348,23 @@ class Server:
 
     def _flush(self) -> None:
         """Send what the last steps produced, to everyone it concerns."""
+        unfinished = self._node.settle()
         dirty = self._node.dirty
         while dirty:
             session = dirty.pop()
             link = self._by_session.get(session)
             if link is not None:
+                self._node.before_sending()
                 link.flush()
                 fd = link.sock.fileno()
                 if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
                     self._watch(fd, link)
+        # A link to a broker that cannot take more for now will be ready again by itself.
+        clients = self._node.sessions
+        if unfinished and not any(
+            link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
+        ):
+            self._waker.wake()
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""

@@ -74,7 +74,7 @@ class PartitionFiles:
             opened.append(file)
             head = initial_bytes(file_type, partition_id)
             if not file.reserve(len(head)):
-                for each in opened:
+                for each in reversed(opened):  # the journal last, as in `remove`
                     each.close()
                     directory.remove(each.name)
                 return None

@@ -35,6 +35,9 @@ from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
 
+# Producers repeat what was not acknowledged for so long, at most: removed messages are remembered as far back.
+GONE_S = 900
+
 __all__ = [
     "Recovered",
     "RecoveredMessage",
@@ -82,7 +85,10 @@ class RecoveredQueue:
 
 @dataclass(slots=True)
 class Recovered:
-    """The state of one partition. `messages` are in the order of their arrival."""
+    """The state of one partition. `messages` are in the order of their arrival.
+
+    `gone` are, by queue key, the GUIDs of messages that were removed lately, one after the other.
+    """
 
     queues: dict[bytes, RecoveredQueue]
     messages: list[RecoveredMessage]
@@ -90,6 +96,7 @@ class Recovered:
     sequence_number: int
     records: int
     bytes_cut: int
+    gone: dict[bytes, bytes] = field(default_factory=dict)
 
 
 def recover(files: PartitionFiles) -> Recovered:
@@ -119,7 +126,17 @@ def recover(files: PartitionFiles) -> Recovered:
         last.sequence_number if last else 0,
         extent.record_count,
         cut,
+        _gone(records, last.timestamp - GONE_S if last else 0),
     )
+
+
+def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
+    found, _ = select(records, RecordType.DELETION)
+    found = found[found["timestamp"].astype(np.int64) >= since_s]
+    keys = found["queue_key"].reshape(-1, 1).view(np.uint8).reshape(len(found), KEY_SIZE)
+    guids = found["guid"].reshape(-1, 1).view(np.uint8).reshape(len(found), GUID_SIZE)
+    queues, which = np.unique(keys, axis=0, return_inverse=True)
+    return {queue.tobytes(): guids[which.reshape(-1) == n].tobytes() for n, queue in enumerate(queues)}
 
 
 def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, RecoveredQueue]:

@@ -169,6 +169,7 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
     if any(header.reserved):
         yield fault("reserved-not-zero", ledger.name, 6, "LedgerFileHeader.reserved")
     last: Number = (0, 0)
+    first = state.end
     while True:
         try:
             record = parse_ledger_record(buffer, state.end)
@@ -184,9 +185,11 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
             continue
         number = (record.header.elector_term, record.header.sequence_number)
         # A rollover's snapshot takes the number of the record that caused it, and uncommitted ones follow it.
+        opens = record.offset == first and record.header.record_type == LedgerRecordType.SNAPSHOT
         if number < last and record.header.record_type != LedgerRecordType.SNAPSHOT:
             yield fault("ledger-order", ledger.name, record.offset, f"{number} after {last}")
-        last = max(last, number)
+        if not opens:
+            last = max(last, number)
         try:
             state.add(record, ber.decode(ClusterMessage, record.body))
         except FormatError as error:

@@ -24,6 +24,7 @@ __all__ = [
     "StorageMessageType",
     "append_storage",
     "iter_storage",
+    "storage_partition_id",
 ]
 
 
@@ -91,6 +92,14 @@ def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMe
             (words >> 27, message_type, partition_id, offset_words, buffer[record:data], buffer[data:message_end]),
         )
         start = message_end
+
+
+def storage_partition_id(buffer: memoryview, start: int, end: int) -> int:
+    """The partition of an event's first message. FormatError if there is none."""
+    if end - start < _SIZE_MIN:
+        raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
+    partition_id: int = _words(buffer, start)[3]
+    return partition_id
 
 
 def append_storage(

@@ -10,6 +10,10 @@ from typer.testing import CliRunner
 from bmqctl.app import app
 from bmqctl.commands import start
 from broker.config import NodeConfig
+from broker.core.durability import FsyncMode, FsyncPolicy
+
+# The exit code of a run, by the policy that it was given.
+POLICIES = {FsyncPolicy(FsyncMode.ALWAYS): 8, FsyncPolicy(FsyncMode.INTERVAL, 250): 9}
 
 
 @pytest.fixture
@@ -17,9 +21,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
     """The configurations of the nodes that would have been run; each ends with exit code 7."""
     configs: list[NodeConfig] = []
 
-    def run_node(config: NodeConfig) -> int:
+    def run_node(config: NodeConfig, fsync: FsyncPolicy) -> int:
         configs.append(config)
-        return 7
+        return POLICIES.get(fsync, 7)
 
     monkeypatch.setattr(start, "run_node", run_node)
     return configs
@@ -72,3 +76,18 @@ def test_a_configuration_that_cannot_be_used_is_one_line(started: list[NodeConfi
 def test_a_port_out_of_range_is_a_usage_error(started: list[NodeConfig]) -> None:
     result = CliRunner().invoke(app, ["start", "node", "--port", "70000"])
     assert (result.exit_code, started) == (2, [])
+
+
+@pytest.mark.parametrize(("policy", "exit_code"), [("never", 7), ("always", 8), ("250", 9)])
+def test_the_durability_policy_is_an_option(started: list[NodeConfig], policy: str, exit_code: int) -> None:
+    result = CliRunner().invoke(app, ["start", "node", "--fsync", policy])
+    assert (result.exit_code, len(started)) == (exit_code, 1)
+
+
+@pytest.mark.parametrize("what", ["node", "cluster"])
+def test_another_durability_policy_is_one_line(started: list[NodeConfig], what: str) -> None:
+    result = CliRunner().invoke(app, ["start", what, "--fsync", "sometimes"])
+    assert (result.exit_code, started) == (2, [])
+    assert result.stderr == (
+        "bmqctl: --fsync: 'sometimes' is neither never, nor always, nor milliseconds from 1 to 3600000\n"
+    )

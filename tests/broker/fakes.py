@@ -64,6 +64,7 @@ class MemoryFile:
 
     def flush(self) -> None:
         self.check()
+        self._directory.flushed.append(self._name)
 
     def close(self, size: int | None = None) -> None:
         self._directory.step()
@@ -99,6 +100,8 @@ class MemoryDirectory:
     keeps_archive: bool = False
     files: dict[str, Content] = field(default_factory=dict)
     archived: dict[str, bytes] = field(default_factory=dict)
+    # The names of the files that were waited for, in order; its own path is the folder.
+    flushed: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -123,6 +126,9 @@ class MemoryDirectory:
         if not self.keeps_archive:
             self.take(-content.backed)
         self.archived[name] = bytes(content.data)
+
+    def flush(self) -> None:
+        self.flushed.append(self.path)
 
     # -- faults
 

@@ -13,7 +13,15 @@ def test_design_document_shows_the_tables_as_they_are() -> None:
     scope = runpy.run_path(str(ROOT / "scripts" / "diagrams"))
     text = (ROOT / "broker" / "DESIGN.md").read_text()
     assert scope["updated"](text) == text
-    assert "NEGOTIATING" in scope["session_diagram"]()
+    for name, state in {
+        "session": "NEGOTIATING",
+        "hop": "OPENING",
+        "election": "SCOUTING",
+        "cluster": "LDR_HEALING_STG2",
+        "partition": "REPLICA_HEALING",
+    }.items():
+        assert f"<!-- diagram: {name} -->" in text
+        assert state in scope["lifecycle_diagram"](name)
 
 
 def test_docstrings_show_the_structures_as_they_are() -> None:

@@ -14,6 +14,7 @@ from broker.admin.commands import (
     BrokerConfigDump,
     ClearConfigCache,
     ClearResolverCache,
+    ClusterHealth,
     ClusterQueueHelper,
     Clusters,
     ClusterStatus,
@@ -117,6 +118,7 @@ CASES: list[tuple[str, Any, Command]] = [
     ("STAT LIST_TUNABLES", {"stat": {"listTunables": {}}}, StatList()),
     ("CLUSTERS LIST", {"clusters": {"list": {}}}, Clusters()),
     ("CLUSTERS CLUSTER c STATUS", cluster({"status": {}}), ClusterStatus("c")),
+    ("CLUSTERS CLUSTER c HEALTH", cluster({"health": {}}), ClusterHealth("c")),
     ("CLUSTERS CLUSTER c QUEUEHELPER", cluster({"queueHelper": {}}), ClusterQueueHelper("c")),
     ("CLUSTERS CLUSTER c FORCE_GC_QUEUES", cluster({"forceGcQueues": {}}), ForceGcQueues("c")),
     ("CLUSTERS CLUSTER c STORAGE SUMMARY", storage({"summary": {}}), StorageSummary("c")),
@@ -264,7 +266,7 @@ def test_unknown_members_of_json_are_skipped() -> None:
 
 
 def test_a_refusal_says_what_could_stand_there() -> None:
-    with pytest.raises(CommandError, match="'CLUSTERS CLUSTER c' must be followed by one of FORCE_GC_QUEUES, QUEUE"):
+    with pytest.raises(CommandError, match="'CLUSTERS CLUSTER c' must be followed by one of FORCE_GC_QUEUES, HEALTH"):
         parse("CLUSTERS CLUSTER c")
     with pytest.raises(CommandError, match="'x' is unknown after 'STAT': use one of GET, LIST_TUNABLES, SET, SHOW"):
         parse("STAT x")

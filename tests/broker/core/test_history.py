@@ -125,3 +125,13 @@ def test_expired_and_purged_messages_are_known_too() -> None:
     rig.wait(3000)
     assert client.post(1, guid(1), b"data") is AckStatus.SUCCESS
     assert not rig.node.queues[QUEUE].messages
+
+
+def test_what_was_removed_before_is_known_again() -> None:
+    history = History(60_000)
+    history.restore(guid(5) + guid(7), 1000)
+    assert not history.is_new(guid(5))
+    assert not history.is_new(guid(7))
+    assert history.is_new(guid(6))
+    assert history.is_new(guid(8))
+    assert history.size == 2

@@ -78,3 +78,10 @@ def test_a_folder_that_cannot_be_mapped_leaves_no_descriptor(tmp_path: Path) -> 
     with pytest.raises((OSError, ValueError)):
         MappedFile(tmp_path / "empty", 0)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+def test_a_file_that_was_closed_meanwhile_needs_no_sync(tmp_path: Path) -> None:
+    # A rollover may close what another thread is about to sync.
+    file = MappedFile(tmp_path / "file", 100)
+    file.close()
+    file.flush()

@@ -172,3 +172,13 @@ def test_removed_and_archived_files_are_out_of_service(directory: Directory) -> 
     file = directory.open("b", SIZE)
     assert bytes(file.buffer) == bytes(SIZE)
     file.close()
+
+
+def test_what_was_written_can_be_waited_for(directory: Directory) -> None:
+    file = directory.open("bmq_0.x.bmq_data", SIZE)
+    assert file.reserve(8)
+    file.buffer[:8] = b"anything"
+    file.flush()
+    directory.flush()
+    file.close()
+    assert "bmq_0.x.bmq_data" in directory.names()

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from broker.shell.link import BACKLOG_BYTES_MAX, READ_BYTES, Link
+from broker.shell.link import READ_BYTES, Link
 
 
 class Socket:
@@ -51,6 +51,9 @@ class Socket:
         return size
 
 
+BACKLOG_BYTES_MAX = 4 << 20
+
+
 class Words:
     """A machine whose events are a length byte (0: 1 MiB) and so many bytes; it echoes what `echo` says."""
 
@@ -63,6 +66,7 @@ class Words:
         self.finished = False
         self.paused = False
         self.event_bytes_max = (1 << 20) + 1
+        self.backlog_bytes_max = BACKLOG_BYTES_MAX
 
     def receive(self, data: memoryview) -> int:
         self.largest = max(self.largest, len(data))

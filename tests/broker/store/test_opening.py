@@ -109,6 +109,22 @@ def test_a_crash_at_any_point_of_the_first_start_leaves_nothing_in_the_way() -> 
     assert steps > 5
 
 
+@pytest.mark.parametrize("free", [0, 50, 90])
+def test_a_crash_while_a_full_disk_ends_the_first_start_leaves_nothing_in_the_way(free: int) -> None:
+    for steps in range(1000):
+        directory = MemoryDirectory(free=free, steps_left=steps)
+        try:
+            start(directory, limits=LIMITS)
+        except Crash:
+            after = directory.after_crash()
+            after.free = 1 << 40
+            assert not start(after, limits=LIMITS).faults(), steps
+            continue
+        except OSError:
+            break
+    assert steps > 3
+
+
 def test_an_older_set_that_nobody_replaced_is_left_alone() -> None:
     """Somebody put it there: the newer one was not rolled over from it."""
     directory = filled().directory.after_crash()

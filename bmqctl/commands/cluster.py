@@ -1,0 +1,195 @@
+"""`bmqctl cluster`: how a cluster is, as its nodes see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.commands.admin import endpoint_of
+from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+
+Broker = Annotated[str, typer.Option("--broker", "-b", help="Any node of the cluster, as tcp://HOST:PORT.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what each node says, as JSON.")]
+
+DEFAULT_BROKER = "tcp://localhost:30114"
+
+
+@app.callback()
+def root() -> None:
+    """Look at a cluster that runs: who leads, what is not well."""
+
+
+@app.command()
+def status(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5, as_json: AsJson = False) -> None:
+    """Show the leader, the nodes, and each partition with its primary, lease and replicas.
+
+    One node is asked, and by what it says all the others.
+
+    Examples:
+
+        bmqctl cluster status
+
+        bmqctl cluster status --broker tcp://10.0.0.5:30114 --json | jq '.nodes[].problems'
+
+    Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
+    """
+    views = _ask_all(broker, timeout)
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps({"nodes": views}, indent=4))
+        else:
+            print("\n".join(_status(views)))
+    if _problems(views):
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command()
+def explain(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5) -> None:
+    """Say what is not well, and which nodes see it so.
+
+    Examples:
+
+        bmqctl cluster explain
+
+    Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
+    """
+    views = _ask_all(broker, timeout)
+    problems = _problems(views)
+    asked = len([view for view in views if "view" in view])
+    with until_reader_leaves():
+        if not problems:
+            print(f"All is well, {asked} of {len(views)} nodes say.")
+        for problem, witnesses in problems.items():
+            print(f"{problem} [seen by {_listed(witnesses)}]")
+    if problems:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+# -- asking
+
+
+def _ask_all(broker: str, timeout_s: float) -> list[dict[str, Any]]:
+    """What each node says, by its id; what cannot be asked is there with its `error`."""
+    host, port = endpoint_of("cluster", broker)
+    try:
+        first = _ask(host, port, timeout_s)
+    except AdminLost as lost:
+        refuse("cluster", str(lost))
+    found = []
+    for node in first["view"]["nodes"]:
+        if node["isSelf"]:
+            found.append(first)
+            continue
+        try:
+            found.append(_ask(*_place(node["endpoint"]), timeout_s))
+        except AdminLost as lost:
+            found.append({"nodeId": node["nodeId"], "error": str(lost)})
+    return found
+
+
+def _place(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _ask(host: str, port: int, timeout_s: float) -> dict[str, Any]:
+    with AdminClient(host, port, timeout_s) as client:
+        clusters = json.loads(client.send("ENCODING JSON_COMPACT CLUSTERS LIST"))["clusterList"]["clusters"]
+        own = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
+        if own is None:
+            raise AdminLost(f"{host}:{port} is in no cluster")
+        answer = json.loads(client.send(f"ENCODING JSON_COMPACT CLUSTERS CLUSTER {own} HEALTH"))
+    health: dict[str, Any] | None = answer.get("clusterHealth")
+    if health is None:
+        raise AdminLost(f"{host}:{port} does not tell how it is: {answer}")
+    return {"nodeId": health["view"]["nodeId"], **health}
+
+
+# -- telling
+
+
+def _status(views: list[dict[str, Any]]) -> Iterable[str]:
+    known = [each["view"] for each in views if "view" in each]
+    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    leader = newest.get("leaderNodeId")
+    yield f"Cluster   {newest['name']}"
+    yield f"Leader    {'none' if leader is None else f'node {leader}'}, term {newest['term']}"
+    yield f"Healthy   {'no: see `bmqctl cluster explain`' if _problems(views) else 'yes'}"
+    yield ""
+    yield from _table(("NODE", "AT", "STATUS", "ROLE", "LEDGER"), _nodes(views, newest))
+    yield ""
+    yield from _table(
+        ("PARTITION", "PRIMARY", "LEASE", "ACTIVE", "AT", "REPLICAS (RECORDS BEHIND)"), _partitions(known)
+    )
+
+
+def _nodes(views: list[dict[str, Any]], newest: dict[str, Any]) -> Iterable[tuple[str, ...]]:
+    places = {node["nodeId"]: node["endpoint"] for node in newest["nodes"]}
+    for each in views:
+        place, view = places[each["nodeId"]], each.get("view")
+        if view is None:
+            yield (str(each["nodeId"]), place, "UNREACHABLE", "", "")
+        else:
+            ledger = f"({view['ledgerTerm']}, {view['ledgerSequenceNumber']})"
+            yield (str(each["nodeId"]), place, view["status"], view["role"], ledger)
+
+
+def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
+    for number in range(len(known[0]["partitions"])):
+        seen = {view["nodeId"]: view["partitions"][number] for view in known}
+        # The newest lease counts, and of it what the primary itself says: it alone knows its replicas.
+        best = max(seen.items(), key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId")))[
+            1
+        ]
+        primary = best.get("primaryNodeId")
+        others = sorted({node["nodeId"] for view in known for node in view["nodes"]} - {primary})
+        replicas = ", ".join(f"node {number} ({_behind(best, seen.get(number))})" for number in others)
+        yield (
+            str(best["partitionId"]),
+            "none" if primary is None else f"node {primary}",
+            str(best["primaryLeaseId"]),
+            "yes" if best["isActive"] else "no",
+            f"({best['leaseId']}, {best['sequenceNumber']})",
+            replicas,
+        )
+
+
+def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
+    """How many records a replica lacks by what it says itself: the primary is not told of each."""
+    if own is None:
+        return "unreachable"
+    if own["leaseId"] != primary["leaseId"]:
+        return f"at lease {own['leaseId']}"
+    # They were asked one after the other: a replica may have got more meanwhile.
+    return str(max(0, primary["sequenceNumber"] - own["sequenceNumber"]))
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[str]:
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _problems(views: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Each problem, and the nodes that see it."""
+    found: dict[str, list[int]] = {}
+    for each in views:
+        if "error" in each:
+            found.setdefault(f"node {each['nodeId']} cannot be asked: {each['error']}", [])
+        for problem in each.get("problems", []):
+            found.setdefault(problem, []).append(each["nodeId"])
+    return found
+
+
+def _listed(witnesses: list[int]) -> str:
+    return ", ".join(f"node {number}" for number in witnesses) if witnesses else "this command"

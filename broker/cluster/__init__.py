@@ -1,0 +1,1 @@
+"""What makes several nodes one cluster: decisions only, as in `broker.core`."""

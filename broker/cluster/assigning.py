@@ -1,0 +1,71 @@
+"""Which node is a shard's primary, which shard a queue's, and under which keys (source: mqbc::ClusterUtil)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.core.ledger import app_infos
+from formats.control.messages import AppIdInfo, PartitionPrimaryInfo, QueueInfo
+from formats.disk.keys import DEFAULT_APP_KEY, derive_key
+
+__all__ = ["assign_primaries", "new_app_infos", "place"]
+
+
+def assign_primaries(
+    partition_count: int,
+    known: Mapping[int, PartitionPrimaryInfo],
+    leases: Mapping[int, int],
+    stays: Callable[[PartitionPrimaryInfo], bool],
+    candidates: Iterable[int],
+) -> tuple[PartitionPrimaryInfo, ...]:
+    """The primary of every shard: the one it has, if it `stays`, else the candidate with the fewest shards.
+
+    A new one has a lease id above the last, which is `known` or, from the shard's files, in `leases`.
+    """
+    infos = {}
+    vacant = []
+    for partition_id in range(partition_count):
+        info = known.get(partition_id)
+        if info is not None and stays(info):
+            infos[partition_id] = info
+        else:
+            vacant.append(partition_id)
+    shards = Counter(dict.fromkeys(candidates, 0))
+    for info in infos.values():
+        if info.primary_node_id in shards:
+            shards[info.primary_node_id] += 1
+    for partition_id in vacant:
+        node_id = min(shards, key=lambda candidate: (shards[candidate], candidate))
+        shards[node_id] += 1
+        info = known.get(partition_id)
+        lease_id = max(info.primary_lease_id if info else 0, leases.get(partition_id, 0)) + 1
+        infos[partition_id] = PartitionPrimaryInfo(
+            partition_id=partition_id, primary_node_id=node_id, primary_lease_id=lease_id
+        )
+    return tuple(infos[partition_id] for partition_id in range(partition_count))
+
+
+def place(
+    uri: str, config: DomainConfig, salt: int, taken: set[bytes], counts: Mapping[int, int], has_primary: set[int]
+) -> QueueInfo:
+    """A new queue: in the shard with the fewest queues, one that has a primary before one that has none."""
+    partition_id = min(counts, key=lambda each: (each not in has_primary, counts[each], each))
+    return QueueInfo(
+        uri=uri,
+        key=derive_key(uri, salt, taken),
+        partition_id=partition_id,
+        app_ids=new_app_infos(config.queue_app_ids, salt, ()),
+    )
+
+
+def new_app_infos(app_ids: Iterable[str], salt: int, taken: Iterable[bytes]) -> tuple[AppIdInfo, ...]:
+    """Apps that a queue has not had, with keys that are none of its others'."""
+    keys = set(taken)
+    apps = []
+    for app_id in app_ids:
+        key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else derive_key(app_id, salt, keys)
+        keys.add(key)
+        apps.append((app_id, key))
+    return app_infos(apps)

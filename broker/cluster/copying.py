@@ -1,0 +1,368 @@
+"""A replica's copy of a shard: it writes what the primary sent to the same places, and knows where each message is.
+
+Records that arrive must fit where the journal, DATA and QLIST end; what does not fit is refused before anything of it
+is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::writeMessageRecordImpl).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+from crc32c import crc32c
+
+from broker.cluster.positions import JOURNAL_START, NOWHERE, Position, last_position, offset_behind, position_at
+from broker.core.messages import Content
+from broker.core.shard import Shard
+from broker.store.partition_files import PartitionFiles
+from broker.store.recovery import Recovered, RecoveredMessage, recover
+from broker.store.rollover import Rollover
+from formats.codes import StorageMessageType
+from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
+from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.disk.journal import RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.disk.keys import NULL_KEY
+from formats.disk.padding import DWORD, WORD
+from formats.disk.qlist import parse_queue_record
+from formats.errors import FormatError
+from formats.wire.storage import StorageMessage
+
+__all__ = ["Copy", "OutOfStep"]
+
+# What the journal's records are when they come over a link. Plain integers: this is on the way of every message.
+_RECORD_TYPE = {
+    int(message_type): int(record_type)
+    for message_type, record_type in (
+        (StorageMessageType.DATA, RecordType.MESSAGE),
+        (StorageMessageType.QLIST, RecordType.QUEUE_OP),
+        (StorageMessageType.QUEUE_OP, RecordType.QUEUE_OP),
+        (StorageMessageType.CONFIRM, RecordType.CONFIRM),
+        (StorageMessageType.DELETION, RecordType.DELETION),
+        (StorageMessageType.JOURNAL_OP, RecordType.JOURNAL_OP),
+    )
+}
+_MESSAGE, _QUEUE_OP = int(RecordType.MESSAGE), int(RecordType.QUEUE_OP)
+_DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
+_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+
+_new = tuple.__new__
+_two_u32 = struct.Struct(">II").unpack_from
+_u32 = struct.Struct(">I").unpack_from
+# Some fields of records (see `formats.disk.journal`): type and number, lease id, magic;
+_any_record = struct.Struct(">QI44xI").unpack_from
+# compression, queue key, place in DATA, GUID, checksum;
+_message_record = struct.Struct(">21xB5s5xI16sI4x").unpack_from
+# queue key and GUID.
+_deletion_record = struct.Struct(">23x5s16s16x").unpack_from
+_QUEUE_OP_KEY, _QUEUE_OP_APP_KEY, _QUEUE_OP_TYPE, _QUEUE_OP_OFFSET = slice(22, 27), slice(27, 32), 32, 36
+_SYNC_POINT_TYPE = 23
+_NUMBER_MASK = (1 << 48) - 1
+_SIZE_BITS = 29
+_SIZE_MASK = (1 << _SIZE_BITS) - 1
+HEADER_WORDS = DATA_HEADER.size // WORD
+_COMPRESSION_BITS = 3
+
+
+LEASE_ID_MAX = 0xFFFF_FFFF
+
+
+class OutOfStep(Exception):
+    """What arrived does not continue what is here, or there is no room for it."""
+
+
+class Place:
+    """Where a message alive has its payload: a rollover moves it."""
+
+    __slots__ = ("message", "offset")
+
+    def __init__(self, message: RecoveredMessage) -> None:
+        self.message = message
+        self.offset = message.offset
+
+
+# The primary has removed a message, or, without a GUID, all of a queue's: its key.
+Removed = Callable[[bytes, bytes | None], None]
+
+
+class Copy:
+    """The files that a replica writes, which are those of its shard unless it receives them anew.
+
+    While it receives a shard anew, `files` is a second set: its journal gets its header last, so that a node that dies
+    before goes on with the old one. `removed` is told what a record removes. No record is of a lease after
+    `lease_id_max`.
+    """
+
+    def __init__(self, shard: Shard, recovered: Recovered) -> None:
+        self.shard = shard
+        self.removed: Removed = lambda queue_key, guid: None
+        self.lease_id_max = LEASE_ID_MAX
+        self._attach(shard.files)
+        self.position = last_position(shard.files)
+        self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
+        self._rolling: tuple[Rollover, PartitionFiles] | None = None  # until the new files' first sync point
+        self._places_alive: list[Place] = []
+        self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
+        self._gone_before: dict[bytes, bytes] = {}  # what was removed before the last rollover
+        self._index((message, message.offset) for message in recovered.messages)
+
+    def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
+        self._places = {}
+        for message, offset in messages:
+            places = self._places.setdefault(message.queue_key, {})
+            places[message.guid] = offset << _COMPRESSION_BITS | message.compression
+
+    def _attach(self, files: PartitionFiles) -> None:
+        self.files = files
+        self._journal_granted = self._data_granted = 0
+
+    @property
+    def is_anew(self) -> bool:
+        return self.files is not self.shard.files
+
+    # -- writing
+
+    def write(self, message: StorageMessage) -> None:
+        """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
+        _, message_type, _, offset_words, record, data = message
+        files = self.files
+        at = files.journal_end
+        if offset_words * WORD != at:
+            raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+        word, lease_id, magic = _any_record(record)
+        kind = word >> 60
+        if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
+            raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
+        number = word & _NUMBER_MASK
+        position = _new(Position, (lease_id, number))
+        last_lease_id, last_number = self.position
+        if lease_id == last_lease_id:
+            follows = number == last_number + 1
+        else:
+            follows = number == 1 and last_lease_id < lease_id <= self.lease_id_max
+        # Between those that a rollover carried over, others are gone.
+        if not follows and (not self.is_anew or position <= self.position or lease_id > self.lease_id_max):
+            raise OutOfStep(f"{position} after {self.position}")
+        end = at + JOURNAL_RECORD_SIZE
+        if end > self._journal_granted:
+            if not files.journal.reserve(end):
+                raise OutOfStep(f"no room for a record in {files.journal.name}")
+            self._journal_granted = files.journal.granted
+        if kind == _MESSAGE:
+            self._write_data(record, data)
+        elif kind == _QUEUE_OP:
+            self._write_queue(record, data)
+        elif kind == _DELETION:
+            key, guid = _deletion_record(record)
+            places = self._places.get(key)
+            if places is not None:
+                places.pop(guid, None)
+            self.removed(key, guid)
+        files.journal.buffer[at:end] = record
+        files.journal_end = end
+        self.position = position
+        if kind == _JOURNAL_OP:
+            self._on_sync_point(record[_SYNC_POINT_TYPE], at)
+
+    def _write_data(self, record: memoryview, data: memoryview) -> None:
+        files = self.files
+        start = files.data_end
+        size = len(data)
+        compression, key, offset_dwords, guid, checksum = _message_record(record)
+        if offset_dwords * DWORD != start:
+            raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
+        if size <= DATA_HEADER.size or not _is_sound(data, size, checksum):
+            raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
+        end = start + size
+        if end > self._data_granted:
+            if not files.data.reserve(end):
+                raise OutOfStep(f"no room for {size} bytes in {files.data.name}")
+            self._data_granted = files.data.granted
+        files.data.buffer[start:end] = data
+        files.data_end = end
+        place = start << _COMPRESSION_BITS | compression & 7
+        try:
+            self._places[key][guid] = place
+        except KeyError:
+            self._places[key] = {guid: place}
+
+    def _write_queue(self, record: memoryview, data: memoryview) -> None:
+        files = self.files
+        kind = _u32(record, _QUEUE_OP_TYPE)[0]
+        if kind in _MAKING:
+            start = files.qlist_end
+            offset = _u32(record, _QUEUE_OP_OFFSET)[0] * WORD
+            end = start + len(data)
+            try:
+                fits = offset == start and parse_queue_record(data, 0).end == len(data)
+            except FormatError as error:
+                raise OutOfStep(f"no QLIST record: {error}") from error
+            if not fits:
+                raise OutOfStep(f"a queue of {len(data)} bytes for {offset}, QLIST is at {start}")
+            if not files.qlist.reserve(end):
+                raise OutOfStep(f"no room for {len(data)} bytes in {files.qlist.name}")
+            files.qlist.buffer[start:end] = data
+            files.qlist_end = end
+        elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
+            key = bytes(record[_QUEUE_OP_KEY])
+            self._places.pop(key, None)
+            self.removed(key, None)
+
+    def end_event(self) -> None:
+        """The records of an event are written: the shard is where they end."""
+        if not self.is_anew:
+            self.shard.primary_lease_id, self.shard.sequence_number = self.position
+
+    # -- rollover, together with the primary
+
+    def _on_sync_point(self, kind: int, offset: int) -> None:
+        if self._rolling is not None:
+            plan, old = self._rolling
+            self._rolling = None
+            plan.finish(self.files, offset)
+            self._index((place.message, place.offset) for place in self._places_alive)
+            self._places_alive = []
+            old.retire()
+        elif kind == SyncPointType.ROLLOVER and not self.is_anew:
+            self._roll_over()
+
+    def _roll_over(self) -> None:
+        """The primary goes on in new files, and what it carried over is the same here."""
+        old = self.files
+        shard = self.shard
+        recovered = recover(old)
+        self._gone_before = recovered.gone
+        self._places_alive = [Place(message) for message in recovered.messages]
+        alive = {place.message.queue_key + place.message.guid: place for place in self._places_alive}
+        plan = Rollover(old, alive, set(recovered.queues))
+        timestamp = shard.make_timestamp(f"bmq_{shard.partition_id}.")
+        fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
+        if fresh is None:
+            raise OutOfStep(f"no disk for what follows {old.journal.name}")
+        shard.files = fresh
+        self._attach(fresh)
+        self._rolling = (plan, old)
+
+    def settle(self) -> None:
+        """No more comes from this primary: half a rollover is undone."""
+        if self._rolling is not None:
+            _, old = self._rolling
+            self._rolling = None
+            self.files.remove()
+            self.shard.files = old
+            self._attach(old)
+        elif self.is_anew:
+            self.files.remove()
+            self._attach(self.shard.files)
+            self._places = self._places_before
+        self.position = last_position(self.files)
+        self.end_event()
+
+    # -- healing
+
+    def cut(self, position: Position) -> bool:
+        """Drop the records behind `position`, or behind the last that is not; False if they all would have to go."""
+        files = self.files
+        behind = None
+        at = files.journal_end
+        while at > JOURNAL_START:
+            here = position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
+            if here <= position:
+                behind = offset_behind(files, here)
+                break
+            at -= JOURNAL_RECORD_SIZE
+        if behind is None:
+            return False
+        end = files.journal_end
+        files.journal.buffer[behind:end] = bytes(end - behind)
+        recovered = recover(files)
+        self.position = last_position(files)
+        self._index((message, message.offset) for message in recovered.messages)
+        self.end_event()
+        return True
+
+    def begin_anew(self) -> None:
+        """Receive the whole shard into new files. `OutOfStep` when there is no disk for them."""
+        shard = self.shard
+        timestamp = shard.make_timestamp(f"bmq_{shard.partition_id}.")
+        fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
+        if fresh is None:
+            raise OutOfStep("no disk for new files")
+        fresh.journal.buffer[:JOURNAL_START] = bytes(JOURNAL_START)
+        self._attach(fresh)
+        self.position = NOWHERE
+        self._places, self._places_before = {}, self._places
+
+    def complete(self, sync_point: Position) -> None:
+        """All of the shard is there; `sync_point` is the first behind the primary's last rollover."""
+        if not self.is_anew:
+            return
+        files, old = self.files, self.shard.files
+        head = initial_bytes(FileType.JOURNAL, self.shard.partition_id)
+        offset = _find(files, sync_point)
+        files.journal.buffer[:JOURNAL_START] = head
+        header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
+        header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
+        JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
+        self.shard.files = files
+        self._places_before = {}
+        self.end_event()
+        if old.journal_end > JOURNAL_START:
+            old.retire()
+        else:
+            old.remove()
+
+    # -- reading
+
+    def recover(self) -> Recovered:
+        """All that this node knows, which is about to serve the shard."""
+        recovered = recover(self.files)
+        for key, guids in self._gone_before.items():
+            recovered.gone[key] = guids + recovered.gone.get(key, b"")
+        return recovered
+
+    def let_go(self) -> None:
+        """The shard is served from here: its queues know where their messages are."""
+        self._places, self._gone_before = {}, {}
+
+    def read(self, queue_key: bytes, guid: bytes) -> Content | None:
+        """A message as its producer sent it; None if it is not here. Views are valid until the next step."""
+        places = self._places.get(queue_key)
+        place = places.get(guid) if places else None
+        if place is None:
+            return None
+        # A rollover that is not finished has left the payload where it was.
+        files = self._rolling[1] if self._rolling else self.files
+        buffer = files.data.buffer
+        found = parse_data_record(buffer, place >> _COMPRESSION_BITS)
+        header = found.header
+        return Content(
+            found.app_data(buffer),
+            found.crc32c(buffer),
+            place & (1 << _COMPRESSION_BITS) - 1,
+            bool(header.flags & DataHeaderFlags.MESSAGE_PROPERTIES),
+            header.schema_id,
+            found.options(buffer),
+        )
+
+
+def _is_sound(data: memoryview, size: int, checksum: int) -> bool:
+    """Whether `data` is one DATA record whose payload has the checksum."""
+    lengths, options = _two_u32(data)
+    pad = data[size - 1]
+    start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
+    return (
+        (lengths & _SIZE_MASK) * WORD == size
+        and lengths >> _SIZE_BITS >= HEADER_WORDS
+        and 1 <= pad <= DWORD
+        and start < end
+        and crc32c(data[start:end]) == checksum
+    )
+
+
+def _find(files: PartitionFiles, position: Position) -> int:
+    if position == NOWHERE:
+        return 0
+    for at in range(JOURNAL_START, files.journal_end, JOURNAL_RECORD_SIZE):
+        if position_at(files.journal.buffer, at) == position:
+            return at
+    raise OutOfStep(f"the primary's sync point {position} is not among what it sent")

@@ -1,0 +1,459 @@
+"""Who leads: terms, votes, and the leader's sign of life (source: mqbnet::Elector).
+
+A node that sees no leader waits for a random time, asks the others whether they would vote for it (scouting), and only
+then proposes itself in a new term. So a node that comes back never unseats a leader that the others can see. A leader
+leads as long as a quorum supports it.
+
+What happens in which role is one table, `TRANSITIONS`; a pair that is not in it changes nothing. The timer that runs
+depends on the role alone, see `Election._enter`.
+
+Departures from the reference, which both let it take part:
+
+- A term is kept (`keep_term`) before anybody hears of it, so a node that restarts cannot vote twice in one.
+- Waiting is short where the long wait serves nothing: all nodes are there and none leads; the leader's link has just
+  broken, or it has given up; some that answered had not noticed that yet.
+- A node supports one scout at a time, and of two scouts that of the lower id; so hardly two propose themselves and
+  split the votes.
+- A leader that follows a newer one supports it; two leaders in one term both give up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from broker.cluster.links import Links
+from broker.core.clock import Now
+from broker.core.timers import Timers
+from formats.control import ber
+from formats.control.messages import (
+    ElectionProposal,
+    ElectionResponse,
+    ElectorMessage,
+    ElectorNodeStatus,
+    HeartbeatResponse,
+    LeaderHeartbeat,
+    LeadershipCessionNotification,
+    ScoutingRequest,
+    ScoutingResponse,
+)
+from formats.wire.event import EventType, build_schema_event
+
+__all__ = ["TRANSITIONS", "Act", "Election", "ElectionTimes", "Event", "Role", "Transition"]
+
+log = logging.getLogger("broker.election")
+
+# The part of the random wait that is waited when there is no doubt that nobody leads.
+HURRY = 8
+# The part of it for which a node supports one scout only.
+PROMISE = 20
+
+
+class Role(Enum):
+    DORMANT = "dormant"
+    WAITING = "waiting"  # sees no leader, lets others begin
+    SCOUTING = "scouting"  # asks who would vote for it
+    SUPPORTING = "supporting"  # has voted for another, who does not lead yet
+    FOLLOWING = "following"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Event(Enum):
+    """What a message, a link or a timer means, in comparison with what this node knows."""
+
+    STARTED = "started"
+    STOPPED = "stopped"
+    RETIRING = "others are to lead"
+    WAITED = "the wait is over"
+    OVERRULED = "a node of a lower id asks the same"
+    SUPPORTED = "a quorum would vote for it"
+    REFUSED = "all have answered, no quorum would vote for it"
+    UNSUPPORTED = "no quorum has answered in time"
+    ELECTED = "a quorum has voted for it"
+    UNELECTED = "no quorum has voted in time"
+    SILENCE = "the leader is silent"
+    ALL_THERE = "all nodes are there"
+    OLD_HEARTBEAT = "heartbeat of an older term"
+    OWN_HEARTBEAT = "heartbeat of the node that it follows or supports"
+    OTHER_HEARTBEAT = "heartbeat of another node in the same term"
+    NEW_HEARTBEAT = "heartbeat of a newer term"
+    NEW_PROPOSAL = "proposal of a newer term"
+    NEWER_TERM = "answer of a newer term"
+    CESSION = "the node that it follows or supports gives up"
+    OTHER_CESSION = "another node gives up"
+    LEADER_GONE = "the node that it follows or supports is gone"
+    QUORUM_GONE = "too few supporters are left"
+    NODE_THERE = "a node is there"
+
+
+class Act(Enum):
+    """What a transition does, in the order of its tuple; "the node" is the one whose message or link it is about."""
+
+    TAKE_TERM = "take over the message's term"
+    RAISE_TERM = "begin the term that was scouted"
+    CHOOSE = "support the node, or follow it"
+    SUPPORT = "send the node a vote"
+    CONTRADICT = "send the node an answer of the own term"
+    SCOUT = "ask all whether they would vote"
+    PROPOSE = "ask all for their votes"
+    SHOW = "send the node a heartbeat"
+    SHOW_ALL = "send all a heartbeat"
+    CEDE = "tell all that it leads no longer"
+    LEAVE = "tell all that it takes part no longer"
+    HURRY = "wait for a short time only"
+
+
+class Transition(NamedTuple):
+    role: Role
+    acts: tuple[Act, ...] = ()
+
+
+_WAIT = Transition(Role.WAITING)
+_FOLLOW = Transition(Role.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_VOTE = Transition(Role.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_CEDE = Transition(Role.WAITING, (Act.CEDE,))
+_LEAVERS = (Role.WAITING, Role.SCOUTING, Role.SUPPORTING, Role.FOLLOWING, Role.CANDIDATE, Role.LEADER)
+
+TRANSITIONS: dict[tuple[Role, Event], Transition] = {
+    (Role.DORMANT, Event.STARTED): _WAIT,
+    **{(role, Event.STOPPED): Transition(Role.DORMANT, (Act.LEAVE,)) for role in _LEAVERS},
+    **{
+        (role, Event.OLD_HEARTBEAT): Transition(role, (Act.CONTRADICT,))
+        for role in (Role.WAITING, Role.SCOUTING, Role.SUPPORTING, Role.FOLLOWING, Role.CANDIDATE)
+    },
+    (Role.WAITING, Event.WAITED): Transition(Role.SCOUTING, (Act.SCOUT,)),
+    (Role.WAITING, Event.ALL_THERE): Transition(Role.WAITING, (Act.HURRY,)),
+    (Role.WAITING, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (Role.WAITING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (Role.WAITING, Event.NEW_PROPOSAL): _VOTE,
+    (Role.SCOUTING, Event.SUPPORTED): Transition(Role.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
+    (Role.SCOUTING, Event.OVERRULED): _WAIT,
+    (Role.SCOUTING, Event.REFUSED): Transition(Role.WAITING, (Act.HURRY,)),
+    (Role.SCOUTING, Event.UNSUPPORTED): _WAIT,
+    (Role.SCOUTING, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (Role.SCOUTING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (Role.SCOUTING, Event.NEW_PROPOSAL): _VOTE,
+    (Role.SUPPORTING, Event.OWN_HEARTBEAT): Transition(Role.FOLLOWING),
+    (Role.SUPPORTING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (Role.SUPPORTING, Event.NEW_PROPOSAL): _VOTE,
+    (Role.SUPPORTING, Event.SILENCE): _WAIT,
+    (Role.SUPPORTING, Event.CESSION): _WAIT,
+    (Role.SUPPORTING, Event.LEADER_GONE): _WAIT,
+    (Role.FOLLOWING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (Role.FOLLOWING, Event.SILENCE): _WAIT,
+    (Role.FOLLOWING, Event.CESSION): Transition(Role.WAITING, (Act.HURRY,)),
+    (Role.FOLLOWING, Event.LEADER_GONE): Transition(Role.WAITING, (Act.HURRY,)),
+    (Role.CANDIDATE, Event.ELECTED): Transition(Role.LEADER, (Act.SHOW_ALL,)),
+    (Role.CANDIDATE, Event.UNELECTED): _WAIT,
+    (Role.CANDIDATE, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (Role.CANDIDATE, Event.NEW_HEARTBEAT): _FOLLOW,
+    (Role.CANDIDATE, Event.NEW_PROPOSAL): _VOTE,
+    (Role.LEADER, Event.OLD_HEARTBEAT): Transition(Role.LEADER, (Act.SHOW,)),
+    (Role.LEADER, Event.OTHER_HEARTBEAT): _CEDE,
+    (Role.LEADER, Event.NEW_HEARTBEAT): Transition(Role.FOLLOWING, (Act.TAKE_TERM, Act.CEDE, Act.CHOOSE, Act.SUPPORT)),
+    (Role.LEADER, Event.NEWER_TERM): Transition(Role.WAITING, (Act.TAKE_TERM, Act.CEDE)),
+    (Role.LEADER, Event.OTHER_CESSION): Transition(Role.LEADER, (Act.SHOW,)),
+    (Role.LEADER, Event.QUORUM_GONE): _CEDE,
+    (Role.LEADER, Event.RETIRING): _CEDE,
+    (Role.LEADER, Event.NODE_THERE): Transition(Role.LEADER, (Act.SHOW,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionTimes:
+    """Periods of an election (source: mqbcfg::ElectorConfig)."""
+
+    initial_wait_timeout_ms: int = 8000
+    max_random_wait_timeout_ms: int = 3000
+    scouting_result_timeout_ms: int = 4000
+    election_result_timeout_ms: int = 4000
+    heartbeat_broadcast_period_ms: int = 2000
+    heartbeat_check_period_ms: int = 1000
+    heartbeat_miss_count: int = 10
+
+
+class Election:
+    """One node's part in the election of its cluster's leader.
+
+    `on_leader(leader_id, term)` is called when a leader is known (maybe this node), and with None when it is lost.
+    `random_below(n)` gives an integer from 0 to n - 1. `keep_term` makes a term outlast the process.
+
+    Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. In one term a node
+    votes once: it votes only in terms newer than its own, which it takes over first.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        quorum: int,
+        now: Now,
+        timers: Timers,
+        random_below: Callable[[int], int],
+        on_leader: Callable[[int | None, int], None],
+        times: ElectionTimes | None = None,
+        term: int = 0,
+        keep_term: Callable[[int], None] = lambda term: None,
+    ) -> None:
+        self.role = Role.DORMANT
+        self.term = term
+        self.quorum = quorum
+        self.leader_id: int | None = None
+        self._links = links
+        self._now = now
+        self._timers = timers
+        self._random_below = random_below
+        self._on_leader = on_leader
+        self._times = times or ElectionTimes()
+        self._keep_term = keep_term
+        self._retiring = False
+        self._choice: int | None = None  # the node that it follows or supports
+        self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
+        self._answers: dict[int, bool] = {}  # who would vote for it
+        self._promise = (links.own_id, now.ms)  # the scout that it supports, and until when
+        self._heard_ms = 0  # when the node of choice gave its last sign of life
+        self._entered = 0  # numbers the roles taken up: older timers are void
+
+    # -- what happens
+
+    def start(self) -> None:
+        """Take part. Others that lead already will be heard of before the first wait is over."""
+        self._apply(Event.STARTED)
+        self._entered += 1
+        self._schedule(self._times.initial_wait_timeout_ms, Event.WAITED)
+        self._look_around()
+
+    def retire(self) -> None:
+        """Follow and vote, but lead no longer: this node is about to stop."""
+        self._retiring = True
+        self._apply(Event.RETIRING)
+
+    def stop(self) -> None:
+        """Take part no longer; the others hear of it."""
+        self._apply(Event.STOPPED)
+
+    def node_up(self, node_id: int) -> None:
+        """The link to a node is there."""
+        self._apply(Event.NODE_THERE, node_id)
+        self._look_around()
+
+    def _look_around(self) -> None:
+        if all(self._links.is_up(other) for other in self._links.other_ids):
+            self._apply(Event.ALL_THERE)
+
+    def node_down(self, node_id: int) -> None:
+        """The link to a node is gone, or the node takes part no longer."""
+        self._answers.pop(node_id, None)
+        self._supporters.discard(node_id)
+        if node_id == self._choice:
+            self._apply(Event.LEADER_GONE, node_id)
+        elif len(self._supporters) < self.quorum:
+            self._apply(Event.QUORUM_GONE, node_id)
+        if self.role is Role.SCOUTING:
+            self._count_answers()
+
+    def receive(self, node_id: int, message: ElectorMessage) -> None:
+        """Take in what a node sent."""
+        if self.role is Role.DORMANT:
+            return
+        term = message.term
+        match message.choice:
+            case LeaderHeartbeat() if term:
+                self._on_heartbeat(node_id, term)
+            case ElectionProposal() if term > self.term:
+                self._apply(Event.NEW_PROPOSAL, node_id, term)
+            case ElectionResponse():
+                self._on_vote(node_id, term)
+            case HeartbeatResponse() if term > self.term:
+                self._apply(Event.NEWER_TERM, node_id, term)
+            case ScoutingRequest():
+                self._send(node_id, ScoutingResponse(will_vote=self._will_vote(node_id, term)))
+            case ScoutingResponse(will_vote=will_vote) if self.role is Role.SCOUTING:
+                self._answers[node_id] = will_vote
+                self._count_answers()
+            case LeadershipCessionNotification() if term >= self.term and node_id == self._choice:
+                self._apply(Event.CESSION, node_id, term)
+            case LeadershipCessionNotification() if term <= self.term:
+                self._apply(Event.OTHER_CESSION, node_id, term)
+            case ElectorNodeStatus(is_available=False):
+                self.node_down(node_id)
+            case ElectorNodeStatus(is_available=True):
+                self._apply(Event.NODE_THERE, node_id)
+
+    def _will_vote(self, node_id: int, term: int) -> bool:
+        if self.leader_id is not None or term <= self.term:
+            return False
+        if self.role is Role.SCOUTING and node_id < self._links.own_id:
+            self._apply(Event.OVERRULED, node_id)
+        elif self._promised(node_id):
+            return False
+        self._promise = node_id, self._now.ms + self._times.max_random_wait_timeout_ms // PROMISE
+        return True
+
+    def _promised(self, node_id: int) -> bool:
+        """Whether it supports another scout than `node_id`."""
+        promised_id, until_ms = self._promise
+        return promised_id != node_id and self._now.ms < until_ms
+
+    def _on_heartbeat(self, node_id: int, term: int) -> None:
+        if term < self.term:
+            self._apply(Event.OLD_HEARTBEAT, node_id, term)
+        elif term > self.term:
+            self._apply(Event.NEW_HEARTBEAT, node_id, term)
+        elif node_id == self._choice:
+            self._heard_ms = self._now.ms
+            self._apply(Event.OWN_HEARTBEAT, node_id, term)
+        else:
+            self._apply(Event.OTHER_HEARTBEAT, node_id, term)
+
+    def _on_vote(self, node_id: int, term: int) -> None:
+        if term > self.term:
+            self._apply(Event.NEWER_TERM, node_id, term)
+        elif term == self.term and self.role in (Role.CANDIDATE, Role.LEADER):
+            self._supporters.add(node_id)
+            self._count_votes()
+
+    def _count_votes(self) -> None:
+        if len(self._supporters) >= self.quorum:
+            self._apply(Event.ELECTED)
+
+    def _count_answers(self) -> None:
+        there = 1 + sum(map(self._links.is_up, self._links.other_ids))
+        if sum(self._answers.values()) >= self.quorum:
+            self._apply(Event.SUPPORTED)
+        elif len(self._answers) >= there >= self.quorum:
+            self._apply(Event.REFUSED)
+
+    # -- what it does then
+
+    def _apply(self, event: Event, node_id: int | None = None, term: int = 0) -> None:
+        transition = TRANSITIONS.get((self.role, event))
+        if transition is None:
+            return
+        before = self.role
+        role, acts = transition
+        if role is not before or Act.CHOOSE in acts:
+            self._enter(role)
+        known = self.leader_id, self.term
+        for act in acts:
+            self._act(act, node_id, term)
+        if role is Role.LEADER:
+            self.leader_id = self._links.own_id
+        elif role is Role.FOLLOWING:
+            self.leader_id = self._choice
+        else:
+            self.leader_id = None
+        if role is not before or known != (self.leader_id, self.term):
+            self._tell(before)
+        if role is Role.SCOUTING and before is not role:
+            self._count_answers()
+        elif role is Role.CANDIDATE and before is not role:
+            self._count_votes()
+
+    def _tell(self, before: Role) -> None:
+        log.info("node %d is %s [term: %d, leader: %s]", self._links.own_id, self.role.value, self.term, self.leader_id)
+        if self.role in (Role.LEADER, Role.FOLLOWING):
+            self._on_leader(self.leader_id, self.term)
+        elif before in (Role.LEADER, Role.FOLLOWING):
+            self._on_leader(None, self.term)
+
+    def _act(self, act: Act, node_id: int | None, term: int) -> None:
+        match act:
+            case Act.TAKE_TERM:
+                self._raise_term(term)
+            case Act.RAISE_TERM:
+                self._raise_term(self.term + 1)
+            case Act.CHOOSE:
+                self._choice = node_id
+            case Act.SUPPORT:
+                self._send(node_id, ElectionResponse())
+            case Act.CONTRADICT:
+                self._send(node_id, HeartbeatResponse())
+            case Act.SCOUT:
+                self._send(None, ScoutingRequest(), self.term + 1)
+            case Act.PROPOSE:
+                self._send(None, ElectionProposal())
+            case Act.SHOW:
+                self._send(node_id, LeaderHeartbeat())
+            case Act.SHOW_ALL:
+                self._send(None, LeaderHeartbeat())
+            case Act.CEDE:
+                self._send(None, LeadershipCessionNotification())
+            case Act.LEAVE:
+                self._send(None, ElectorNodeStatus(is_available=False), 0)
+            case Act.HURRY:
+                self._entered += 1
+                self._schedule(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1), Event.WAITED)
+
+    def _raise_term(self, term: int) -> None:
+        assert term >= self.term, "terms only grow"
+        if term > self.term:
+            self._keep_term(term)
+            self.term = term
+
+    def _enter(self, role: Role) -> None:
+        """Take up a role: its timer, and who counts as a supporter."""
+        self.role = role
+        self._entered += 1
+        times, own_id = self._times, self._links.own_id
+        self._heard_ms = self._now.ms
+        if role not in (Role.SUPPORTING, Role.FOLLOWING):
+            self._choice = None
+        if role is not Role.LEADER:
+            self._supporters.clear()
+        self._answers.clear()
+        match role:
+            case Role.WAITING:
+                self._schedule(self._random_below(times.max_random_wait_timeout_ms + 1), Event.WAITED)
+            case Role.SCOUTING:
+                self._answers[own_id] = self._will_vote(own_id, self.term + 1)
+                self._schedule(times.scouting_result_timeout_ms, Event.UNSUPPORTED)
+            case Role.CANDIDATE:
+                self._supporters.add(own_id)
+                self._schedule(times.election_result_timeout_ms, Event.UNELECTED)
+            case Role.SUPPORTING | Role.FOLLOWING:
+                self._promise = own_id, self._now.ms
+                self._again(times.heartbeat_check_period_ms, self._check)
+            case Role.LEADER:
+                self._again(times.heartbeat_broadcast_period_ms, lambda: self._act(Act.SHOW_ALL, None, 0))
+
+    def _check(self) -> None:
+        times = self._times
+        if self._now.ms - self._heard_ms >= times.heartbeat_miss_count * times.heartbeat_broadcast_period_ms:
+            self._apply(Event.SILENCE)
+
+    def _schedule(self, delay_ms: int, event: Event) -> None:
+        """Let `event` happen later, if the role is still the one taken up last."""
+        entered = self._entered
+
+        def happen() -> None:
+            if self._entered != entered or (event is Event.WAITED and self._retiring):
+                return
+            if event is Event.WAITED and self._promised(self._links.own_id):
+                # First see what becomes of the other.
+                self._timers.at(self._promise[1], happen)
+            else:
+                self._apply(event)
+
+        self._timers.at(self._now.ms + delay_ms, happen)
+
+    def _again(self, period_ms: int, action: Callable[[], None]) -> None:
+        """Take `action` periodically as long as the role is the one taken up last."""
+        entered = self._entered
+
+        def happen() -> None:
+            if self._entered == entered:
+                self._timers.at(self._now.ms + period_ms, happen)
+                action()
+
+        self._timers.at(self._now.ms + period_ms, happen)
+
+    def _send(self, node_id: int | None, choice: object, term: int | None = None) -> None:
+        """Send to a node, or to all (None)."""
+        message = ElectorMessage(term=self.term if term is None else term, choice=choice)  # type: ignore[arg-type]
+        event = build_schema_event(ber.encode(message), EventType.ELECTOR)
+        for target in self._links.other_ids if node_id is None else (node_id,):
+            self._links.send(target, event)

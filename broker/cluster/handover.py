@@ -1,0 +1,131 @@
+"""What becomes of a queue's clients when its root moves: from this node to another, or to this one.
+
+Their handles stay, and none of them notices: what a consumer holds unconfirmed it may still confirm, and a post that
+nobody has acknowledged goes to the new root, which knows it again by its GUID.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from broker.cluster.relay import RelayQueue, Unacknowledged
+from broker.core.handles import Handle
+from broker.core.messages import PENDING, Buffer, Content, Full, Message
+from broker.core.queue import Queue, Stream
+from formats.codes import AckStatus
+
+__all__ = ["retire", "to_relay", "to_root"]
+
+# Who numbered the shapes of properties in posts that are handed over: no client, and no broker.
+HANDED_OVER = -(1 << 31)
+
+
+class Nobody:
+    """The sink of a consumer that is gone."""
+
+    ready = False
+    takes_all = False
+    description = "nobody"
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
+        """Nothing is sent."""
+
+
+def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
+    """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""
+    # What was taken, but is not known to be kept, is posted anew.
+    posts = [(guid, _content(old, new, old.messages[guid]), posters) for guid, posters in old.awaiting.items()]
+    _move(old, new, handles)
+    new.follow(old)
+    held = set()
+    for handle in handles:
+        for stream in handle.streams.values():
+            for guid, (message, _) in stream.unconfirmed.items():
+                if guid not in held:
+                    message.outstanding = 0
+                    message.payload = bytes(old.log.read(message))
+                    held.add(guid)
+                new.hold(stream.app, message)
+        new.adopt(handle)
+    for guid, content, posters in posts:
+        new.adopt_put(guid, content, posters)
+    retire(old)
+
+
+def _content(old: Queue, new: RelayQueue, message: Message) -> Content:
+    data = bytes(old.log.read(message))
+    schema_id = new.schemas.translate(HANDED_OVER, message.schema_id)
+    return Content(data, crc32c(data), message.compression, message.has_properties, schema_id)
+
+
+def retire(queue: Queue) -> None:
+    """Nothing is in it any more."""
+    queue.usage.remove(queue.usage.bytes, queue.usage.messages)
+    queue.consumption.configure(0)
+    queue.awaiting.clear()
+    queue.messages.clear()
+    for app in queue.apps.values():
+        app.streams.clear()
+        app.clear()
+
+
+def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
+    """This node is the root now, and the messages are restored."""
+    old.openings.lost()
+    # First, while nobody is there to be sent what the next of them confirms.
+    for guid, app_id in old.take_confirms():
+        if app_id in new.apps:
+            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
+    _move(old, new, handles)
+    for app in new.apps.values():
+        for stream in app.streams:
+            held, stream.unconfirmed = stream.unconfirmed, {}
+            for guid, (_, subscription) in held.items():
+                message = new.messages.get(guid)
+                if message is not None and message.outstanding & app.bit:
+                    stream.unconfirmed[guid] = (message, subscription)
+        with_consumers = {guid for stream in app.streams for guid in stream.unconfirmed}
+        if with_consumers:
+            app.pending = deque(message for message in app.pending if message.guid not in with_consumers)
+    for guid, put in old.unacknowledged.items():
+        _post(new, guid, put)
+    for app in new.apps.values():
+        new.deliver(app)
+    old.hand_over(new)
+
+
+def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:
+    content = put.content._replace(schema_id=queue.schemas.translate(HANDED_OVER, put.content.schema_id))
+    status = AckStatus.SUCCESS
+    try:
+        if queue.post(guid, content) is PENDING:
+            for poster, queue_id, correlation_id in put.posters:
+                queue.acknowledge_later(guid, poster, queue_id, correlation_id)
+            return
+    except Full as full:
+        status = AckStatus[full.status]
+    for poster, queue_id, correlation_id in put.posters:
+        poster.acknowledge(queue_id, correlation_id, guid, status)
+
+
+def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> None:
+    """Handles of the one are handles of the other; what consumers hold unconfirmed is as it was."""
+    apps = set()
+    for handle in handles:
+        assert handle.queue is old
+        handle.queue = new
+        old.writers -= handle.writes
+        new.writers += handle.writes
+        for stream in handle.streams.values():
+            stream.app.streams.remove(stream)
+            stream.app = new.app(stream.app.app_id)
+            stream.app.streams.append(stream)
+            # The other numbers the shapes of properties anew.
+            stream.schemas_sent.clear()
+            stream.last_sent = None
+            apps.add(stream.app)
+    for app in apps:
+        new.rebuild(app)

@@ -1,0 +1,53 @@
+"""What commits change about queues, for those who must act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.core.ledger import Advisory, ClusterState
+from formats.control.messages import LeaderAdvisory, PartitionPrimaryAdvisory, QueueInfo, QueueUpdateAdvisory
+
+__all__ = ["KnownQueues", "QueueChange"]
+
+
+class QueueChange(NamedTuple):
+    """What a commit changed about queues; `updated` are those with other apps, as they are now."""
+
+    assigned: tuple[QueueInfo, ...] = ()
+    unassigned: tuple[QueueInfo, ...] = ()
+    updated: tuple[QueueInfo, ...] = ()
+
+
+class KnownQueues:
+    """The queues that this node was told of."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, QueueInfo] = {}
+
+    def change(self, advisory: Advisory, state: ClusterState) -> QueueChange:
+        """What is other, in the state that the advisory led to, than was told before."""
+        assigned, unassigned, updated = [], [], []
+        for uri in self._uris(advisory, state):
+            old, new = self._known.pop(uri, None), state.queues.get(uri)
+            if new is not None:
+                self._known[uri] = new
+            if old is not None and (new is None or new.key != old.key):
+                unassigned.append(old)
+            if new is not None and (old is None or new.key != old.key):
+                assigned.append(new)
+            elif new is not None and new != old:
+                updated.append(new)
+        return QueueChange(tuple(assigned), tuple(unassigned), tuple(updated))
+
+    def _uris(self, advisory: Advisory, state: ClusterState) -> Iterable[str]:
+        """The queues that an advisory may have changed."""
+        match advisory:
+            case PartitionPrimaryAdvisory():
+                return ()
+            case LeaderAdvisory():
+                return {**self._known, **state.queues}
+            case QueueUpdateAdvisory():
+                return [update.uri for update in advisory.queue_updates]
+            case _:
+                return [info.uri for info in advisory.queues]

@@ -1,0 +1,314 @@
+"""One node as a member of its cluster: what comes over its links, and which machine it is for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.metadata import Metadata
+from broker.cluster.partition import Partition
+from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.queue_upkeep import QueueUpkeep
+from broker.cluster.queues import ClusterQueues
+from broker.cluster.requests import Requests
+from broker.core.config import DomainConfig
+from broker.core.messages import Content
+from broker.core.node import Node
+from broker.core.shard import Shard
+from broker.store.recovery import Recovered
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    ElectorMessage,
+    NodeStatus,
+    NodeStatusAdvisory,
+    PartitionMessage,
+    PrimaryStatusAdvisory,
+    StopRequest,
+    StopResponse,
+)
+from formats.errors import FormatError
+from formats.wire.event import Frame, schema_message
+from formats.wire.receipt import parse_receipt
+from formats.wire.storage import storage_partition_id
+
+__all__ = ["Member", "MemberConfig"]
+
+log = logging.getLogger("broker.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """What all members of a cluster have in common. `spread`: primaries are not all given to the leader."""
+
+    quorum: int
+    spread: bool = False
+    times: ElectionTimes = field(default_factory=ElectionTimes)
+
+
+class Member:
+    """The machines of one member, and their links.
+
+    `peer_up` and `peer_down` tell of links; `receive` takes an event of one. Events that no member sends are a
+    FormatError, as malformed ones are: the link cannot be trusted after them. `settle` ends each step.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        other_ids: Iterable[int],
+        config: MemberConfig,
+        recovered: Mapping[int, Recovered],
+        random_below: Callable[[int], int],
+        term: int = 0,
+        keep_term: Callable[[int], None] = lambda term: None,
+    ) -> None:
+        now, timers = node.now, node.timers
+        self._node = node
+        self._quorum = config.quorum
+        self._is_cut_off = False
+        self.links = PeerLinks(node.identity.node_id, other_ids)
+        self.requests = Requests(self.links, now, timers)
+        self.metadata = Metadata(
+            self.links,
+            self.requests,
+            node.ledger,
+            now,
+            timers,
+            quorum=config.quorum,
+            partition_count=len(node.shards),
+            resolve_domain=self._resolve_domain,
+            spread=config.spread,
+            leases={partition_id: state.primary_lease_id for partition_id, state in recovered.items()},
+        )
+        self.election = Election(
+            self.links,
+            config.quorum,
+            now,
+            timers,
+            random_below,
+            self.metadata.leader_changed,
+            config.times,
+            max(term, self.metadata.number.term),
+            keep_term,
+        )
+        self.partitions = {
+            partition_id: self._make_partition(shard, recovered[partition_id], config.quorum)
+            for partition_id, shard in node.shards.items()
+        }
+        self.queues = ClusterQueues(
+            node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
+        )
+        self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
+        self.metadata.on_primary = self._on_primary
+        self._upkeep_healed = self.metadata.on_healed
+        self.metadata.on_healed = self._on_healed
+        # How people call a node.
+        self.describe: Callable[[int], str] = lambda node_id: f"[node{node_id}, {node_id}]"
+        self.status = NodeStatus.STARTING
+        # Called once, when this node begins to take part.
+        self.on_available: Callable[[], None] = lambda: None
+        # What the others say of themselves; nothing of those whose link is down.
+        self.statuses: dict[int, NodeStatus] = {}
+        self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
+            EventType.ELECTOR: self._on_elector,
+            EventType.CONTROL: self._on_control,
+            EventType.CLUSTER_STATE: self.metadata.on_cluster_state,
+            EventType.STORAGE: self._on_storage,
+            EventType.PARTITION_SYNC: self._on_sync,
+            EventType.REPLICATION_RECEIPT: self._on_receipt,
+            EventType.PUT: self.queues.on_put,
+            EventType.ACK: self.queues.on_ack,
+            EventType.PUSH: self.queues.on_push,
+            EventType.CONFIRM: self.queues.on_confirm,
+            EventType.REJECT: self.queues.on_reject,
+        }
+        node.settle = self.settle
+        node.retire = self.retire
+        node.set_elector_quorum = self._set_elector_quorum
+
+    def _resolve_domain(self, name: str) -> DomainConfig | None:
+        domain = self._node.domain(name)
+        return None if domain is None else domain.config
+
+    def _make_partition(self, shard: Shard, recovered: Recovered, quorum: int) -> Partition:
+        partition_id = shard.partition_id
+        partition = Partition(shard, recovered, self.links, self.requests, self._node.now, self._node.timers, quorum)
+        partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
+        partition.on_restore = lambda state: self.queues.restored(partition_id, state)
+        partition.on_active = lambda: self._on_active(partition_id)
+        partition.on_passive = lambda: self.queues.deactivated(partition_id)
+        partition.on_primary_status = lambda node_id, active: self.queues.primary_active(partition_id, node_id, active)
+        return partition
+
+    def start(self) -> None:
+        """Take part in the cluster's life."""
+        self.election.start()
+
+    def retire(self) -> bool:
+        """Ask the leader to let others be primary of this node's shards; whether that is so, or can never be."""
+        if self.status is not NodeStatus.STOPPING:
+            log.info("this node hands its shards over")
+            self._set_status(NodeStatus.STOPPING)
+            self.election.retire()
+        if NodeStatus.AVAILABLE not in self.statuses.values():
+            return True
+        return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
+
+    def stop(self) -> None:
+        """Take part no longer."""
+        self.election.stop()
+        self.metadata.stop()
+        for partition in self.partitions.values():
+            partition.stop()
+
+    def settle(self) -> bool:
+        """After each step; whether there is more to do at once."""
+        partitions = self.partitions.values()
+        if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
+            log.info("Cluster (%s) is available", self._node.identity.cluster_name)
+            self.on_available()
+            self._set_status(NodeStatus.AVAILABLE)
+        busy = False
+        for partition in partitions:
+            partition.flush()
+            busy |= partition.busy
+        # What is pushed names messages that the replicas have by then.
+        return self.queues.flush() or busy
+
+    # -- links
+
+    def peer_up(self, node_id: int, peer: Peer) -> None:
+        """The node has said who it is; an older link to it is void."""
+        if node_id in self.links.peers:
+            self.peer_down(node_id)
+        log.info("node %d is connected", node_id)
+        self.links.peers[node_id] = peer
+        self._judge_links()
+        # A leader shows itself first, as the reference's does.
+        self.election.node_up(node_id)
+        self.metadata.node_up(node_id)
+        for partition in self.partitions.values():
+            partition.node_up(node_id)
+        self.queues.peer_up(node_id)
+        self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
+
+    def peer_down(self, node_id: int) -> None:
+        """The link to the node is gone."""
+        log.warning("node %d is not connected any more", node_id)
+        del self.links.peers[node_id]
+        self._judge_links()
+        self.statuses.pop(node_id, None)
+        self.queues.peer_down(node_id)
+        self.requests.node_down(node_id)
+        for partition in self.partitions.values():
+            partition.node_down(node_id)
+        self.metadata.node_down(node_id)
+        self.election.node_down(node_id)
+
+    def _judge_links(self) -> None:
+        """A minority acks nothing that it cannot keep, whatever the consistency."""
+        is_cut_off = 1 + len(self.links.peers) < self._quorum
+        if is_cut_off is not self._is_cut_off:
+            self._is_cut_off = is_cut_off
+            for shard in self._node.shards.values():
+                shard.is_cut_off = is_cut_off
+            for queue in self._node.queues.values():
+                queue.judge_copies()
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Take in an event that the node sent."""
+        handler = self._on_event.get(frame.type)
+        if handler is None:
+            raise FormatError("EventHeader.type", frame.body, f"a node sends no {EventType(frame.type).name}")
+        handler(node_id, data, frame)
+
+    # -- what comes
+
+    def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        message = ber.decode(ElectorMessage, schema_message(data, frame.body, frame.end))
+        self.election.receive(node_id, message)
+
+    def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        message = ber.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
+                self.statuses[node_id] = status
+                self.metadata.node_status(node_id, status)
+            case ClusterMessage(choice=StopRequest()) if message.r_id is not None:
+                self.statuses[node_id] = NodeStatus.STOPPING
+                self.metadata.node_status(node_id, NodeStatus.STOPPING)
+                answer = StopResponse(cluster_name=self._node.identity.cluster_name)
+                self.requests.respond(node_id, message, ClusterMessage(choice=answer))
+            case _:
+                if not self._take(node_id, message):
+                    log.warning("node %d: nobody waits for %s", node_id, message)
+
+    def _take(self, node_id: int, message: ControlMessage) -> bool:
+        if self.requests.received(node_id, message):
+            return True
+        match message.choice:
+            case ClusterMessage(choice=PartitionMessage(choice=choice)):
+                partition = self.partitions.get(choice.partition_id)
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id)):
+                partition = self.partitions.get(partition_id)
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage():
+                return self.metadata.on_control(node_id, message)
+            case _:
+                return self.queues.on_control(node_id, message)
+
+    def _partition(self, partition_id: int, at: int) -> Partition:
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            raise FormatError("partition_id", at, f"there is no partition {partition_id}")
+        return partition
+
+    def _on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_storage(node_id, data, frame)
+
+    def _on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_sync(node_id, data, frame)
+
+    def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = parse_receipt(data, frame.body, frame.end).partition_id
+        self._partition(partition_id, frame.body).on_receipt(node_id, data, frame)
+
+    # -- what is told
+
+    def _on_active(self, partition_id: int) -> None:
+        """This node serves a shard from now on."""
+        self.queues.activated(partition_id)
+        self.upkeep.activated(partition_id)
+
+    def _on_healed(self, leads: bool) -> None:
+        """The leader's state is agreed on. The words are the reference's: programs wait for them in the log."""
+        leader_id = self.election.leader_id
+        if leader_id is not None:
+            name = self._node.identity.cluster_name
+            log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
+        self._upkeep_healed(leads)
+
+    def _set_elector_quorum(self, quorum: int) -> None:
+        self.election.quorum = quorum or self._quorum
+
+    def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """The cluster has agreed on a shard's primary, or has none for it."""
+        self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
+        self.queues.primary_changed(partition_id, node_id, primary_lease_id)
+
+    def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        return self.partitions[partition_id].read(queue_key, guid)
+
+    def _set_status(self, status: NodeStatus) -> None:
+        self.status = status
+        self.metadata.node_status(self.links.own_id, status)
+        for node_id in self.links.peers:
+            self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))

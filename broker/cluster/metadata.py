@@ -1,0 +1,555 @@
+"""What all nodes of a cluster know alike: primaries with their leases, queues with their keys and apps.
+
+`Metadata` walks the cluster state machine (`cluster_table`) and drives the replicated ledger. Elections are decided
+elsewhere; here it is told who leads, who is there, and what the peers say.
+
+Source: mqbc::ClusterFSM, mqbc::ClusterStateManager, mqbblp::ClusterOrchestrator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from broker.cluster.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
+from broker.cluster.exchange import Exchange, Response
+from broker.cluster.known_queues import KnownQueues, QueueChange
+from broker.cluster.links import Links
+from broker.cluster.primaries import Primaries
+from broker.cluster.queue_changes import Assigned, Changed, ClusterError, QueueChanges
+from broker.cluster.replicated import ReplicatedLedger
+from broker.cluster.requests import Requests
+from broker.core.alarms import alarm
+from broker.core.clock import Now
+from broker.core.config import DomainConfig
+from broker.core.ledger import Advisory, ClusterState, Ledger, Number
+from broker.core.messages import Full
+from broker.core.timers import Timers
+from formats.control.messages import (
+    ClusterMessage,
+    ClusterStateFSMMessage,
+    ControlMessage,
+    FollowerClusterStateRequest,
+    FollowerClusterStateResponse,
+    FollowerLSNRequest,
+    FollowerLSNResponse,
+    LeaderAdvisory,
+    LeaderMessageSequence,
+    NodeStatus,
+    PartitionPrimaryAdvisory,
+    QueueAssignmentRequest,
+    QueueInfo,
+    QueueUnassignmentRequest,
+    RegistrationRequest,
+    RegistrationResponse,
+)
+from formats.wire.event import Frame
+
+__all__ = ["Metadata", "QueueChange"]
+
+log = logging.getLogger("broker.cluster")
+
+WATCHDOG_MS = 10_000
+
+
+class Cause(NamedTuple):
+    """What comes with an event: who it is from, the request to answer, and what was told."""
+
+    node_id: int | None = None
+    request: ControlMessage | None = None
+    number: Number | None = None
+    snapshot: LeaderAdvisory | None = None
+    partition_ids: tuple[int, ...] = ()
+
+
+NOBODY = Cause()
+
+
+class Metadata:
+    """One node's part in the cluster's state. See the attributes that begin with `on_` for what it tells."""
+
+    def __init__(
+        self,
+        links: Links,
+        requests: Requests,
+        ledger: Ledger,
+        now: Now,
+        timers: Timers,
+        *,
+        quorum: int,
+        partition_count: int,
+        resolve_domain: Callable[[str], DomainConfig | None],
+        spread: bool = False,
+        leases: Mapping[int, int] | None = None,
+        watchdog_ms: int = WATCHDOG_MS,
+    ) -> None:
+        self.fsm_state = State.UNKNOWN
+        self.leader_id: int | None = None
+        self.term = 0
+        self.ledger = ledger
+        self.partition_count = partition_count
+        # A shard's primary and its lease id, None when it is lost; upon each change.
+        self.on_primary: Callable[[int, int | None, int], None] = lambda partition_id, node_id, lease_id: None
+        self.on_queues: Callable[[QueueChange], None] = lambda change: None
+        # True for the leader.
+        self.on_healed: Callable[[bool], None] = lambda leads: None
+        # Every advisory that is committed.
+        self.on_commit: Callable[[Number, Advisory], None] = lambda number, advisory: None
+        self._links = links
+        self._exchange = Exchange(requests)
+        self._now = now
+        self._timers = timers
+        self._watchdog_ms = watchdog_ms
+        self._watchdog: object | None = None
+        self._known_queues = KnownQueues()
+        self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
+        self._numbers: dict[int, Number] = {}
+        self._events: deque[tuple[Event, Cause]] = deque()
+        # What a follower that is ahead has sent, until this node's own ledger has it.
+        self._pulled: ClusterState | None = None
+        # The term in which primaries were assigned by this node.
+        self._assigned_term = 0
+        self.replicated = ReplicatedLedger(
+            links, ledger, quorum, now, self._committed, self._primaries.fault_of, self._missed
+        )
+        self._queues = QueueChanges(
+            requests, self.replicated, now, timers, partition_count, resolve_domain, lambda: self._primaries.served
+        )
+        self._actions: dict[Action, Callable[[Event, Cause], None]] = {
+            Action.START_WATCHDOG: self._start_watchdog,
+            Action.STOP_WATCHDOG: self._stop_watchdog,
+            Action.TRIGGER_WATCHDOG: self._trigger_watchdog,
+            Action.STORE_SELF_LSN: self._store_own_number,
+            Action.STORE_FOLLOWER_LSN: self._store_number,
+            Action.REMOVE_FOLLOWER_LSN: self._remove_number,
+            Action.CHECK_LSN_QUORUM: self._check_quorum,
+            Action.CLEANUP_LSNS: self._cleanup_numbers,
+            Action.FIND_HIGHEST_LSN: self._find_highest,
+            Action.SEND_FOLLOWER_LSN_REQUESTS: self._ask_numbers,
+            Action.SEND_FOLLOWER_LSN_RESPONSE: self._tell_number,
+            Action.REFUSE_FOLLOWER_LSN: self._refuse_number,
+            Action.SEND_FOLLOWER_CLUSTER_STATE_REQUEST: self._ask_state,
+            Action.SEND_FOLLOWER_CLUSTER_STATE_RESPONSE: self._tell_state,
+            Action.REFUSE_FOLLOWER_CLUSTER_STATE: self._refuse_state,
+            Action.SEND_REGISTRATION_REQUEST: self._register,
+            Action.SEND_REGISTRATION_RESPONSE: self._confirm_registration,
+            Action.REFUSE_REGISTRATION: self._refuse_registration,
+            Action.APPLY_STATE: self._advise_state,
+            Action.UPDATE_PRIMARIES: self._update_primaries,
+            Action.STOP_SHARDS: self._stop_shards,
+            Action.CANCEL_REQUESTS: lambda event, cause: self._exchange.cancel(),
+            Action.REAPPLY: self._apply_again,
+            Action.REAPPLY_SELECT_LEADER: lambda event, cause: self._apply(Event.REAPPLY_LDR, Cause(self._own_id)),
+            Action.REAPPLY_SELECT_FOLLOWER: lambda event, cause: self._apply(Event.REAPPLY_FOL, Cause(self.leader_id)),
+            Action.ABORT: self._abort,
+        }
+
+    # -- what is known
+
+    @property
+    def state(self) -> ClusterState:
+        """What is committed, as far as this node knows; of an earlier time until it is `healed`."""
+        return self.ledger.state
+
+    @property
+    def number(self) -> Number:
+        """The highest number in this node's ledger. The next election's term must be above its term."""
+        return self.ledger.number
+
+    @property
+    def healed(self) -> bool:
+        """Whether this node takes part: it leads, or has the leader's state."""
+        return self.fsm_state in HEALED
+
+    @property
+    def is_active_leader(self) -> bool:
+        """Whether this node leads and may advise."""
+        return self.fsm_state is State.LDR_HEALED
+
+    def primary_of(self, partition_id: int) -> tuple[int | None, int]:
+        """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
+        return self._primaries.get(partition_id)
+
+    @property
+    def _own_id(self) -> int:
+        return self._links.own_id
+
+    # -- what is wanted
+
+    def assign_queue(self, uri: str, config: DomainConfig, done: Assigned) -> None:
+        """Find or make a queue's place; `done` is called with it once that is committed, or with a refusal."""
+        self._queues.assign(uri, config, done)
+
+    def unassign(self, info: QueueInfo, done: Changed) -> None:
+        """Take away a queue that nobody uses."""
+        self._queues.unassign(info, done)
+
+    def update_apps(self, uri: str, domain: str, added: Iterable[str], removed: Iterable[str], done: Changed) -> None:
+        """Give a queue other apps: at the active leader only."""
+        self._queues.update_apps(uri, domain, added, removed, done)
+
+    # -- what happens
+
+    def leader_changed(self, leader_id: int | None, term: int) -> None:
+        """An election ended, or the leader is lost (None)."""
+        if (leader_id, term) == (self.leader_id, self.term) and self.fsm_state is not State.UNKNOWN:
+            return
+        self._lose_leader()
+        self.leader_id, self.term = leader_id, term
+        self._select()
+
+    def _select(self) -> None:
+        """Begin to lead or to follow."""
+        if self.leader_id is None or self.fsm_state is not State.UNKNOWN:
+            return
+        if self.leader_id != self._own_id:
+            self.replicated.follow(self.leader_id, self.term)
+            self._apply(Event.SLCT_FOL, Cause(self.leader_id))
+        elif self.term < self.ledger.number.term:
+            alarm(
+                log, "CLUSTER_STATE", f"elected for term {self.term}, the ledger is at term {self.ledger.number.term}"
+            )
+        else:
+            self.replicated.lead(self.term)
+            self._primaries.lead()
+            self._apply(Event.SLCT_LDR, Cause(self._own_id))
+
+    def _lose_leader(self) -> None:
+        self.replicated.rest()
+        self._queues.pause()
+        if self.fsm_state not in (State.UNKNOWN, State.STOPPED):
+            self._apply(Event.RST_UNKNOWN)
+
+    def node_up(self, node_id: int) -> None:
+        """A link is there, new or again."""
+        self._primaries.statuses[node_id] = NodeStatus.UNKNOWN
+        self._primaries.back(node_id, self.state)
+        if node_id == self.leader_id:
+            if self.fsm_state in FOLLOWING:
+                self._apply(Event.REAPPLY_FOL, Cause(node_id))
+            else:
+                self._select()
+
+    def node_down(self, node_id: int) -> None:
+        """A link is lost, and with it what was under way."""
+        self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
+        self.replicated.node_down(node_id)
+        self._lose_primaries(node_id)
+        if node_id == self.leader_id:
+            self._lose_leader()
+        elif node_id in self._numbers:
+            self._apply(Event.DISCONNECT_FOL_LSN, Cause(node_id))
+        self._reassign_lost()
+
+    def _lose_primaries(self, node_id: int) -> None:
+        if self.fsm_state in LEADING:
+            self._primaries.spend(node_id, self.ledger.recorded)
+        lost = self._primaries.of(node_id)
+        if lost:
+            self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
+
+    def node_status(self, node_id: int, status: NodeStatus) -> None:
+        """A node, this one included, told what it is about."""
+        self._primaries.statuses[node_id] = status
+        if node_id == self._own_id and status is NodeStatus.STOPPING:
+            self._queues.stop()
+        if status is NodeStatus.UNAVAILABLE:
+            # It can be reached, and serves nothing.
+            self._lose_primaries(node_id)
+        if status in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE):
+            self._reassign_lost()
+
+    def stop(self) -> None:
+        """This node takes part no more."""
+        self.replicated.rest()
+        self._queues.pause()
+        self._apply(Event.STOP_NODE)
+
+    def on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """A CLUSTER_STATE event. FormatError if it is none."""
+        if self.fsm_state in (State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.STOPPED):
+            # An ack of what was advised before leading anew: the state that will be advised covers it.
+            return
+        self.replicated.receive(node_id, data, frame)
+
+    def on_control(self, node_id: int, message: ControlMessage) -> bool:
+        """A peer's request that is no response to one of this node's; False if it is nothing for here."""
+        if not isinstance(message.choice, ClusterMessage):
+            return False
+        choice = message.choice.choice
+        if isinstance(choice, (QueueAssignmentRequest, QueueUnassignmentRequest)):
+            if message.r_id is not None:
+                self._queues.on_request(node_id, message, choice)
+            return True
+        if not isinstance(choice, ClusterStateFSMMessage):
+            return False
+        if message.r_id is None:
+            return True
+        match choice.choice:
+            case FollowerLSNRequest():
+                self._apply(Event.FOL_LSN_RQST, Cause(node_id, message))
+            case RegistrationRequest(sequence_number=number):
+                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, _number(number)))
+            case FollowerClusterStateRequest():
+                self._apply(Event.FOL_CSL_RQST, Cause(node_id, message))
+            case _:
+                log.info("node %d: a response that nobody waits for: %s", node_id, type(choice.choice).__name__)
+        return True
+
+    # -- the machine
+
+    def _apply(self, event: Event, cause: Cause = NOBODY) -> None:
+        """Let an event change the state; those that come up meanwhile follow in their order."""
+        self._events.append((event, cause))
+        if len(self._events) > 1:
+            return
+        while self._events:
+            self._step(*self._events[0])
+            self._events.popleft()
+
+    def _step(self, event: Event, cause: Cause) -> None:
+        transition = TRANSITIONS.get((self.fsm_state, event))
+        if transition is None:
+            return
+        old, self.fsm_state = self.fsm_state, transition.state
+        if old is not self.fsm_state:
+            log.info("Cluster FSM on Event '%s', transition: State '%s' => State '%s'", *_names(event, old, transition))
+        for action in transition.actions:
+            self._actions[action](event, cause)
+        if old is not self.fsm_state and self.healed:
+            self._heal()
+
+    def _heal(self) -> None:
+        assert self.leader_id is not None
+        leads = self.is_active_leader
+        self._reassign_lost()
+        self._queues.resume(self.leader_id, leads=leads)
+        self.on_healed(leads)
+
+    def _apply_again(self, event: Event, cause: Cause) -> None:
+        self._apply(event, cause)
+
+    def _abort(self, event: Event, cause: Cause) -> None:
+        raise AssertionError(f"{event.name} in {self.fsm_state.name}")
+
+    # -- the watchdog
+
+    def _start_watchdog(self, event: Event, cause: Cause) -> None:
+        if self._watchdog is None:
+            self._arm_watchdog(self._watchdog_ms)
+
+    def _stop_watchdog(self, event: Event, cause: Cause) -> None:
+        self._watchdog = None
+
+    def _trigger_watchdog(self, event: Event, cause: Cause) -> None:
+        # Not at once: what keeps it from healing, a full disk for instance, may take its time.
+        self._arm_watchdog(self._watchdog_ms // 10)
+
+    def _arm_watchdog(self, delay_ms: int) -> None:
+        token = self._watchdog = object()
+
+        def bark() -> None:
+            if self._watchdog is token:
+                self._watchdog = None
+                alarm(log, "RECOVERY", f"the cluster's state is not healed yet ({self.fsm_state.value}): trying anew")
+                self._apply(Event.WATCHDOG)
+
+        self._timers.at(self._now.ms + delay_ms, bark)
+
+    # -- how far the ledgers go
+
+    def _store_own_number(self, event: Event, cause: Cause) -> None:
+        self._numbers[self._own_id] = self.ledger.number
+
+    def _store_number(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        assert cause.number is not None
+        self._numbers[cause.node_id] = cause.number
+
+    def _remove_number(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        self._numbers.pop(cause.node_id, None)
+
+    def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
+        self._numbers.clear()
+        self._pulled = None
+
+    def _check_quorum(self, event: Event, cause: Cause) -> None:
+        if len(self._numbers) >= self.replicated.quorum:
+            self._apply(Event.QUORUM_LSN)
+        elif self.fsm_state is State.LDR_HEALING_STG2:
+            self._apply(Event.LOST_QUORUM_LSN)
+
+    def _find_highest(self, event: Event, cause: Cause) -> None:
+        # Of equals this node, then the first.
+        highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))
+        self._apply(Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, Cause(highest))
+
+    # -- requests among the nodes
+
+    def _respond(self, cause: Cause, response: Response) -> None:
+        assert cause.node_id is not None
+        assert cause.request is not None
+        self._exchange.respond(cause.node_id, cause.request, response)
+
+    def _refuse(self, cause: Cause, code: int, text: str) -> None:
+        assert cause.node_id is not None
+        assert cause.request is not None
+        self._exchange.refuse(cause.node_id, cause.request, code, text)
+
+    def _ask_numbers(self, event: Event, cause: Cause) -> None:
+        for node_id in self._links.other_ids:
+            if self._links.is_up(node_id):
+                self._exchange.ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
+
+    def _numbered(self, node_id: int, choice: object) -> None:
+        if isinstance(choice, FollowerLSNResponse):
+            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=_number(choice.sequence_number)))
+        else:
+            self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
+
+    def _tell_number(self, event: Event, cause: Cause) -> None:
+        if self._is_leaders(cause):
+            self._respond(cause, FollowerLSNResponse(sequence_number=_sequence(self.ledger.number)))
+
+    def _refuse_number(self, event: Event, cause: Cause) -> None:
+        if self.fsm_state is State.FOL_WAITING:
+            self._refuse(cause, ClusterError.FOLLOWER_WAITING, "Self follower waiting for RegistrationResponse")
+        else:
+            self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
+
+    def _is_leaders(self, cause: Cause) -> bool:
+        """Whether it is the leader that asks; anybody else is refused."""
+        if cause.node_id != self.leader_id:
+            self._refuse(cause, ClusterError.SOURCE_NOT_LEADER, "Source node is not recognized as the leader")
+        return cause.node_id == self.leader_id
+
+    def _ask_state(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        self._exchange.ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
+
+    def _told_state(self, node_id: int, choice: object) -> None:
+        if isinstance(choice, FollowerClusterStateResponse):
+            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
+        else:
+            self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
+
+    def _tell_state(self, event: Event, cause: Cause) -> None:
+        if self._is_leaders(cause):
+            recorded = self.ledger.recorded
+            snapshot = LeaderAdvisory(
+                sequence_number=_sequence(self.ledger.number),
+                partitions=tuple(recorded.primaries.values()),
+                queues=tuple(recorded.queues.values()),
+            )
+            self._respond(cause, FollowerClusterStateResponse(cluster_state_snapshot=snapshot))
+
+    def _refuse_state(self, event: Event, cause: Cause) -> None:
+        self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
+
+    def _register(self, event: Event, cause: Cause) -> None:
+        assert self.leader_id is not None
+        request = RegistrationRequest(sequence_number=_sequence(self.ledger.number))
+        self._exchange.ask(self.leader_id, request, self._registered)
+
+    def _registered(self, choice: object) -> None:
+        registered = isinstance(choice, RegistrationResponse)
+        self._apply(Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, Cause(self.leader_id))
+
+    def _confirm_registration(self, event: Event, cause: Cause) -> None:
+        self._respond(cause, RegistrationResponse())
+
+    def _refuse_registration(self, event: Event, cause: Cause) -> None:
+        self._refuse(cause, ClusterError.NOT_LEADER, "Not a leader")
+
+    # -- the state, as the leader advises it
+
+    def _advise_state(self, event: Event, cause: Cause) -> None:
+        """Advise all that the most advanced ledger says, with primaries for all shards."""
+        if cause.snapshot is not None:
+            self._pulled = ClusterState()
+            self._pulled.apply(ClusterMessage(choice=cause.snapshot))
+        recorded = self._pulled or self.ledger.recorded
+        if self._assigned_term == self.term:
+            partitions = tuple(recorded.primaries.values())
+        else:
+            partitions = self._primaries.assign(recorded, self._primaries.serves)
+        try:
+            self.replicated.advise(
+                lambda number: LeaderAdvisory(
+                    sequence_number=number, partitions=partitions, queues=tuple(recorded.queues.values())
+                )
+            )
+        except Full as full:
+            log.error("the cluster's state cannot be recorded: %s", full)
+            self._apply(Event.CSL_CMT_FAIL)
+        else:
+            self._pulled = None
+            self._assigned_term = self.term
+
+    def _reassign_lost(self) -> None:
+        """As the leader, give the shards of nodes that are gone to others."""
+        if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:
+            return
+        recorded = self.ledger.recorded
+        if all(map(self._primaries.holds, recorded.primaries.values())):
+            return
+        partitions = self._primaries.assign(recorded, self._primaries.holds)
+        try:
+            self.replicated.advise(
+                lambda number: PartitionPrimaryAdvisory(sequence_number=number, partitions=partitions)
+            )
+        except Full as full:
+            alarm(log, "CLUSTER", f"primaries cannot be assigned anew: {full}")
+            self._timers.at(self._now.ms + self._watchdog_ms // 10, self._reassign_lost)
+
+    # -- what is committed
+
+    def _missed(self) -> None:
+        """This follower has not what the leader advised: it begins anew, after a while."""
+
+        def again() -> None:
+            if self.fsm_state in FOLLOWING:
+                self._apply(Event.REAPPLY_FOL, Cause(self.leader_id))
+
+        self._timers.at(self._now.ms + self._watchdog_ms // 10, again)
+
+    def _committed(self, number: Number, advisory: Advisory) -> None:
+        """The ledger's state has changed."""
+        changed = self._primaries.changed_by(advisory)
+        self.on_commit(number, advisory)
+        change = self._known_queues.change(advisory, self.state)
+        if change != QueueChange():
+            self.on_queues(change)
+        self._apply(Event.CSL_CMT_SUCCESS, Cause(partition_ids=changed))
+        self._queues.committed(number, advisory)
+
+    def _update_primaries(self, event: Event, cause: Cause) -> None:
+        for partition_id in cause.partition_ids:
+            if event is Event.RST_PRIMARY:
+                self._primaries.lose(partition_id)
+            else:
+                info = self.state.primaries[partition_id]
+                self._primaries.tell(partition_id, info.primary_node_id, info.primary_lease_id)
+
+    def _stop_shards(self, event: Event, cause: Cause) -> None:
+        for partition_id in self._primaries.all:
+            self._primaries.lose(partition_id)
+
+    def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
+        self.on_primary(partition_id, node_id, lease_id)
+
+
+def _number(sequence: LeaderMessageSequence) -> Number:
+    return Number(sequence.elector_term, sequence.sequence_number)
+
+
+def _sequence(number: Number) -> LeaderMessageSequence:
+    return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
+
+
+def _names(event: Event, old: State, transition: tuple[State, tuple[Action, ...]]) -> tuple[str, str, str]:
+    return event.name, old.name, transition[0].name

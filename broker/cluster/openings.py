@@ -1,0 +1,371 @@
+"""What a hop has open upstream for its clients: each request goes up as it comes, and all of them go to a new
+upstream, summed (source: mqbblp::ClusterQueueHelper).
+
+The requests for a queue go up in the order in which they are made, so an answer is waited for only where it matters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.cluster.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
+from broker.core.clock import Now
+from broker.core.config import DEFAULT_APP_ID
+from broker.core.handles import QueueFlag, Refusal, app_id_of
+from broker.core.timers import Timers
+from formats.control.messages import (
+    CloseQueue,
+    ConfigureStream,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
+    StreamParameters,
+    SubQueueIdInfo,
+    Subscription,
+)
+
+__all__ = ["Openings", "UpstreamConsumer"]
+
+log = logging.getLogger("broker.relay")
+
+RETRY_MS = 200
+
+# A request that failed so may succeed when it is made again, here or at another node.
+PASSING = {
+    StatusCategory.TIMEOUT,
+    StatusCategory.NOT_CONNECTED,
+    StatusCategory.CANCELED,
+    StatusCategory.NOT_READY,
+}
+
+# mqbi::ClusterErrorCode: the node is stopping, or not the primary.
+PASSING_CODES = {-11, -201}
+
+# What became of an open request: None if it is open.
+Answered = Callable[[Refusal | None], None]
+
+
+class Opening(NamedTuple):
+    parameters: QueueHandleParameters
+    answered: Answered
+
+
+class UpstreamConsumer:
+    """An app as this hop reads it: `readers` is how often it is open; `asked` says that this upstream knows of it."""
+
+    __slots__ = ("app_id", "asked", "asking", "readers", "sub_id", "subscriptions")
+
+    def __init__(self, app_id: str, sub_id: int) -> None:
+        self.app_id = app_id
+        self.sub_id = sub_id
+        self.readers = 0
+        self.asking = 0  # open requests under way
+        self.asked = False
+        self.subscriptions: tuple[Subscription, ...] = ()
+
+    @property
+    def info(self) -> SubQueueIdInfo | None:
+        return None if self.app_id == DEFAULT_APP_ID else SubQueueIdInfo(sub_id=self.sub_id, app_id=self.app_id)
+
+
+class Openings:
+    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions."""
+
+    def __init__(self, uri: str, queue_id: int, now: Now, timers: Timers, opened: Callable[[], None]) -> None:
+        self.uri = uri
+        self.queue_id = queue_id
+        self.state = UpstreamState.NONE
+        self.upstream: Upstream | None = None
+        self.writers = 0
+        self.consumers: dict[str, UpstreamConsumer] = {}
+        self._now = now
+        self._timers = timers
+        self._opened = opened
+        self._writers_asked = False
+        self._waiting: list[Opening] = []
+        self._finished = False
+        self._configuring: list[Callable[[], None]] = []
+        self._asking = 0  # open requests under way, for which `waiting` is empty
+        self._last_sub_id = 0
+        # Another with each upstream: an answer of an older one counts for nothing.
+        self._generation = 0
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nobody has it open, or is about to."""
+        return not (self.writers or self.consumers or self._waiting or self._asking)
+
+    def finish(self) -> None:
+        """There will be no upstream again, and none is needed: whatever is asked for, is open."""
+        self._finished = True
+        self._open_waiting()
+
+    def _open_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for opening in waiting:
+            self.open(*opening)
+
+    # -- the upstream comes and goes
+
+    def found(self, upstream: Upstream) -> None:
+        """This is the upstream from now on: tell it what is open."""
+        if self.state is not UpstreamState.NONE:
+            self.lost()
+        self.state = TRANSITIONS[self.state, Trigger.FOUND]
+        self.upstream = upstream
+        self._generation += 1
+        self._writers_asked = False
+        for consumer in self.consumers.values():
+            consumer.asked = False
+        self._reopen()
+
+    def lost(self) -> None:
+        """There is no upstream. Who waits for a configuration waits no longer: the next upstream is told.
+
+        The next may be the same again: it must not think that this hop still has what it was sent.
+        """
+        if self.upstream is not None and self.upstream.is_up:
+            self._close_all()
+        self.state = TRANSITIONS[self.state, Trigger.LOST]
+        self.upstream = None
+        self._generation += 1
+        configuring, self._configuring = self._configuring, []
+        for configured in configuring:
+            configured()
+
+    def _reopen(self) -> None:
+        generation = self._generation
+        left = 0
+        again = False
+
+        def answered(choice: object, what: str) -> None:
+            nonlocal left, again
+            if generation != self._generation:
+                return
+            left -= 1
+            if isinstance(choice, Status):
+                passing = choice.category in PASSING or choice.category is StatusCategory.REFUSED
+                log.warning("queue '%s' cannot be opened again upstream for %s: %s", self.uri, what, choice)
+                again |= passing
+                if passing:
+                    self._not_asked(what)
+            if not left:
+                if again:
+                    self._timers.at(self._now.ms + RETRY_MS, lambda: self._retry(generation))
+                else:
+                    self._all_opened()
+
+        assert self.upstream is not None
+        requests: list[tuple[OpenQueue, str]] = []
+        if self.writers and not self._writers_asked:
+            self._writers_asked = True
+            flags = QueueFlag.WRITE | QueueFlag.ACK
+            requests.append((OpenQueue(handle_parameters=self._parameters(None, flags, 0, self.writers)), ""))
+        for consumer in self.consumers.values():
+            if consumer.readers and not consumer.asked:
+                consumer.asked = True
+                parameters = self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
+                requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
+        left = len(requests)
+        for request, what in requests:
+            self.upstream.request(request, lambda choice, what=what: answered(choice, what))  # type: ignore[misc]
+        if not requests:
+            self._all_opened()
+
+    def _not_asked(self, app_id: str) -> None:
+        """The upstream does not know of an app, or, without a name, of the writers."""
+        if not app_id:
+            self._writers_asked = False
+        elif app_id in self.consumers:
+            self.consumers[app_id].asked = False
+
+    def _retry(self, generation: int) -> None:
+        if generation == self._generation and self.state is UpstreamState.OPENING:
+            self._reopen()
+
+    def _all_opened(self) -> None:
+        self.state = TRANSITIONS[self.state, Trigger.OPENED]
+        self._opened()
+        for consumer in self.consumers.values():
+            if consumer.subscriptions:
+                self._send_subscriptions(consumer, lambda: None)
+        self._open_waiting()
+
+    # -- what clients ask
+
+    def open(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+        """A client opens the queue: so does this hop, once more."""
+        if self._finished:
+            answered(None)
+            return
+        if self.state is not UpstreamState.OPEN:
+            self._waiting.append(Opening(parameters, answered))
+            return
+        assert self.upstream is not None
+        generation = self._generation
+        consumer = None
+        info = None
+        if parameters.flags & QueueFlag.READ:
+            app_id = app_id_of(parameters)
+            consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
+            consumer.asking += 1
+            consumer.asked = True
+            info = consumer.info
+        self._asking += 1
+
+        def came(choice: object) -> None:
+            self._asking -= 1
+            if consumer is not None:
+                consumer.asking -= 1
+            if generation != self._generation:
+                self._drop_unused(consumer)
+                self.open(parameters, answered)
+            elif isinstance(choice, OpenQueueResponse):
+                self._count(parameters, consumer)
+                answered(None)
+            elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
+                self._drop_unused(consumer)
+                # Until then it must not look as if nobody wanted the queue.
+                self._asking += 1
+                self._timers.at(self._now.ms + RETRY_MS, lambda: self._open_again(parameters, answered))
+            else:
+                self._drop_unused(consumer)
+                status = choice if isinstance(choice, Status) else None
+                category = status.category if status else StatusCategory.UNKNOWN
+                text = status.message if status else "no answer to an open request"
+                answered(Refusal(category, text, status.code if status else -1))
+
+        uri = self._uri(consumer)
+        asked = QueueHandleParameters(
+            uri=uri,
+            q_id=self.queue_id,
+            sub_id_info=info,
+            flags=parameters.flags,
+            read_count=parameters.read_count,
+            write_count=parameters.write_count,
+        )
+        self.upstream.request(OpenQueue(handle_parameters=asked), came)
+
+    def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+        self._asking -= 1
+        self.open(parameters, answered)
+
+    def _count(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> None:
+        if consumer is not None:
+            consumer.readers += parameters.read_count
+        if parameters.flags & QueueFlag.WRITE:
+            self.writers += parameters.write_count
+            self._writers_asked = True
+
+    def adopt_reads(self, app_id: str, count: int) -> UpstreamConsumer:
+        """Clients that have the queue open come from elsewhere; while there is no upstream."""
+        assert self.state is UpstreamState.NONE
+        consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
+        consumer.readers += count
+        return consumer
+
+    def adopt_writes(self, count: int) -> None:
+        """As `adopt_reads`."""
+        assert self.state is UpstreamState.NONE
+        self.writers += count
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        """A client has given up an app so often."""
+        consumer = self.consumers.get(app_id)
+        if consumer is None:
+            return
+        consumer.readers -= count
+        if self.upstream is not None and consumer.asked:
+            if consumer.readers <= 0 and consumer.subscriptions:
+                self.configure(app_id, (), lambda: None)
+            self._close(self._parameters(consumer, QueueFlag.READ, count, 0))
+        self._drop_unused(consumer)
+
+    def give_back_writes(self, count: int) -> None:
+        """A client has given up writing so often."""
+        self.writers -= count
+        if self.upstream is not None and self._writers_asked:
+            self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, count))
+
+    def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
+        """All that the clients want of an app; `configured` when it is so upstream, or when there is none."""
+        consumer = self.consumers.get(app_id)
+        if consumer is None or consumer.subscriptions == subscriptions:
+            configured()
+            return
+        consumer.subscriptions = subscriptions
+        if self.state is UpstreamState.OPEN:
+            self._configuring.append(configured)
+            self._send_subscriptions(consumer, lambda: self._configured(configured))
+        else:
+            configured()
+
+    def _configured(self, configured: Callable[[], None]) -> None:
+        if configured in self._configuring:
+            self._configuring.remove(configured)
+            configured()
+
+    def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
+        assert self.upstream is not None
+        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=consumer.subscriptions)
+        request = ConfigureStream(q_id=self.queue_id, stream_parameters=parameters)
+
+        def came(choice: object) -> None:
+            if isinstance(choice, Status) and choice.category is not StatusCategory.SUCCESS:
+                log.warning("queue '%s', app '%s' is not configured upstream: %s", self.uri, consumer.app_id, choice)
+            answered()
+
+        self.upstream.request(request, came)
+
+    def _close_all(self) -> None:
+        given_up = [
+            self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
+            for consumer in self.consumers.values()
+            if consumer.asked and consumer.readers
+        ]
+        if self.writers and self._writers_asked:
+            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writers))
+        for number, parameters in enumerate(given_up, 1):
+            self._close(parameters, is_final=number == len(given_up))
+
+    def _close(self, parameters: QueueHandleParameters, *, is_final: bool = False) -> None:
+        assert self.upstream is not None
+
+        def came(choice: object) -> None:
+            if isinstance(choice, Status):
+                log.info("queue '%s' is not closed upstream: %s", self.uri, choice)
+
+        self.upstream.request(CloseQueue(handle_parameters=parameters, is_final=is_final), came)
+
+    def _add_consumer(self, app_id: str) -> UpstreamConsumer:
+        sub_id = 0
+        if app_id != DEFAULT_APP_ID:
+            self._last_sub_id += 1
+            sub_id = self._last_sub_id
+        consumer = self.consumers[app_id] = UpstreamConsumer(app_id, sub_id)
+        return consumer
+
+    def _drop_unused(self, consumer: UpstreamConsumer | None) -> None:
+        if consumer is None or consumer.readers > 0 or consumer.asking:
+            return
+        if self.consumers.get(consumer.app_id) is consumer:
+            del self.consumers[consumer.app_id]
+
+    def _uri(self, consumer: UpstreamConsumer | None) -> str:
+        return self.uri if consumer is None or consumer.info is None else f"{self.uri}?id={consumer.app_id}"
+
+    def _parameters(
+        self, consumer: UpstreamConsumer | None, flags: int, reads: int, writes: int
+    ) -> QueueHandleParameters:
+        return QueueHandleParameters(
+            uri=self._uri(consumer),
+            q_id=self.queue_id,
+            sub_id_info=None if consumer is None else consumer.info,
+            flags=flags,
+            read_count=reads,
+            write_count=writes,
+        )

@@ -1,0 +1,299 @@
+"""One shard on one node: primary or replica, and the way there.
+
+The machine is the table in `broker.cluster.partition_table`; what its rows do is in `PrimaryActions` and
+`ReplicaActions`. Here is what comes in: who is primary, what peers say, and their records. An action may fire the next
+event: it is taken when the row before is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.cluster.copying import Copy
+from broker.cluster.links import Links
+from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
+from broker.cluster.partition_table import TABLE, Event, State
+from broker.cluster.positions import Position
+from broker.cluster.primary_actions import PrimaryActions
+from broker.cluster.replica_actions import ReplicaActions
+from broker.cluster.requests import Requests
+from broker.core.clock import Now
+from broker.core.messages import Content
+from broker.core.shard import Shard
+from broker.core.timers import Timers
+from broker.store.recovery import Recovered
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    PartitionMessage,
+    PrimaryStateRequest,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
+    ReplicaDataRequest,
+    ReplicaDataType,
+    ReplicaStateRequest,
+    StatusCategory,
+)
+from formats.schema import Buffer
+from formats.wire.event import Frame
+from formats.wire.receipt import build_receipt_event, parse_receipt
+
+__all__ = ["Partition", "PartitionReport"]
+
+log = logging.getLogger("broker.partition")
+
+# mqbi::ClusterErrorCode
+ERROR_SOURCE_NOT_PRIMARY = -212
+
+_DATA_EVENTS = {
+    ReplicaDataType.PULL: Event.REPLICA_DATA_RQST_PULL,
+    ReplicaDataType.PUSH: Event.REPLICA_DATA_RQST_PUSH,
+    ReplicaDataType.DROP: Event.REPLICA_DATA_RQST_DROP,
+}
+
+
+class FollowerReport(NamedTuple):
+    """A replica as the primary sees it; `records_behind` counts records of the current lease, None before any."""
+
+    node_id: int
+    is_live: bool
+    position: Position
+    records_behind: int | None
+
+
+class PartitionReport(NamedTuple):
+    """For people: what becomes of the shard here."""
+
+    partition_id: int
+    state: State
+    primary_id: int | None
+    primary_lease_id: int
+    position: Position
+    waiting: int
+    followers: tuple[FollowerReport, ...]
+
+
+class Partition(PrimaryActions, ReplicaActions):
+    """One shard here. `on_restore` and `on_active` tell that this node serves it: first its queues and messages are put
+    back, then the lease begins with a sync point, then records may be written. `on_passive` tells that it serves it no
+    longer, while everything is still there. `on_primary_status`: another node says whether it serves it.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        recovered: Recovered,
+        links: Links,
+        requests: Requests,
+        now: Now,
+        timers: Timers,
+        quorum: int,
+        watchdog_ms: int = 30_000,
+    ) -> None:
+        super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, watchdog_ms)
+        self.state = State.UNKNOWN
+        self._events: deque[tuple[Event, Fact]] = deque()
+        self._is_firing = False
+        # The node's other parts, told in the midst of a step.
+        self.on_restore: Callable[[Recovered], None] = lambda recovered: None
+        self.on_active: Callable[[], None] = lambda: None
+        self.on_passive: Callable[[], None] = lambda: None
+        self.on_primary_status: Callable[[int, bool], None] = lambda node_id, active: None
+
+    @property
+    def partition_id(self) -> int:
+        return self.shard.partition_id
+
+    @property
+    def position(self) -> Position:
+        """The last record that is here."""
+        if self.shard.active:
+            return Position(self.shard.primary_lease_id, self.shard.sequence_number)
+        return self.copy.position
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this node is the primary and serves the shard."""
+        return self.state is State.PRIMARY_HEALED and self.shard.active
+
+    @property
+    def is_healed(self) -> bool:
+        return self.is_primary or self.state is State.REPLICA_HEALED
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to send to a replica that heals: `flush` again as soon as links have sent."""
+        sending = self.stream or self.transfer
+        return sending is not None and sending.busy
+
+    def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
+        self._events.append((event, fact))
+        if self._is_firing:
+            return
+        self._is_firing = True
+        try:
+            while self._events:
+                event, fact = self._events.popleft()
+                row = TABLE.get((self.state, event))
+                if row is None:
+                    continue
+                if row.state is not self.state:
+                    log.info(
+                        "Partition [%d]: %s, %s -> %s", self.partition_id, event.name, self.state.name, row.state.name
+                    )
+                self.state = row.state
+                for action in row.actions:
+                    getattr(self, action)(event, fact)
+        finally:
+            self._is_firing = False
+
+    # -- who is primary, and who is there
+
+    def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:
+        """The cluster state says so: a primary is assigned (again, under a new lease), or lost."""
+        if primary_id is None:
+            self.fire(Event.RST_UNKNOWN)
+        elif (primary_id, primary_lease_id) != (self.primary_id, self.primary_lease_id):
+            own = primary_id == self.links.own_id
+            fact = Fact(primary_id=primary_id, lease_id=primary_lease_id)
+            self.fire(Event.DETECT_SELF_PRIMARY if own else Event.DETECT_SELF_REPLICA, fact)
+
+    def node_up(self, node_id: int) -> None:
+        if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
+            self.ask_replica(node_id)
+        elif node_id == self.primary_id and self.is_replica:
+            # Whatever was on its way is lost.
+            self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
+
+    def node_down(self, node_id: int) -> None:
+        """Call `Requests.node_down` as well."""
+        if self.stream is not None:
+            self.stream.forget(node_id)
+        self.healed.discard(node_id)
+
+    def stop(self) -> None:
+        """The node stops: it takes no more part."""
+        self.fire(Event.STOP_NODE)
+
+    # -- what peers say
+
+    def on_control(self, node_id: int, message: ControlMessage) -> bool:
+        """A request or advisory about this partition; False if it is none."""
+        choice = message.choice
+        if not isinstance(choice, ClusterMessage):
+            return False
+        if isinstance(choice.choice, PrimaryStatusAdvisory):
+            self._on_advisory(node_id, choice.choice)
+            return True
+        if not isinstance(choice.choice, PartitionMessage) or message.r_id is None:
+            return False
+        request = choice.choice.choice
+        asked = Asked(node_id, message)
+        match request:
+            case PrimaryStateRequest():
+                self._on_primary_state_request(asked, request)
+            case ReplicaStateRequest():
+                if self._is_of_primary(asked, request.primary_lease_id):
+                    self.fire(
+                        Event.REPLICA_STATE_RQST,
+                        Fact(
+                            node_id=node_id,
+                            asked=asked,
+                            end=Position.of(request.latest_sequence_number),
+                            sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+                        ),
+                    )
+            case ReplicaDataRequest():
+                event = _DATA_EVENTS.get(request.replica_data_type)
+                if event is not None and self._is_of_primary(asked, request.primary_lease_id):
+                    begin, end = Position.of(request.begin_sequence_number), Position.of(request.end_sequence_number)
+                    self.fire(event, Fact(node_id=node_id, asked=asked, begin=begin, end=end))
+            case _:
+                return False
+        return True
+
+    def _on_primary_state_request(self, asked: Asked, request: PrimaryStateRequest) -> None:
+        if self.primary_id == self.links.own_id and request.primary_lease_id != self.primary_lease_id:
+            # One of both has yet to learn of the newer lease.
+            self.refuse(asked, StatusCategory.REFUSED, -201, "Not a primary under that lease")
+            return
+        self.fire(
+            Event.PRIMARY_STATE_RQST,
+            Fact(
+                node_id=asked.node_id,
+                asked=asked,
+                end=Position.of(request.latest_sequence_number),
+                sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+            ),
+        )
+
+    def _is_of_primary(self, asked: Asked, lease_id: int) -> bool:
+        if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):
+            return True
+        text = "Source node is not recognized as the primary"
+        self.refuse(asked, StatusCategory.REFUSED, ERROR_SOURCE_NOT_PRIMARY, text)
+        return False
+
+    def _on_advisory(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
+        if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
+            self.primary_is_active = advisory.status is PrimaryStatus.ACTIVE
+            self.on_primary_status(node_id, self.primary_is_active)
+
+    # -- records
+
+    def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """STORAGE from the primary."""
+        if node_id == self.primary_id:
+            self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
+
+    def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """PARTITION_SYNC from the primary, or from the replica that heals this primary."""
+        self.fire(Event.RECOVERY_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
+
+    def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
+        """REPLICATION_RECEIPT from a replica."""
+        receipt = parse_receipt(data, frame.body, frame.end)
+        # A receipt of an earlier lease says nothing of what its node has kept since.
+        position = Position(receipt.primary_lease_id, receipt.sequence_number)
+        if self.stream is not None and self.is_primary and position.lease_id == self.primary_lease_id:
+            self.stream.has(node_id, min(position, self.position))
+
+    def flush(self) -> None:
+        """After each step: send what was written, and receipts for what was asked for."""
+        if self.stream is not None:
+            self.stream.flush()
+        if self.transfer is not None and self.transfer.flush():
+            self.transfer = None
+        if self.receipt_due is not None and self.primary_id is not None:
+            position, self.receipt_due = self.receipt_due, None
+            self.links.send(self.primary_id, build_receipt_event(self.partition_id, *position))
+
+    # -- for others
+
+    def read(self, queue_key: bytes, guid: bytes) -> Content | None:
+        """A message that a replica has; None if it does not."""
+        return self.copy.read(queue_key, guid)
+
+    def report(self) -> PartitionReport:
+        own = self.position
+        followers = tuple(
+            FollowerReport(
+                each.node_id,
+                each.is_live,
+                each.position,
+                own.number - each.position.number if each.position.lease_id == own.lease_id else None,
+            )
+            for each in (self.stream.followers.values() if self.stream is not None else ())
+        )
+        return PartitionReport(
+            self.partition_id,
+            self.state,
+            self.primary_id,
+            self.primary_lease_id,
+            own,
+            len(self.shard.awaiting),
+            followers,
+        )

@@ -1,0 +1,295 @@
+"""What a partition knows, and what primary and replica do alike (source: mqbc::StorageManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.cluster.copying import Copy, OutOfStep
+from broker.cluster.links import Links
+from broker.cluster.partition_table import Event, State
+from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
+from broker.cluster.replication import Stream, Transfer
+from broker.cluster.requests import Choice, Requests
+from broker.core.clock import Now
+from broker.core.shard import Shard
+from broker.core.timers import Timers
+from broker.store.recovery import Recovered, recover
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    PartitionMessage,
+    Status,
+    StatusCategory,
+)
+
+__all__ = [
+    "DATA_TIMEOUT_MS",
+    "ERROR_IRRECONCILABLE_DATA",
+    "ERROR_STORAGE_FAILURE",
+    "NO_FACT",
+    "RETRY_MS",
+    "STATE_TIMEOUT_MS",
+    "Asked",
+    "Fact",
+    "PartitionBase",
+    "Received",
+    "Receiving",
+    "Standing",
+    "ignore",
+]
+
+log = logging.getLogger("broker.partition")
+
+STATE_TIMEOUT_MS = 10_000
+# A replica that heals may take this long; a lost link ends it at once.
+DATA_TIMEOUT_MS = 600_000
+RETRY_MS = 500
+
+# mqbi::ClusterErrorCode
+ERROR_NOT_PRIMARY = -201
+ERROR_NOT_REPLICA = -207
+ERROR_STORAGE_FAILURE = -209
+ERROR_REPLICA_WAITING = -210
+ERROR_IRRECONCILABLE_DATA = -213
+
+
+class Asked(NamedTuple):
+    """A request that waits for its answer."""
+
+    node_id: int
+    message: ControlMessage
+
+
+class Received(NamedTuple):
+    """The messages of an event: `data[start:end]`."""
+
+    data: memoryview
+    start: int
+    end: int
+
+
+class Fact(NamedTuple):
+    """What comes with an event of the table, as far as it has that; `end` is also how far a node is."""
+
+    node_id: int = -1
+    asked: Asked | None = None
+    begin: Position = NOWHERE
+    end: Position = NOWHERE
+    sync_point: Position = NOWHERE
+    received: Received | None = None
+    primary_id: int | None = None
+    lease_id: int = 0
+
+
+NO_FACT = Fact()
+
+
+class Standing(NamedTuple):
+    """How far a node is, and the first sync point behind its last rollover."""
+
+    position: Position
+    sync_point: Position
+
+
+class Receiving(NamedTuple):
+    """The records that a node will send; `asked` is the primary's request to take them."""
+
+    node_id: int
+    begin: Position
+    end: Position
+    sync_point: Position
+    asked: Asked | None
+
+
+class PartitionBase:
+    """The partition's data, and the actions that primary and replica share.
+
+    `standings` are those of the nodes that have said how far they are, this one included; `healed` are the nodes, this
+    one included, that have all that the primary had when it opened. `stream` is there while this node is a primary that
+    needs nothing from others.
+    """
+
+    state: State
+    fire: Callable[..., None]
+    on_restore: Callable[[Recovered], None]
+    on_active: Callable[[], None]
+    on_passive: Callable[[], None]
+
+    def __init__(
+        self,
+        shard: Shard,
+        copy: Copy,
+        links: Links,
+        requests: Requests,
+        now: Now,
+        timers: Timers,
+        quorum: int,
+        watchdog_ms: int,
+    ) -> None:
+        self.shard = shard
+        self.copy = copy
+        self.links = links
+        self.requests = requests
+        self.quorum = quorum
+        self._now = now
+        self._timers = timers
+        self._watchdog_ms = watchdog_ms
+        self.primary_id: int | None = None
+        self.primary_lease_id = 0
+        self.primary_is_active = False  # another node that is primary says that it serves the shard
+        self.standings: dict[int, Standing] = {}
+        self.healed: set[int] = set()
+        self.stream: Stream | None = None
+        self.transfer: Transfer | None = None  # to a primary that heals itself from here
+        self.receipt_due: Position | None = None
+        self._primary_sync_point = NOWHERE
+        self._receiving: Receiving | None = None
+        self._begins_anew = False  # the primary wants everything dropped
+        self._buffered: list[bytes] = []
+        self._asked_numbers: set[int] = set()
+        self._generation = 0  # of the attempt to heal
+        self._watchdog_generation = 0
+
+    @property
+    def is_replica(self) -> bool:
+        return self.state in (State.REPLICA_WAITING, State.REPLICA_HEALING, State.REPLICA_HEALED)
+
+    # -- asking and answering
+
+    def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> None:
+        def take(answer: Choice) -> None:
+            self._asked_numbers.discard(number)
+            if isinstance(answer, ClusterMessage) and isinstance(answer.choice, PartitionMessage):
+                answered(answer.choice.choice)
+            else:
+                answered(answer)
+
+        message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]
+        number = self.requests.send(node_id, message, take, timeout_ms)
+        self._asked_numbers.add(number)
+
+    def _answer(self, asked: Asked, choice: object) -> None:
+        message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]
+        self.requests.respond(asked.node_id, asked.message, message)
+
+    def refuse(self, asked: Asked | None, category: StatusCategory, code: int, text: str) -> None:
+        if asked is not None:
+            self.requests.respond(asked.node_id, asked.message, Status(category=category, code=code, message=text))
+
+    def cancel_requests(self, event: Event, fact: Fact) -> None:
+        for number in self._asked_numbers:
+            self.requests.cancel(number)
+        self._asked_numbers.clear()
+
+    def _later(self, ms: int, action: Callable[[], None]) -> None:
+        """Take an action after a while, unless healing begins again before."""
+        generation = self._generation
+        self._timers.at(self._now.ms + ms, lambda: action() if generation == self._generation else None)
+
+    # -- roles
+
+    def set_primary(self, event: Event, fact: Fact) -> None:
+        self.primary_id = fact.primary_id
+        self.primary_lease_id = fact.lease_id
+        self.copy.lease_id_max = fact.lease_id
+        self.primary_is_active = False
+        self._begins_anew = False
+
+    def clear_primary(self, event: Event, fact: Fact) -> None:
+        self.primary_id, self.primary_lease_id, self.primary_is_active = None, 0, False
+        self._begins_anew = False
+
+    def clean_up(self, event: Event, fact: Fact) -> None:
+        """Forget what the other nodes have said; a primary leaves its office."""
+        self._generation += 1
+        shard = self.shard
+        self.stream = self.transfer = self._receiving = self.receipt_due = None
+        shard.before_rollover = nothing
+        shard.after_rollover = ignore
+        if shard.active:
+            self.on_passive()
+            shard.deactivate()
+            removed = self.copy.removed
+            self.copy = Copy(shard, recover(shard.files))
+            self.copy.removed = removed
+            self.copy.end_event()
+        else:
+            self.copy.settle()
+        self.standings.clear()
+        self.healed.clear()
+        self._buffered.clear()
+
+    def reapply_event(self, event: Event, fact: Fact) -> None:
+        self.fire(event, fact)
+
+    def reapply_as_primary(self, event: Event, fact: Fact) -> None:
+        self.fire(Event.REAPPLY_SELF_PRIMARY, Fact(primary_id=self.primary_id, lease_id=self.primary_lease_id))
+
+    def reapply_as_replica(self, event: Event, fact: Fact) -> None:
+        self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=self.primary_id, lease_id=self.primary_lease_id))
+
+    def reapply_later(self, event: Event, fact: Fact) -> None:
+        def retry() -> None:
+            # The primary may have tried again before.
+            if self.state is not State.REPLICA_HEALED:
+                self.reapply_as_replica(event, fact)
+
+        self._later(RETRY_MS, retry)
+
+    def start_watchdog(self, event: Event, fact: Fact) -> None:
+        self._watchdog_generation += 1
+        generation = self._watchdog_generation
+
+        def bark() -> None:
+            if generation == self._watchdog_generation:
+                log.error("Partition [%d]: not healed in %d ms", self.shard.partition_id, self._watchdog_ms)
+                self.fire(Event.WATCHDOG, Fact())
+
+        self._timers.at(self._now.ms + self._watchdog_ms, bark)
+
+    def stop_watchdog(self, event: Event, fact: Fact) -> None:
+        self._watchdog_generation += 1
+
+    # -- standings
+
+    def store_own(self, event: Event, fact: Fact) -> None:
+        if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
+            self.copy.settle()
+            try:
+                self.copy.begin_anew()
+            except OutOfStep as error:
+                log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
+                self.reapply_later(event, fact)
+        self.standings[self.links.own_id] = self._own_standing()
+
+    def _own_standing(self) -> Standing:
+        if self.shard.active:
+            return Standing(last_position(self.shard.files), first_sync_point(self.shard.files))
+        if self.copy.is_anew:
+            return Standing(NOWHERE, NOWHERE)
+        return Standing(self.copy.position, first_sync_point(self.shard.files))
+
+    def store_primary(self, event: Event, fact: Fact) -> None:
+        self._primary_sync_point = fact.sync_point
+
+    # -- refusals
+
+    def refuse_as_no_primary(self, event: Event, fact: Fact) -> None:
+        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_NOT_PRIMARY, "Not a primary")
+
+    def refuse_as_primary(self, event: Event, fact: Fact) -> None:
+        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_NOT_REPLICA, "Not a replica")
+
+    def refuse_while_waiting(self, event: Event, fact: Fact) -> None:
+        text = "Self replica waiting for PrimaryStateResponse"
+        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_REPLICA_WAITING, text)
+
+
+def nothing() -> None:
+    """Nobody follows."""
+
+
+def ignore(value: object) -> None:
+    """Nobody follows, or the answer does not matter."""

@@ -1,0 +1,126 @@
+"""Who is primary of which shard, as this node's shards were told, and who can be: what nodes say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.cluster.assigning import assign_primaries
+from broker.cluster.links import Links
+from broker.core.ledger import ClusterState
+from formats.control.messages import LeaderAdvisory, NodeStatus, PartitionPrimaryAdvisory, PartitionPrimaryInfo
+
+__all__ = ["Primaries", "Told"]
+
+# A shard, its primary (None when it is lost) and the lease id.
+Told = Callable[[int, int | None, int], None]
+
+
+class Primaries:
+    """`told` is called upon each change. `leases` are the highest lease ids in the shards' files, by partition."""
+
+    def __init__(
+        self, links: Links, partition_count: int, leases: Mapping[int, int], told: Told, *, spread: bool
+    ) -> None:
+        self._links = links
+        self._count = partition_count
+        self._leases = leases
+        self._told = told
+        self._spread = spread
+        self._known: dict[int, tuple[int | None, int]] = {}
+        self.statuses: dict[int, NodeStatus] = {}
+        # Leases, by partition, whose nodes were lost while this one led: back again, they are other processes, maybe.
+        self._spent: set[tuple[int, int]] = set()
+
+    def get(self, partition_id: int) -> tuple[int | None, int]:
+        """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
+        return self._known.get(partition_id, (None, 0))
+
+    def tell(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
+        """A shard has this primary from now on."""
+        if self._known.get(partition_id) != (node_id, lease_id):
+            self._known[partition_id] = (node_id, lease_id)
+            self._told(partition_id, node_id, lease_id)
+
+    def lose(self, partition_id: int) -> None:
+        """A shard's primary is lost; its lease id is remembered."""
+        self.tell(partition_id, None, self.get(partition_id)[1])
+
+    def of(self, node_id: int) -> tuple[int, ...]:
+        """The shards whose primary is this node."""
+        return tuple(partition_id for partition_id, (primary, _) in self._known.items() if primary == node_id)
+
+    @property
+    def served(self) -> set[int]:
+        """The shards that have a primary."""
+        return {partition_id for partition_id, (node_id, _) in self._known.items() if node_id is not None}
+
+    @property
+    def all(self) -> list[int]:
+        return list(self._known)
+
+    def back(self, node_id: int, state: ClusterState) -> None:
+        """A node can be seen again: its leases are as good as before, as no leader has taken them away."""
+        for partition_id, info in state.primaries.items():
+            if info.primary_node_id == node_id and self._known.get(partition_id) == (None, info.primary_lease_id):
+                self.tell(partition_id, node_id, info.primary_lease_id)
+
+    def changed_by(self, advisory: object) -> tuple[int, ...]:
+        """The shards for which an advisory names another primary or lease."""
+        if not isinstance(advisory, (LeaderAdvisory, PartitionPrimaryAdvisory)):
+            return ()
+        infos = [info for info in advisory.partitions if self._known.get(info.partition_id) != _pair(info)]
+        return tuple(info.partition_id for info in infos)
+
+    def fault_of(self, advisory: LeaderAdvisory | PartitionPrimaryAdvisory) -> str | None:
+        """What an advisory's primaries contradict: a lease must not go back, nor pass to another node as it is."""
+        nodes = {self._links.own_id, *self._links.other_ids}
+        for info in advisory.partitions:
+            if not 0 <= info.partition_id < self._count:
+                return f"there is no partition {info.partition_id}"
+            if info.primary_node_id not in nodes:
+                return f"there is no node {info.primary_node_id}"
+            primary, lease_id = self.get(info.partition_id)
+            same = primary in (None, info.primary_node_id)
+            if info.primary_lease_id < lease_id or (info.primary_lease_id == lease_id and not same):
+                return f"partition {info.partition_id}: lease {info.primary_lease_id}, known is {lease_id}"
+        return None
+
+    # -- as the leader
+
+    def lead(self) -> None:
+        """A term of this node's begins."""
+        self._spent.clear()
+
+    def spend(self, node_id: int, recorded: ClusterState) -> None:
+        """A node is lost: its leases are over, committed or not, however soon it is back."""
+        infos = recorded.primaries.values()
+        self._spent |= {(each.partition_id, each.primary_lease_id) for each in infos if each.primary_node_id == node_id}
+
+    def assign(
+        self, known: ClusterState, stays: Callable[[PartitionPrimaryInfo], bool]
+    ) -> tuple[PartitionPrimaryInfo, ...]:
+        """Primaries for all shards: they stay with the nodes that say so, the others go to this node, or are spread."""
+        candidates = [self._links.own_id]
+        if self._spread:
+            candidates += [node_id for node_id in self._links.other_ids if self.is_usable(node_id)]
+        return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
+
+    def serves(self, info: PartitionPrimaryInfo) -> bool:
+        """Whether a primary has been serving all along, and still does."""
+        return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
+
+    def holds(self, info: PartitionPrimaryInfo) -> bool:
+        """Whether a lease is still good."""
+        return (info.partition_id, info.primary_lease_id) not in self._spent and self.is_usable(info.primary_node_id)
+
+    def is_usable(self, node_id: int) -> bool:
+        """Whether a node can be primary, now or soon."""
+        gone = (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE)
+        return self._is_there(node_id) and self.statuses.get(node_id) not in gone
+
+    def _is_there(self, node_id: int) -> bool:
+        return node_id == self._links.own_id or self._links.is_up(node_id)
+
+
+def _pair(info: PartitionPrimaryInfo) -> tuple[int, int]:
+    return info.primary_node_id, info.primary_lease_id

@@ -1,0 +1,262 @@
+"""What the rows of the partition's table do at its primary (source: mqbc::StorageManager's do_ functions)."""
+
+from __future__ import annotations
+
+import logging
+
+from broker.cluster.copying import OutOfStep
+from broker.cluster.divergence import Cure, Kinship, judge
+from broker.cluster.partition_base import (
+    DATA_TIMEOUT_MS,
+    ERROR_IRRECONCILABLE_DATA,
+    RETRY_MS,
+    STATE_TIMEOUT_MS,
+    Fact,
+    PartitionBase,
+    Receiving,
+    Standing,
+    ignore,
+)
+from broker.cluster.partition_table import Event
+from broker.cluster.positions import NOWHERE, Position, first_sync_point, history, last_position, offset_behind
+from broker.cluster.replication import Stream
+from broker.core.messages import Full
+from formats.control.messages import (
+    ClusterMessage,
+    PrimaryStateResponse,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
+    ReplicaDataRequest,
+    ReplicaDataResponse,
+    ReplicaDataType,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
+    Status,
+    StatusCategory,
+)
+
+__all__ = ["PrimaryActions"]
+
+log = logging.getLogger("broker.partition")
+
+
+class PrimaryActions(PartitionBase):
+    """It heals itself from a majority, then its replicas, and serves the shard once a majority has it all."""
+
+    def store_replica(self, event: Event, fact: Fact) -> None:
+        self.standings[fact.node_id] = Standing(fact.end, fact.sync_point)
+
+    def forget_replica(self, event: Event, fact: Fact) -> None:
+        self.standings.pop(fact.node_id, None)
+        self.healed.discard(fact.node_id)
+        if self.stream is not None:
+            self.stream.forget(fact.node_id)
+        self.ask_replica_later(event, fact)
+
+    def check_positions(self, event: Event, fact: Fact) -> None:
+        if len(self.standings) >= self.quorum:
+            self.fire(Event.QUORUM_REPLICA_SEQ)
+
+    def find_highest(self, event: Event, fact: Fact) -> None:
+        own_id = self.links.own_id
+        highest_id = max(self.standings, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
+        if highest_id == own_id:
+            self.fire(Event.SELF_HIGHEST_SEQ)
+        else:
+            position, sync_point = self.standings[highest_id]
+            self.fire(Event.REPLICA_HIGHEST_SEQ, Fact(node_id=highest_id, end=position, sync_point=sync_point))
+
+    # -- the primary and how far replicas are
+
+    def ask_replicas(self, event: Event, fact: Fact) -> None:
+        for node_id in self.links.other_ids:
+            self.ask_replica(node_id)
+
+    def ask_replica(self, node_id: int) -> None:
+        if not self.links.is_up(node_id):
+            return
+        position, sync_point = self._own_standing()
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, ReplicaStateResponse):
+                end = Position.of(answer.latest_sequence_number)
+                sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
+                self.fire(Event.REPLICA_STATE_RSPN, Fact(node_id=node_id, end=end, sync_point=sync_point))
+            else:
+                self.fire(Event.FAIL_REPLICA_STATE_RSPN, Fact(node_id=node_id))
+
+        request = ReplicaStateRequest(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=position.wire,
+            first_sync_point_after_rollover_sequence_number=sync_point.wire,
+        )
+        self._ask(node_id, request, answered, STATE_TIMEOUT_MS)
+
+    def ask_replica_later(self, event: Event, fact: Fact) -> None:
+        def ask() -> None:
+            follows = self.stream is not None and fact.node_id in self.stream.followers
+            if not self.is_replica and not follows:
+                self.ask_replica(fact.node_id)
+
+        self._later(RETRY_MS, ask)
+
+    def answer_replica(self, event: Event, fact: Fact) -> None:
+        assert fact.asked is not None
+        position, sync_point = self.standings[self.links.own_id]
+        response = PrimaryStateResponse(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=position.wire,
+            first_sync_point_after_rollover_sequence_number=sync_point.wire,
+        )
+        self._answer(fact.asked, response)
+
+    # -- the primary heals itself
+
+    def begin_anew_if_rolled_over(self, event: Event, fact: Fact) -> None:
+        own = self.standings[self.links.own_id]
+        if own.sync_point != fact.sync_point or own.position == NOWHERE:
+            self._begin_primary_anew()
+
+    def _begin_primary_anew(self) -> None:
+        self.copy.settle()
+        try:
+            self.copy.begin_anew()
+        except OutOfStep as error:
+            log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
+        self.standings[self.links.own_id] = Standing(NOWHERE, NOWHERE)
+
+    def cut_newest_lease(self, event: Event, fact: Fact) -> None:
+        """The replica that is ahead does not have this node's last records: they were never acknowledged."""
+        ends = history(self.shard.files)
+        if self.copy.is_anew or len(ends) < 2 or not self.copy.cut(ends[1]):
+            self._begin_primary_anew()
+        else:
+            log.warning("Partition [%d]: cut back to %s", self.shard.partition_id, self.copy.position)
+            self.standings[self.links.own_id] = self._own_standing()
+
+    def pull(self, event: Event, fact: Fact) -> None:
+        node_id = fact.node_id
+        begin = self.standings[self.links.own_id].position
+        receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, ReplicaDataResponse):
+                complete = self._receiving is receiving and self.copy.position == fact.end
+                self.fire(Event.REPLICA_DATA_RSPN_PULL if complete else Event.ERROR_RECEIVING_DATA_CHUNKS, fact)
+            elif isinstance(answer, Status) and answer.code == ERROR_IRRECONCILABLE_DATA:
+                self.fire(Event.IRRECONCILABLE_REPLICA_DATA_RSPN_PULL, fact)
+            elif isinstance(answer, Status) and answer.category is StatusCategory.NOT_CONNECTED:
+                self.fire(Event.CRASH_REPLICA_DATA_RSPN_PULL, Fact(node_id=node_id))
+            else:
+                self.fire(Event.FAIL_REPLICA_DATA_RSPN_PULL, Fact(node_id=node_id))
+
+        self._ask(node_id, self._data_request(ReplicaDataType.PULL, begin, fact.end), answered, DATA_TIMEOUT_MS)
+
+    def _data_request(self, kind: ReplicaDataType, begin: Position, end: Position) -> ReplicaDataRequest:
+        return ReplicaDataRequest(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            replica_data_type=kind,
+            begin_sequence_number=begin.wire,
+            end_sequence_number=end.wire,
+        )
+
+    # -- the primary heals its replicas
+
+    def open(self, event: Event, fact: Fact) -> None:
+        """This node has all that a majority has: others can be healed from here."""
+        self.stream = stream = Stream(self.shard, self.links)
+        self.shard.before_rollover = self._before_rollover
+        self.shard.after_rollover = stream.after_rollover
+
+    def _before_rollover(self) -> None:
+        assert self.stream is not None
+        for node_id in self.stream.before_rollover():
+            log.warning("Partition [%d]: node %d was left behind by a rollover", self.shard.partition_id, node_id)
+            self._drop(node_id, NOWHERE)
+
+    def send_to_replicas(self, event: Event, fact: Fact) -> None:
+        for node_id in self.standings:
+            if node_id != self.links.own_id:
+                self._send_to(node_id)
+
+    def send_to_replica(self, event: Event, fact: Fact) -> None:
+        self._send_to(fact.node_id)
+
+    def _send_to(self, node_id: int) -> None:
+        stream = self.stream
+        if stream is None:
+            return
+        files = self.shard.files
+        position, sync_point = self.standings[node_id]
+        verdict = judge(Kinship(history(files), first_sync_point(files), position, sync_point))
+        log.info("Partition [%d]: node %d at %s: %s", self.shard.partition_id, node_id, position, verdict.case)
+        self.healed.discard(node_id)
+        start = offset_behind(files, verdict.begin)
+        if verdict.cure is not Cure.PUSH or start is None:
+            stream.forget(node_id)
+            self._drop(node_id, verdict.begin if verdict.cure is Cure.CUT else NOWHERE)
+            return
+        end = stream.follow(node_id, position, start)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, ReplicaDataResponse):
+                self.fire(Event.REPLICA_DATA_RSPN_PUSH, Fact(node_id=node_id, end=end))
+            else:
+                self.fire(Event.FAIL_REPLICA_DATA_RSPN_PUSH, Fact(node_id=node_id))
+
+        self._ask(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
+
+    def _drop(self, node_id: int, begin: Position) -> None:
+        """Have a replica drop what follows `begin`; the reference's drops everything. It then asks again."""
+        request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
+        self._ask(node_id, request, ignore, STATE_TIMEOUT_MS)
+
+    def count_own(self, event: Event, fact: Fact) -> None:
+        self.healed.add(self.links.own_id)
+
+    def count_replica(self, event: Event, fact: Fact) -> None:
+        self.healed.add(fact.node_id)
+        if self.stream is not None:
+            self.stream.has(fact.node_id, fact.end)
+
+    def check_healed(self, event: Event, fact: Fact) -> None:
+        if len(self.healed) >= self.quorum:
+            self.fire(Event.QUORUM_REPLICA_DATA_RSPN)
+
+    def activate(self, event: Event, fact: Fact) -> None:
+        """Serve the shard. The replicas hear of it before its first record."""
+        shard = self.shard
+        if self.primary_lease_id <= self.copy.position.lease_id:
+            # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
+            log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            return
+        for node_id in self.links.other_ids:
+            self._say_active(node_id)
+        shard.copies_wanted = self.quorum
+        self.on_restore(self.copy.recover())
+        try:
+            shard.activate(self.primary_lease_id)
+        except Full as full:
+            log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
+            self.on_passive()
+            shard.deactivate()
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            return
+        self.copy.let_go()
+        self.on_active()
+
+    def say_active(self, event: Event, fact: Fact) -> None:
+        self._say_active(fact.node_id)
+
+    def _say_active(self, node_id: int) -> None:
+        advisory = PrimaryStatusAdvisory(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            status=PrimaryStatus.ACTIVE,
+        )
+        self.requests.advise(node_id, ClusterMessage(choice=advisory))

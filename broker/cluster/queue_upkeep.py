@@ -1,0 +1,176 @@
+"""What happens to queues on behalf of the whole cluster: they are taken away when idle, and given other apps.
+
+The ledger says so first: a queue's primary asks for it, the leader advises it. Upon the commit, the primary writes it
+to its journal, and every node does as the ledger says. What a primary had no time to write, the next one does when it
+begins to serve.
+
+Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueUpdated, matching with the domain).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.cluster.metadata import Metadata, QueueChange
+from broker.cluster.queues import ClusterQueues
+from broker.cluster.relay import RelayQueue
+from broker.core.alarms import alarm
+from broker.core.changes import apps_to_change, change_apps, erase_queue
+from broker.core.config import DomainConfig, Mode
+from broker.core.domains import Domain
+from broker.core.handles import Refusal
+from broker.core.messages import Full
+from broker.core.node import Node
+from broker.core.queue import Queue
+from broker.core.queue_requests import Opened
+from broker.core.upkeep import add_app, remove_app
+from formats.control.messages import QueueHandleParameters, QueueInfo
+from formats.uri import parse_uri
+
+__all__ = ["QueueUpkeep"]
+
+log = logging.getLogger("broker.cluster")
+
+
+class QueueUpkeep:
+    """Takes over `take_away`, `renew_apps` and `place` of a node, and what `Metadata` tells of queues."""
+
+    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._queues = queues
+        self._place = node.place
+        # Who wants to open a queue that is about to go.
+        self._openings: dict[str, list[Callable[[], None]]] = {}
+        node.take_away = self._take_away
+        node.renew_apps = self._renew_apps
+        node.place = self._place_later
+        metadata.on_queues = self._changed
+        metadata.on_healed = self._healed
+
+    # -- queues that nobody uses
+
+    def _take_away(self, queue: Queue) -> None:
+        uri = queue.uri
+        info = self._metadata.state.queues.get(uri)
+        if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
+            return
+        self._queues.leaving.add(uri)
+        self._metadata.unassign(info, lambda refusal: self._answered(uri, refusal))
+
+    def _answered(self, uri: str, refusal: Refusal | None) -> None:
+        """The queue is gone, or stays, and will be asked for again."""
+        if refusal is not None:
+            log.info("queue '%s' stays for now: %s", uri, refusal)
+        self._queues.leaving.discard(uri)
+        for opening in self._openings.pop(uri, []):
+            opening()
+
+    def _place_later(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        if name not in self._queues.leaving:
+            self._place(name, domain, parameters, opened)
+            return
+
+        def place() -> None:
+            try:
+                self._place(name, domain, parameters, opened)
+            except Refusal as refusal:
+                opened(refusal)
+
+        self._openings.setdefault(name, []).append(place)
+
+    # -- apps that a domain names
+
+    def _renew_apps(self, config: DomainConfig) -> None:
+        """A domain has been configured: the leader sees to it that all its queues have its apps, and no others."""
+        if config.mode is not Mode.FANOUT or not self._metadata.is_active_leader:
+            return
+        for info in list(self._metadata.state.queues.values()):
+            if parse_uri(info.uri).qualified_domain == config.name:
+                self._match(info, config)
+
+    def _match(self, info: QueueInfo, config: DomainConfig) -> None:
+        has = {app.app_id for app in info.app_ids}
+        added = [app_id for app_id in config.app_ids if app_id not in has]
+        removed = [app_id for app_id in has if app_id not in config.app_ids]
+        if added or removed:
+            self._metadata.update_apps(info.uri, config.name, added, removed, self._note_refusal)
+
+    def _note_refusal(self, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            log.error("apps are not changed: %s", refusal)
+
+    def _healed(self, leads: bool) -> None:
+        """A new leader compares what all queues have with what their domains name now."""
+        if not leads:
+            return
+        configs: dict[str, DomainConfig | None] = {}
+        for info in list(self._metadata.state.queues.values()):
+            name = parse_uri(info.uri).qualified_domain
+            config = configs[name] if name in configs else configs.setdefault(name, self._config(name))
+            if config is not None and config.mode is Mode.FANOUT:
+                self._match(info, config)
+
+    def _config(self, name: str) -> DomainConfig | None:
+        try:
+            domain = self._node.domain(name)
+        except ValueError:
+            return None
+        return None if domain is None else domain.config
+
+    # -- what is committed
+
+    def _changed(self, change: QueueChange) -> None:
+        for info in change.unassigned:
+            queue = self._node.queues.get(info.uri)
+            if isinstance(queue, RelayQueue):
+                self._queues.unassigned(queue)
+            elif queue is not None and queue.key == info.key:
+                self._erase(queue, info.partition_id)
+        for info in change.updated:
+            queue = self._node.queues.get(info.uri)
+            if queue is not None:
+                self._update(queue, info)
+
+    def activated(self, partition_id: int) -> None:
+        """This node serves a shard: its queues are made to be as the ledger says."""
+        for queue in list(self._node.queues.values()):
+            if not queue.is_root or not self._is_in(queue, partition_id):
+                continue
+            info = self._metadata.state.queues.get(queue.uri)
+            if info is not None and info.key == queue.key:
+                self._update(queue, info)
+            else:
+                self._erase(queue, partition_id)
+
+    def _is_in(self, queue: Queue, partition_id: int) -> bool:
+        return queue.key in self._node.shards[partition_id].stores
+
+    def _erase(self, queue: Queue, partition_id: int) -> None:
+        if not queue.is_idle:
+            name = f"queue '{queue.uri}' [key: {queue.key.hex().upper()}]"
+            alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
+            return
+        try:
+            erase_queue(self._node, queue, self._node.shards[partition_id])
+        except Full as full:
+            # The next primary finds it in the journal, and erases it.
+            log.error("queue '%s' is not removed from the journal: %s", queue.uri, full)
+
+    def _update(self, queue: Queue, info: QueueInfo) -> None:
+        added, removed = apps_to_change(queue, info.app_ids)
+        if not (added or removed):
+            return
+        if not queue.is_root:
+            for app in removed:
+                remove_app(queue, app)
+            for app_id, key in added:
+                add_app(queue, app_id, key)
+            return
+        try:
+            change_apps(self._node.shards[info.partition_id], queue, added, removed)
+        except Full as full:
+            log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+            return
+        queue.configure_domain(queue.config)

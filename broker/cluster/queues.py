@@ -1,0 +1,475 @@
+"""The queues of a cluster's member: those that it serves as their primary, and those that it is a hop to.
+
+Wherever a client opens a queue, it gets one: the root, if this node is the active primary of its shard, else a hop.
+That has the primary as its upstream, as soon as there is one (source: mqbblp::ClusterQueueHelper).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
+from broker.cluster.handover import retire, to_relay, to_root
+from broker.cluster.links import Links
+from broker.cluster.relay import RelayQueue
+from broker.cluster.requests import Answered, Requests
+from broker.core.config import DomainConfig
+from broker.core.domains import Domain
+from broker.core.handles import Handle, Refusal
+from broker.core.ledger import ClusterState
+from broker.core.messages import Content
+from broker.core.node import Node
+from broker.core.outbox import Outbox
+from broker.core.queue import Queue
+from broker.core.queue_requests import Opened
+from broker.store.recovery import Recovered
+from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
+from formats.wire.ack import iter_acks
+from formats.wire.event import EventType, Frame
+from formats.wire.options import sub_queue_infos
+from formats.wire.push import iter_pushes
+
+__all__ = ["ClusterQueues", "Places", "StoreRead"]
+
+log = logging.getLogger("broker.cluster")
+
+# mqbi::ClusterErrorCode::e_NOT_PRIMARY
+NOT_PRIMARY = -201
+
+NO_ROOM_MS = 1000
+
+# A message in this node's copy of a shard: of a partition, a queue's key and a GUID.
+StoreRead = Callable[[int, bytes, bytes], Content | None]
+
+
+class Places(Protocol):
+    """Where queues are: see `broker.cluster.metadata.Metadata`."""
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
+
+
+class PeerUpstream:
+    """The link to a member that is primary; see `broker.cluster.upstream.Upstream`."""
+
+    def __init__(self, queues: ClusterQueues, node_id: int) -> None:
+        self.node_id = node_id
+        self.description = f"node {node_id}"
+        self._queues = queues
+
+    @property
+    def is_up(self) -> bool:
+        return self._queues.is_up(self.node_id)
+
+    def request(self, choice: object, answered: Answered) -> None:
+        # Behind all that is on its way to that node.
+        self._queues.send_to(self.node_id)
+        self._queues.requests.send(self.node_id, choice, answered)
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        return self._queues.outbox(self.node_id).event(kind, head)
+
+
+class PrimaryHost:
+    """What a member may open here: queues that this node serves, as their primary."""
+
+    def __init__(self, queues: ClusterQueues) -> None:
+        self._queues = queues
+        self.routing_flags = queues.node.routing_flags
+
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        node = self._queues.node
+        name, domain = node.named(parameters)
+        if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
+            raise Refusal(StatusCategory.NOT_READY, f"this node is not the active primary of '{name}'", NOT_PRIMARY)
+        opened(node.serve_queue(name, domain))
+
+
+class ClusterQueues:
+    """See the module. `flush` is to be called after each step, behind the partitions' own.
+
+    `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        links: Links,
+        requests: Requests,
+        places: Places,
+        read: StoreRead,
+        has_copy: Callable[[int], bool],
+    ) -> None:
+        self.node = node
+        self.requests = requests
+        self._links = links
+        self._places = places
+        self._read = read
+        self._has_copy = has_copy
+        self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
+        self._host = PrimaryHost(self)
+        self._outboxes: dict[int, Outbox] = {}
+        self._dirty: set[int] = set()
+        self._downstreams: dict[int, Downstream] = {}
+        self._relays: dict[int, RelayQueue] = {}  # by their queue ids upstream
+        self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
+        self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
+        self._of_partition: dict[int, dict[int, RelayQueue]] = {}
+        self._last_queue_id = -1
+        self._primaries: dict[int, int | None] = {}
+        self._leases: dict[int, tuple[int | None, int]] = {}
+        self._said_active: dict[int, int] = {}  # by partition, the node that said so last
+        self._served: set[int] = set()  # the partitions whose active primary this node is
+        self._moving: dict[int, list[RelayQueue]] = {}
+        # Queues that are about to be unassigned: nobody may open them until it is clear what became of them.
+        self.leaving: set[str] = set()
+        node.place = self._place
+
+    # -- where queues are
+
+    def serves(self, uri: str) -> bool:
+        """Whether this node is the active primary of a queue."""
+        info = self._places.state.queues.get(uri)
+        return info is not None and info.partition_id in self._served and uri not in self.leaving
+
+    def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """The cluster has another primary for a shard, or the same under another lease, or none."""
+        if self._leases.get(partition_id) == (node_id, primary_lease_id):
+            return
+        self._leases[partition_id] = (node_id, primary_lease_id)
+        self._primaries[partition_id] = node_id
+        # Whoever it is, it has yet to say that it serves the shard.
+        self._said_active.pop(partition_id, None)
+        self._connect(partition_id)
+
+    def removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """The primary has removed a message, or, without a GUID, all of a queue's."""
+        relay = self._stored.get((partition_id, queue_key))
+        if relay is not None:
+            relay.removed(guid)
+
+    def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
+        """A node says that as a shard's primary it serves it now, or no longer."""
+        if active:
+            self._said_active[partition_id] = node_id
+        elif self._said_active.get(partition_id) == node_id:
+            del self._said_active[partition_id]
+        self._connect(partition_id)
+
+    def _upstream_of(self, partition_id: int) -> PeerUpstream | None:
+        node_id = self._primaries.get(partition_id)
+        if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
+            return None
+        if not self._has_copy(partition_id):
+            # What the primary pushes has no payload: that must be here.
+            self._without_copy.add(partition_id)
+            return None
+        return PeerUpstream(self, node_id)
+
+    def _connect(self, partition_id: int) -> None:
+        """Give the hops of a shard the upstream that is right now."""
+        upstream = self._upstream_of(partition_id)
+        for relay in self._relays_of(partition_id):
+            old = relay.openings.upstream
+            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream.node_id:
+                continue
+            if old is not None:
+                relay.lost()
+            if upstream is not None:
+                relay.found(upstream)
+
+    def _relays_of(self, partition_id: int) -> list[RelayQueue]:
+        return list(self._of_partition.get(partition_id, {}).values())
+
+    def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """A client opens a queue."""
+        queue = self.node.queues.get(name)
+        if queue is None and name not in self._places.state.queues:
+            self._places.assign_queue(
+                name,
+                domain.config,
+                lambda outcome: self._assigned(outcome, name, domain, parameters, opened),
+            )
+        elif queue is None or isinstance(queue, RelayQueue):
+            self._open(name, domain, parameters, opened)
+        else:
+            queue.was_opened = True
+            opened(queue)
+
+    def _assigned(
+        self, outcome: QueueInfo | Refusal, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened
+    ) -> None:
+        if isinstance(outcome, Refusal):
+            opened(outcome)
+            return
+        try:
+            self._open(name, domain, parameters, opened)
+        except Refusal as refusal:
+            opened(refusal)
+
+    def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        queue = self.node.queues.get(name)
+        if isinstance(queue, RelayQueue):
+            queue.open(parameters, opened)
+        elif self.serves(name):
+            opened(self.node.serve_queue(name, domain))
+        else:
+            self._make_relay(self._places.state.queues[name], domain).open(parameters, opened)
+
+    def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+        relay = self._new_relay(info, domain)
+        upstream = self._upstream_of(info.partition_id)
+        if upstream is not None:
+            relay.found(upstream)
+        return relay
+
+    def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+        self._last_queue_id += 1
+        relay = RelayQueue(
+            info.uri,
+            info.key,
+            domain.config,
+            [(app.app_id, app.app_key) for app in info.app_ids],
+            self.node,
+            self._last_queue_id,
+            lambda guid: self._read_message(relay, guid),
+            self._forget,
+            self._on_out_of_step,
+        )
+        self._register(relay, info)
+        self.node.queues[relay.uri] = relay
+        log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
+        return relay
+
+    def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
+        """A message in this node's copy of the shard that a hop's queue is in now."""
+        info = self._places.state.queues.get(relay.uri)
+        return None if info is None else self._read(info.partition_id, info.key, guid)
+
+    def _on_out_of_step(self, relay: RelayQueue) -> None:
+        """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed."""
+        info = self._places.state.queues.get(relay.uri)
+        if info is None or self._has_copy(info.partition_id):
+            return  # the primary has removed it since
+        relay.lost()
+        self._without_copy.add(info.partition_id)
+
+    def unassigned(self, relay: RelayQueue) -> None:
+        """A hop's queue is no more; it is made again if somebody still wants it."""
+        if relay.openings.is_unused and not relay.unacknowledged:
+            self._forget(relay)
+            return
+        if relay.openings.upstream is not None:
+            relay.lost()
+        self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
+
+    def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
+        if self._relays.get(relay.queue_id) is not relay:
+            return
+        if isinstance(outcome, Refusal):
+            log.error("queue '%s' cannot be assigned again: %s", relay.uri, outcome)
+            return
+        self._unregister(relay)
+        relay.key = outcome.key
+        self._register(relay, outcome)
+        upstream = self._upstream_of(outcome.partition_id)
+        if upstream is not None:
+            relay.found(upstream)
+
+    def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
+        place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
+        self._relays[relay.queue_id] = relay
+        self._stored[place] = relay
+        self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
+
+    def _unregister(self, relay: RelayQueue) -> None:
+        del self._relays[relay.queue_id]
+        place = self._places_of.pop(relay.queue_id)
+        del self._stored[place]
+        del self._of_partition[place[0]][relay.queue_id]
+
+    def _forget(self, relay: RelayQueue) -> None:
+        """Nobody has it open any longer."""
+        if self._relays.get(relay.queue_id) is relay:
+            self._unregister(relay)
+            if self.node.queues.get(relay.uri) is relay:
+                del self.node.queues[relay.uri]
+
+    # -- this node becomes a primary, or is one no longer
+
+    def restored(self, partition_id: int, recovered: Recovered) -> None:
+        """This node is about to serve a shard that is as recovered; nothing of it may be written yet."""
+        relays = self._relays_of(partition_id)
+        for relay in relays:
+            self.node.queues.pop(relay.uri, None)
+            self._unregister(relay)
+        self._moving[partition_id] = relays
+        self.node.restore(self.node.shards[partition_id], recovered)
+
+    def activated(self, partition_id: int) -> None:
+        """This node serves a shard from now on; `restored` came before."""
+        relays = self._moving.pop(partition_id)
+        self._served.add(partition_id)
+        handles = self._handles({id(relay) for relay in relays})
+        for relay in relays:
+            self._begin_to_serve(relay, handles[id(relay)])
+
+    def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
+        """The root of a hop's queue is here now; if there is no room to make it, the hop waits and tries again."""
+        try:
+            root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
+        except Refusal as refusal:
+            log.error("queue '%s' cannot be served yet: %s", relay.uri, refusal)
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
+            self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
+            return
+        to_root(relay, root, handles)
+
+    def _serve_again(self, relay: RelayQueue) -> None:
+        if self._relays.get(relay.queue_id) is relay and self.serves(relay.uri):
+            self._unregister(relay)
+            del self.node.queues[relay.uri]
+            self._begin_to_serve(relay, self._handles({id(relay)})[id(relay)])
+
+    def deactivated(self, partition_id: int) -> None:
+        """This node serves a shard no longer, or cannot begin to, and still has all that it had of it."""
+        self._served.discard(partition_id)
+        state = self._places.state
+        old = [
+            queue
+            for uri, queue in self.node.queues.items()
+            if queue.is_root and (info := state.queues.get(uri)) is not None and info.partition_id == partition_id
+        ]
+        if partition_id in self._moving:
+            self._put_back(partition_id, old)
+            return
+        for downstream in self._downstreams.values():
+            downstream.forget(old)
+        handles = self._handles({id(queue) for queue in old})
+        for queue in old:
+            del self.node.queues[queue.uri]
+            if queue.is_open or queue.awaiting:
+                relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
+                to_relay(queue, relay, handles[id(queue)])
+                if relay.openings.is_unused and not relay.unacknowledged:
+                    self._forget(relay)
+        self._connect(partition_id)
+
+    def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
+        """The shard was restored, and cannot be served: hops stay what they were."""
+        for queue in restored:
+            retire(queue)
+            del self.node.queues[queue.uri]
+        for relay in self._moving.pop(partition_id):
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
+
+    def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
+        """The handles that clients have of these queues."""
+        found: dict[int, list[Handle]] = {queue: [] for queue in queues}
+        for session in self.node.sessions.values():
+            for handle in session.handles.values():
+                if id(handle.queue) in found:
+                    found[id(handle.queue)].append(handle)
+        return found
+
+    # -- links
+
+    def peer_up(self, node_id: int) -> None:
+        """A member can be reached."""
+        outbox = self._outboxes[node_id] = Outbox()
+        self._downstreams[node_id] = Downstream(
+            self._host,
+            -1 - node_id,
+            f"node {node_id}",
+            outbox,
+            lambda: self._dirty.add(node_id),
+            member=True,
+        )
+        for partition_id, primary in self._primaries.items():
+            if primary == node_id:
+                self._connect(partition_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """A member cannot be reached."""
+        downstream = self._downstreams.pop(node_id, None)
+        if downstream is not None:
+            downstream.lost()
+        self._outboxes.pop(node_id, None)
+        self._dirty.discard(node_id)
+        for partition_id, active in list(self._said_active.items()):
+            if active == node_id:
+                del self._said_active[partition_id]
+                self._connect(partition_id)
+
+    def is_up(self, node_id: int) -> bool:
+        return self._links.is_up(node_id)
+
+    def outbox(self, node_id: int) -> Outbox:
+        """What is to be sent to a member with the next flush."""
+        self._dirty.add(node_id)
+        return self._outboxes[node_id]
+
+    def send_to(self, node_id: int) -> None:
+        """Send what there is for a member."""
+        self._dirty.discard(node_id)
+        outbox = self._outboxes.get(node_id)
+        if outbox is not None and outbox.data:
+            self._links.send(node_id, outbox.take())
+
+    def flush(self) -> bool:
+        """Send what the step has brought about; whether there is more that could go at once."""
+        for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
+            self._without_copy.discard(partition_id)
+            self._connect(partition_id)
+        for node_id in list(self._dirty):
+            self.send_to(node_id)
+        more = False
+        for node_id, downstream in self._downstreams.items():
+            if self._links.backlog(node_id) > PUSH_BYTES_HIGH:
+                downstream.ready = False
+            elif not downstream.ready:
+                downstream.output_sent()
+                more |= not downstream.ready
+                self.send_to(node_id)
+        return more
+
+    # -- what comes over links
+
+    def on_control(self, node_id: int, message: ControlMessage) -> bool:
+        """Take a request about a queue; False for anything else."""
+        return self._downstreams[node_id].on_request(message)
+
+    def on_put(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_put(data, frame)
+
+    def on_confirm(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_confirm(data, frame)
+
+    def on_reject(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_reject(data, frame)
+
+    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """What became of posts that went up. FormatError for garbage."""
+        for ack in iter_acks(data, frame.body, frame.end):
+            relay = self._relay(node_id, ack.queue_id)
+            if relay is not None:
+                relay.on_ack(ack.guid, ack.status)
+
+    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Messages that come down. FormatError for garbage."""
+        for push in iter_pushes(data, frame.body, frame.end):
+            relay = self._relay(node_id, push.queue_id)
+            if relay is not None:
+                relay.on_push(push, sub_queue_infos(push.options))
+
+    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
+        """The hop's queue of that number, if the node is its upstream."""
+        relay = self._relays.get(queue_id)
+        upstream = None if relay is None else relay.openings.upstream
+        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

@@ -1,0 +1,545 @@
+"""A queue whose root is elsewhere: this node is a hop towards it.
+
+It is the same tree of apps, streams and subscriptions as at the root. What the clients have open and want, goes up
+summed (`Openings`); posts go up, and are kept until their acknowledgment comes down; messages come down, each with the
+subscriptions that it is for, and are handed out here; confirms and rejects go up.
+
+Invariant: a message is in `messages` as long as an app that it came for has not confirmed it; at the root it is with
+this hop then. What no consumer here has, is forgotten when the upstream is lost: the next one sends it again.
+Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from broker.cluster.openings import Openings
+from broker.cluster.relay_log import RelayLog, relay_config
+from broker.cluster.upstream import Upstream, UpstreamState
+from broker.core.capacity import Usage
+from broker.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.core.delivery import release
+from broker.core.handles import Handle, Refusal
+from broker.core.messages import KEPT, PENDING, Buffer, Content, Full, Message, Posted, Poster
+from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
+from broker.core.queue_requests import Opened
+from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
+from formats.control.messages import ConsumerInfo, Expression, ExpressionVersion, QueueHandleParameters
+from formats.control.messages import Subscription as SubscriptionInfo
+from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.wire.event import EventType
+from formats.wire.options import SubQueueInfo
+from formats.wire.push import Push, PushFlag
+from formats.wire.put import PutFlag, append_put
+from formats.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
+from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
+
+__all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
+
+log = logging.getLogger("broker.relay")
+
+# What a hop keeps of posts while they are on their way; beyond that it refuses them.
+PUT_BYTES_MAX = 256 << 20
+PUTS_MAX = 1 << 20
+
+RETRY_MS = 200
+
+_OPEN = UpstreamState.OPEN
+_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
+_PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
+_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
+_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
+POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
+INT64_MAX = (1 << 63) - 1
+DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
+
+# The message of a GUID in this node's own store, or None.
+StoreReader = Callable[[bytes], Content | None]
+
+
+class Unacknowledged:
+    """A post on its way up, and who is to be told what became of it: poster, queue id, correlation id."""
+
+    __slots__ = ("content", "posted_ms", "posters")
+
+    def __init__(self, content: Content, posted_ms: int) -> None:
+        self.content = content
+        self.posted_ms = posted_ms
+        self.posters: list[tuple[Poster, int, int]] = []
+
+
+class RelayQueue(Queue):
+    """A queue of this node's clients whose root is elsewhere.
+
+    `queue_id` is its number on the links upwards. `read` finds messages in this node's own store. `unused` is called
+    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not.
+    """
+
+    is_root = False
+
+    def __init__(
+        self,
+        uri: str,
+        key: bytes,
+        config: DomainConfig,
+        app_keys: Iterable[tuple[str, bytes]],
+        around: Surroundings,
+        queue_id: int,
+        read: StoreReader,
+        unused: Callable[[RelayQueue], None],
+        out_of_step: Callable[[RelayQueue], None],
+    ) -> None:
+        self._read = read
+        self._unused = unused
+        self._out_of_step = out_of_step
+        self._attempts_max: int | None = None
+        super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
+        self.queue_id = queue_id
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend)
+        self.unacknowledged: dict[bytes, Unacknowledged] = {}
+        self._unacknowledged_bytes = 0
+        self._expires = False
+        self._refused: list[bytes] = []  # the root was not ready for them
+        self._confirms: list[tuple[bytes, str]] = []
+        self._wanted: dict[Stream, list[Subscription]] = {}
+        self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
+        self._apps_by_id: dict[int, App] = {}
+        self._last_id = 0
+        self._pushed = 0
+        self._is_stored = False  # whether its messages are in this node's own store, too
+        self._root: Queue | None = None
+
+    def app(self, app_id: str) -> App:
+        """The app of that name; whether the domain names it, the root knows."""
+        app = self.apps.get(app_id)
+        if app is None:
+            taken = sum(each.bit for each in self.apps.values())
+            app = self.apps[app_id] = App(app_id, b"", ~taken & (taken + 1))
+        return app
+
+    def configure_domain(self, config: DomainConfig) -> None:
+        super().configure_domain(relay_config(config))
+        # Duplicates are removed where the messages are kept.
+        self.history.window_ms = 0
+
+    @property
+    def attempts_max(self) -> int | None:
+        return self._attempts_max
+
+    @property
+    def is_idle(self) -> bool:
+        """It goes when nobody has it open; the root decides what becomes of the queue."""
+        return False
+
+    # -- the upstream
+
+    def found(self, upstream: Upstream) -> None:
+        """There is a way up."""
+        log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
+        self.openings.found(upstream)
+
+    def lost(self) -> None:
+        """There is none: what is to go up is kept, what no consumer has will come again."""
+        self.openings.lost()
+        if not self.openings.writers:
+            self._forget_puts()
+        for app in self.apps.values():
+            self._forget_waiting(app)
+            for stream in app.streams:
+                # Another root may use the same numbers for other shapes of properties.
+                stream.schemas_sent.clear()
+
+    def _resend(self) -> None:
+        """The upstream knows what is open: now it gets what was kept."""
+        if self.unacknowledged:
+            log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
+        for guid, put in list(self.unacknowledged.items()):
+            self._put(guid, put.content)
+            if self.broadcast:
+                self._forget_put(guid)
+        confirms, self._confirms = self._confirms, []
+        for guid, app_id in confirms:
+            self._confirm_upstream(app_id, guid)
+
+    def _forget_puts(self) -> None:
+        """Nobody is there to hear of them, and they have no way up."""
+        self.unacknowledged.clear()
+        self._unacknowledged_bytes = 0
+
+    def _forget_waiting(self, app: App) -> None:
+        """Forget what no consumer of an app has."""
+        for message in list(app.waiting()):
+            app.forget(message)
+            if not message.outstanding:
+                self.gone(message)
+        app.clear()
+
+    # -- opening, configuring, closing
+
+    def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open it upstream for a client."""
+
+        def answered(refusal: Refusal | None) -> None:
+            opened((self._root or self) if refusal is None else refusal)
+            if self.openings.is_unused:
+                self._unused(self)
+
+        self.openings.open(parameters, answered)
+
+    def hand_over(self, root: Queue) -> None:
+        """The root is here now: whoever still waits for this queue, has that one."""
+        self._root = root
+        self.openings.finish()
+
+    def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
+        self._wanted[stream] = subscriptions
+        if not subscriptions:
+            self.configure(stream, subscriptions)
+
+        def answered() -> None:
+            # Only now: before it has its answer, a client does not know these subscriptions.
+            if subscriptions and self._wanted.get(stream) is subscriptions:
+                self.configure(stream, subscriptions)
+            configured()
+
+        self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
+
+    def detach(self, stream: Stream, *, lost: bool = False) -> None:
+        app = stream.app
+        self._wanted.pop(stream, None)
+        if self._is_stored:
+            self._forget_removed(stream)
+        super().detach(stream, lost=lost)
+        if not app.streams:
+            self._forget_waiting(app)
+            if not app.key:
+                del self.apps[app.app_id]
+        self.openings.configure(app.app_id, self._summed(app), lambda: None)
+
+    def _forget_removed(self, stream: Stream) -> None:
+        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
+        app = stream.app
+        for guid, (message, subscription) in list(stream.unconfirmed.items()):
+            if self._read(guid) is None:
+                del stream.unconfirmed[guid]
+                release(subscription, message)
+                app.forget(message)
+                if not message.outstanding:
+                    self.gone(message)
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        self.openings.give_back_reads(app_id, count)
+        if app_id not in self.openings.consumers:
+            for app, text in [key for key in self._ids if key[0] == app_id]:
+                del self._apps_by_id[self._ids.pop((app, text))]
+        if self.openings.is_unused:
+            self._unused(self)
+
+    def give_back_writes(self, count: int) -> None:
+        self.openings.give_back_writes(count)
+        if not self.openings.writers and self.openings.state is not _OPEN:
+            self._forget_puts()
+        if self.openings.is_unused:
+            self._unused(self)
+
+    def _summed(self, app: App) -> tuple[SubscriptionInfo, ...]:
+        """What all streams of an app want together: a subscription per expression, a consumer per priority."""
+        summed: dict[str, dict[int, ConsumerInfo]] = {}
+        for stream in app.streams:
+            for each in self._wanted.get(stream, ()):
+                by_priority = summed.setdefault(each.text, {})
+                so_far = by_priority.get(each.priority) or ConsumerInfo(consumer_priority=each.priority)
+                by_priority[each.priority] = ConsumerInfo(
+                    max_unconfirmed_messages=min(so_far.max_unconfirmed_messages + each.messages_max, INT64_MAX),
+                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, INT64_MAX),
+                    consumer_priority=each.priority,
+                    consumer_priority_count=so_far.consumer_priority_count + each.count,
+                )
+        found = []
+        for text, by_priority in summed.items():
+            version = ExpressionVersion.VERSION_1 if text else ExpressionVersion.UNDEFINED
+            consumers = tuple(by_priority[priority] for priority in sorted(by_priority, reverse=True))
+            subscription_id = self._subscription_id(app, text)
+            expression = Expression(version=version, text=text)
+            found.append(SubscriptionInfo(s_id=subscription_id, expression=expression, consumers=consumers))
+        return tuple(found)
+
+    def _subscription_id(self, app: App, text: str) -> int:
+        """The number of an app's expression upstream; kept as long as the app is open, for what is on its way."""
+        known = self._ids.get((app.app_id, text))
+        if known is None:
+            self._last_id += 1
+            known = self._ids[app.app_id, text] = self._last_id
+            self._apps_by_id[known] = app
+        return known
+
+    # -- posts up, their acknowledgments down
+
+    def post(self, guid: bytes, content: Content) -> Posted:
+        """Send a message up. Raises `Full` when too much is on its way already."""
+        if guid in self.unacknowledged:
+            return PENDING
+        size = len(content.data)
+        is_open = self.openings.state is _OPEN
+        self.statistics.puts += 1
+        self.statistics.put_bytes += size
+        if self.broadcast and is_open:
+            self._put(guid, content)
+            return KEPT
+        if len(self.unacknowledged) >= PUTS_MAX:
+            raise Full("LIMIT_MESSAGES", f"{PUTS_MAX} posts of queue '{self.uri}' are on their way")
+        if self._unacknowledged_bytes + size > PUT_BYTES_MAX:
+            raise Full("LIMIT_BYTES", f"{self._unacknowledged_bytes} bytes of queue '{self.uri}' are on their way")
+        kept = content._replace(data=bytes(content.data), options=bytes(content.options))
+        self.unacknowledged[guid] = Unacknowledged(kept, self.now.ms)
+        self._unacknowledged_bytes += size
+        self._expire_later()
+        if is_open:
+            self._put(guid, kept)
+        return KEPT if self.broadcast else PENDING
+
+    def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
+        self.unacknowledged[guid].posters.append((poster, queue_id, correlation_id))
+
+    def _put(self, guid: bytes, content: Content) -> None:
+        upstream = self.openings.upstream
+        assert upstream is not None
+        flags = 0 if self.broadcast else _ACK_REQUESTED
+        if content.has_properties:
+            flags |= _PUT_PROPERTIES
+        append_put(
+            upstream.event(EventType.PUT),
+            self.queue_id,
+            guid,
+            content.data,
+            content.crc32c,
+            flags,
+            content.compression,
+            content.schema_id,
+            content.options,
+        )
+
+    def on_ack(self, guid: bytes, status: int) -> None:
+        """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
+        if status != AckStatus.NOT_READY:
+            self._acknowledge_put(guid, status)
+        elif guid in self.unacknowledged:
+            # Maybe the root is the same again, and says so to nobody.
+            self._refused.append(guid)
+            if len(self._refused) == 1:
+                self.timers.at(self.now.ms + RETRY_MS, self._resend_refused)
+
+    def _resend_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        if self.openings.state is not _OPEN:
+            return  # all will be sent again
+        for guid in refused:
+            put = self.unacknowledged.get(guid)
+            if put is not None:
+                self._put(guid, put.content)
+
+    def _acknowledge_put(self, guid: bytes, status: int) -> None:
+        put = self._forget_put(guid)
+        if put is None:
+            return
+        if status == AckStatus.SUCCESS:
+            self.statistics.acks += 1
+        else:
+            self.statistics.nacks += 1
+        for poster, queue_id, correlation_id in put.posters:
+            poster.acknowledge(queue_id, correlation_id, guid, status)
+
+    def _forget_put(self, guid: bytes) -> Unacknowledged | None:
+        put = self.unacknowledged.pop(guid, None)
+        if put is not None:
+            self._unacknowledged_bytes -= len(put.content.data)
+        return put
+
+    def _expire_later(self) -> None:
+        if not self._expires and self.unacknowledged:
+            self._expires = True
+            oldest = next(iter(self.unacknowledged.values()))
+            self.timers.at(oldest.posted_ms + self.config.deduplication_time_ms, self._expire)
+
+    def _expire(self) -> None:
+        """Give up posts that nobody has acknowledged for so long that they would not be known as the same again."""
+        self._expires = False
+        limit_ms = self.now.ms - self.config.deduplication_time_ms
+        for guid, put in list(self.unacknowledged.items()):
+            if put.posted_ms > limit_ms:
+                break
+            self._acknowledge_put(guid, AckStatus.UNKNOWN)
+        self._expire_later()
+
+    def adopt_put(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
+        """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
+        put = self.unacknowledged[guid] = Unacknowledged(content, self.now.ms)
+        put.posters = posters
+        self._unacknowledged_bytes += len(content.data)
+        self._expire_later()
+
+    # -- messages down
+
+    def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
+        """Hand out a message that has come down."""
+        if self.broadcast:
+            message = self._taken(push)
+            if message is not None:
+                self.delivery.broadcast(message, self.log.read(message))
+            return
+        found = self.messages.get(push.guid)
+        if found is None:
+            found = self._taken(push)
+            if found is None:
+                return
+            self.messages[found.guid] = found
+            self.usage.add(found.size)
+        is_late = push.flags & _OUT_OF_ORDER != 0
+        data = found.payload
+        assert data is not None
+        for info in infos or (DEFAULT_INFO,):
+            app = self._apps_by_id.get(info.sub_queue_id) or self.apps.get(DEFAULT_APP_ID)
+            if app is None:
+                log.error(
+                    "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",
+                    self.uri,
+                    push.guid.hex().upper(),
+                    info.sub_queue_id,
+                )
+                continue
+            self._hand_out(app, found, data, info.rda_info, is_late=is_late)
+        if not found.outstanding:
+            self.gone(found)
+
+    def _taken(self, push: Push) -> Message | None:
+        """The message of a push; None, said in the log, if it should be in this node's store and is not."""
+        if push.flags & _IMPLICIT_PAYLOAD:
+            self._is_stored = True
+            content = self._read(push.guid)
+            if content is None:
+                log.error(
+                    "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
+                    self.uri,
+                    push.guid.hex().upper(),
+                )
+                self._out_of_step(self)
+                return None
+        else:
+            has_properties = push.flags & _PUSH_PROPERTIES != 0
+            content = Content(push.data, 0, push.compression, has_properties, push.schema_id)
+        message = Message(push.guid, len(content.data), content, 0, self.now.ms)
+        # Of this node's own store, too: the root may remove the message while a consumer here has it.
+        message.payload = bytes(content.data)
+        self._pushed += 1
+        message.offset = self._pushed
+        return message
+
+    def _hand_out(self, app: App, message: Message, data: Buffer, rda: int, *, is_late: bool) -> None:
+        guid = message.guid
+        if not rda & UNLIMITED:
+            counter = rda & RDA_COUNTER_MAX
+            self._attempts_max = max(counter, self._attempts_max or 0)
+            if rda & POISONOUS:
+                app.attempts[guid] = counter
+        if message.outstanding & app.bit:
+            return  # it came before, from an upstream that was lost
+        message.outstanding |= app.bit
+        app.messages += 1
+        app.bytes += message.size
+        if guid in app.attempts:
+            app.redelivery.append(message)
+            self.deliver(app)
+        elif app.redelivery or app.pending:
+            (app.redelivery if is_late else app.pending).append(message)
+        else:
+            only = app.only
+            if only is not None and (subscription := only.choose()) is not None:
+                self.delivery.send(subscription, message, data)
+            else:
+                self._offer(app, message, data)
+
+    def removed(self, guid: bytes | None) -> None:
+        """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
+        for message in [self.messages.get(guid)] if guid is not None else list(self.messages.values()):
+            if message is not None:
+                wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
+                self.forget(message)
+                for app in wanting:
+                    self.deliver(app)
+
+    # -- confirms and rejects up
+
+    def confirm(self, stream: Stream, guid: bytes) -> bool:
+        known = super().confirm(stream, guid)
+        self._confirm_upstream(stream.app.app_id, guid)
+        return known
+
+    def _confirm_upstream(self, app_id: str, guid: bytes) -> None:
+        consumer = self.openings.consumers.get(app_id)
+        if self.openings.state is not _OPEN:
+            self._confirms.append((guid, app_id))
+        elif consumer is not None and self.openings.upstream is not None:
+            out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
+            out += pack_confirm(self.queue_id, guid, consumer.sub_id)
+
+    def take_confirms(self) -> list[tuple[bytes, str]]:
+        """The confirms that have found no way up: GUID and app id."""
+        confirms, self._confirms = self._confirms, []
+        return confirms
+
+    def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
+        held = stream.unconfirmed.get(guid)
+        if held is None or self._attempts_max is None:
+            return
+        app, message = stream.app, held[0]
+        self.statistics.rejects += 1
+        consumer = self.openings.consumers.get(app.app_id)
+        if self.openings.state is _OPEN and consumer is not None and self.openings.upstream is not None:
+            out = self.openings.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
+            out += pack_reject(self.queue_id, guid, consumer.sub_id)
+        left = app.attempts.get(guid, self._attempts_max) - 1
+        if told:
+            log.info(
+                "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', subQueueId: %d] with the counter: [%d]",
+                self.uri,
+                guid.hex().upper(),
+                stream.sub_queue_id,
+                left + 1,
+            )
+        if left > 0:
+            app.attempts[guid] = left
+            return
+        del stream.unconfirmed[guid]
+        release(held[1], message)
+        app.forget(message)
+        if not message.outstanding:
+            self.gone(message)
+
+    # -- clients that come from elsewhere
+
+    def follow(self, root: Queue) -> None:
+        """It was served here until now: what its consumers have is as it was there."""
+        self._attempts_max = root.attempts_max
+        self._is_stored = root.log.is_replicated
+
+    def hold(self, app: App, message: Message) -> None:
+        """A consumer of the app has a message from before, with its payload."""
+        if message.guid not in self.messages:
+            self.messages[message.guid] = message
+            self.usage.add(message.size)
+            self._pushed += 1
+            message.offset = self._pushed
+        message.outstanding |= app.bit
+        app.messages += 1
+        app.bytes += message.size
+
+    def adopt(self, handle: Handle) -> None:
+        """A handle has become one of this queue; while there is no upstream."""
+        if handle.writes:
+            self.openings.adopt_writes(handle.writes)
+        for stream in handle.streams.values():
+            consumer = self.openings.adopt_reads(stream.app.app_id, stream.readers)
+            self._wanted[stream] = stream.subscriptions
+            consumer.subscriptions = self._summed(stream.app)

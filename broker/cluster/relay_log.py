@@ -1,0 +1,58 @@
+"""What a hop keeps of messages and of a domain's parameters: what it needs to hand messages out, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from broker.core.config import DomainConfig
+from broker.core.messages import Buffer, Content, Message
+from formats.disk.journal import ConfirmReason, DeletionRecordFlag
+from formats.disk.keys import NULL_KEY
+
+__all__ = ["RelayLog", "relay_config"]
+
+
+def relay_config(config: DomainConfig) -> DomainConfig:
+    """A domain as a hop sees it: limits, expiry and what its apps want are the root's to watch over."""
+    return replace(
+        config,
+        queue_messages_max=0,
+        queue_bytes_max=0,
+        subscriptions=(),
+        message_ttl_s=None,
+        idle_time_max_ms=0,
+        consumers_max=0,
+        producers_max=0,
+        strong=False,
+    )
+
+
+class RelayLog:
+    """The bytes of the messages that came down; see `broker.core.messages.Log`. Nothing is recorded."""
+
+    is_replicated = False
+    has_copies = False
+    is_cut_off = False
+
+    def read(self, message: Message) -> Buffer:
+        assert message.payload is not None
+        return message.payload
+
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        raise AssertionError("a hop takes no messages from clients")
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        raise AssertionError("a hop has no copies")
+
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        """Nothing to record."""
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Nothing to record."""
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+        """Nothing to record."""
+
+    def release(self, records: int) -> None:
+        """Nothing was set aside."""

@@ -1,0 +1,217 @@
+"""What the rows of the partition's table do at a replica, and with records that arrive (source: as for the primary)."""
+
+from __future__ import annotations
+
+import logging
+
+from broker.cluster.copying import OutOfStep
+from broker.cluster.partition_base import (
+    ERROR_IRRECONCILABLE_DATA,
+    ERROR_STORAGE_FAILURE,
+    RETRY_MS,
+    STATE_TIMEOUT_MS,
+    Asked,
+    Fact,
+    PartitionBase,
+    Receiving,
+)
+from broker.cluster.partition_table import Event, State
+from broker.cluster.positions import NOWHERE, Position, offset_behind
+from broker.cluster.replication import Transfer
+from formats.codes import StorageFlag
+from formats.control.messages import (
+    PrimaryStateRequest,
+    PrimaryStateResponse,
+    ReplicaDataResponse,
+    ReplicaDataType,
+    ReplicaStateResponse,
+    StatusCategory,
+)
+from formats.wire.storage import iter_storage
+
+__all__ = ["ReplicaActions"]
+
+log = logging.getLogger("broker.partition")
+
+_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
+
+
+class ReplicaActions(PartitionBase):
+    """It asks the primary how far it is, takes or gives what is missing, and writes what comes."""
+
+    # -- the replica
+
+    def ask_primary(self, event: Event, fact: Fact) -> None:
+        assert self.primary_id is not None
+        position, sync_point = self.standings[self.links.own_id]
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, PrimaryStateResponse):
+                sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
+                self.fire(Event.PRIMARY_STATE_RSPN, Fact(sync_point=sync_point))
+            else:
+                self.fire(Event.FAIL_PRIMARY_STATE_RSPN)
+
+        request = PrimaryStateRequest(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=position.wire,
+            first_sync_point_after_rollover_sequence_number=sync_point.wire,
+        )
+        self._ask(self.primary_id, request, answered, STATE_TIMEOUT_MS)
+
+    def ask_primary_later(self, event: Event, fact: Fact) -> None:
+        """The primary does not know yet, and will ask; or its question was lost."""
+
+        def ask() -> None:
+            up = self.primary_id is not None and self.links.is_up(self.primary_id)
+            if self.state is State.REPLICA_HEALING and self._receiving is None and up:
+                self.reapply_as_replica(event, fact)
+
+        self._later(2 * RETRY_MS, ask)
+
+    def answer_primary(self, event: Event, fact: Fact) -> None:
+        assert fact.asked is not None
+        position, sync_point = self.standings[self.links.own_id]
+        response = ReplicaStateResponse(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=position.wire,
+            first_sync_point_after_rollover_sequence_number=sync_point.wire,
+        )
+        self._answer(fact.asked, response)
+
+    def send_to_primary(self, event: Event, fact: Fact) -> None:
+        """The primary wants records of this replica, which is ahead of it."""
+        files = self.shard.files
+        if fact.end != self.copy.position or self.copy.is_anew:
+            self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ERROR_STORAGE_FAILURE, "End PSN mismatch")
+            return
+        start = offset_behind(files, fact.begin)
+        if start is None:
+            self.fire(Event.IRRECONCILABLE_DATA, fact)
+            return
+        done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731
+        self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done)
+
+    def answer_pull(self, event: Event, fact: Fact) -> None:
+        self._answer_data(fact.asked, ReplicaDataType.PULL, fact.begin, fact.end)
+
+    def refuse_pull(self, event: Event, fact: Fact) -> None:
+        if event is Event.IRRECONCILABLE_DATA:
+            text = "Primary has irreconcilable data"
+            self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_IRRECONCILABLE_DATA, text)
+        else:
+            self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_STORAGE_FAILURE, "Failed to send data chunks")
+
+    def _answer_data(self, asked: Asked | None, kind: ReplicaDataType, begin: Position, end: Position) -> None:
+        assert asked is not None
+        response = ReplicaDataResponse(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            replica_data_type=kind,
+            begin_sequence_number=begin.wire,
+            end_sequence_number=end.wire,
+        )
+        self._answer(asked, response)
+
+    def drop(self, event: Event, fact: Fact) -> None:
+        """Cut off what follows a position, or everything: then the old files stay until the new ones are whole."""
+        if fact.begin == NOWHERE or self.copy.is_anew or not self.copy.cut(fact.begin):
+            self._begins_anew = True
+            log.warning("Partition [%d]: is received anew", self.shard.partition_id)
+        else:
+            log.warning("Partition [%d]: cut back to %s", self.shard.partition_id, self.copy.position)
+
+    def answer_drop(self, event: Event, fact: Fact) -> None:
+        self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
+
+    def receive(self, event: Event, fact: Fact) -> None:
+        """The primary will send what follows `begin`."""
+        self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
+        try:
+            if fact.begin == NOWHERE != fact.end and not (self.copy.is_anew and self.copy.position == NOWHERE):
+                self.copy.settle()
+                self.copy.begin_anew()
+            if fact.begin != self.copy.position:
+                raise OutOfStep(f"the primary begins behind {fact.begin}, this node is at {self.copy.position}")
+            self._check_received()
+        except OutOfStep as error:
+            self._not_received(error)
+
+    def answer_push(self, event: Event, fact: Fact) -> None:
+        assert self._receiving is not None
+        self._answer_data(self._receiving.asked, ReplicaDataType.PUSH, self._receiving.begin, self._receiving.end)
+
+    def refuse_push(self, event: Event, fact: Fact) -> None:
+        asked = self._receiving.asked if self._receiving else None
+        self.refuse(asked, StatusCategory.REFUSED, ERROR_STORAGE_FAILURE, "Failed to receive data chunks")
+
+    def answer_push_or_reapply(self, event: Event, fact: Fact) -> None:
+        if fact.end == self.copy.position:
+            self._answer_data(fact.asked, ReplicaDataType.PUSH, fact.begin, fact.end)
+        else:
+            self.reapply_as_replica(event, fact)
+
+    def stop_receiving(self, event: Event, fact: Fact) -> None:
+        self._receiving = None
+
+    # -- records
+
+    def write_recovered(self, event: Event, fact: Fact) -> None:
+        receiving, received = self._receiving, fact.received
+        assert received is not None
+        if receiving is None or receiving.node_id != fact.node_id:
+            return
+        try:
+            for message in iter_storage(received.data, received.start, received.end):
+                self.copy.write(message)
+            if self.copy.position > receiving.end:
+                raise OutOfStep(f"{self.copy.position} is behind {receiving.end}, which was to be the last")
+            self._check_received()
+        except OutOfStep as error:
+            self._not_received(error)
+        finally:
+            self.copy.end_event()
+
+    def _check_received(self) -> None:
+        receiving = self._receiving
+        assert receiving is not None
+        if self.copy.position == receiving.end:
+            self.copy.complete(receiving.sync_point)
+            if receiving.asked is not None:
+                self.fire(Event.DONE_RECEIVING_DATA_CHUNKS)
+
+    def _not_received(self, error: OutOfStep) -> None:
+        log.error("Partition [%d]: healing fails: %s", self.shard.partition_id, error)
+        self.fire(Event.ERROR_RECEIVING_DATA_CHUNKS)
+
+    def buffer(self, event: Event, fact: Fact) -> None:
+        received = fact.received
+        assert received is not None
+        self._buffered.append(bytes(received.data[received.start : received.end]))
+
+    def clear_buffered(self, event: Event, fact: Fact) -> None:
+        self._buffered.clear()
+
+    def write_buffered(self, event: Event, fact: Fact) -> None:
+        buffered, self._buffered = self._buffered, []
+        for body in buffered:
+            self._write_live(memoryview(body), 0, len(body))
+
+    def write_live(self, event: Event, fact: Fact) -> None:
+        assert fact.received is not None
+        self._write_live(*fact.received)
+
+    def _write_live(self, data: memoryview, start: int, end: int) -> None:
+        copy = self.copy
+        try:
+            for message in iter_storage(data, start, end):
+                copy.write(message)
+                if message.flags & _RECEIPT_REQUESTED:
+                    self.receipt_due = copy.position
+        except OutOfStep as error:
+            log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
+            self.fire(Event.ISSUE_LIVESTREAM)
+        finally:
+            copy.end_event()

@@ -1,0 +1,262 @@
+"""One ledger on several nodes: the leader's advisories go to all, and count once a quorum has recorded them.
+
+Records travel as they stand in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
+leader, acks to it. Acks are recorded nowhere. A follower takes part once it has recorded a snapshot of this leader's,
+and misses nothing from then on. The ack of a snapshot is one of all that came before.
+
+Source: mqbc::IncoreClusterStateLedger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+from broker.cluster.links import Links
+from broker.core.clock import Now
+from broker.core.ledger import Advisory, Ledger, Make, Number
+from broker.core.messages import Full
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    ClusterMessage,
+    LeaderAdvisory,
+    LeaderAdvisoryAck,
+    LeaderAdvisoryCommit,
+    LeaderMessageSequence,
+    PartitionPrimaryAdvisory,
+    QueueAssignmentAdvisory,
+    QueueUnAssignmentAdvisory,
+    QueueUpdateAdvisory,
+)
+from formats.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.errors import FormatError
+from formats.wire.event import Frame, build_event
+
+__all__ = ["ReplicatedLedger", "Role"]
+
+log = logging.getLogger("broker.cluster.ledger")
+
+ADVISORIES = (
+    LeaderAdvisory,
+    PartitionPrimaryAdvisory,
+    QueueAssignmentAdvisory,
+    QueueUnAssignmentAdvisory,
+    QueueUpdateAdvisory,
+)
+
+
+class Role(Enum):
+    """What this node does with the ledger."""
+
+    RESTING = "no leader is known: nothing is taken in"
+    FOLLOWING = "records come from the leader"
+    LEADING = "records come from here"
+
+
+class ReplicatedLedger:
+    """This node's part in replicating the ledger.
+
+    `committed` is called with each advisory that is committed, after the state has changed. `refused` says whether an
+    advisory's primaries contradict what is known here: such a one is not recorded. `missed` is called when a follower
+    could not record what the leader told: it must begin anew.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        ledger: Ledger,
+        quorum: int,
+        now: Now,
+        committed: Callable[[Number, Advisory], None],
+        refused: Callable[[LeaderAdvisory | PartitionPrimaryAdvisory], str | None],
+        missed: Callable[[], None],
+    ) -> None:
+        self.ledger = ledger
+        self.quorum = quorum
+        self.role = Role.RESTING
+        self.leader_id: int | None = None
+        self._links = links
+        self._now = now
+        self._committed = committed
+        self._refused = refused
+        self._missed = missed
+        # The last number that this leader, or the one that is followed, has given.
+        self._last = Number(0, 0)
+        # Who has acked what, by number, of this leader's uncommitted advisories.
+        self._acked: dict[Number, set[int]] = {}
+        # Whether a follower has a snapshot of this leader's, and all since.
+        self._in_step = False
+
+    # -- who leads
+
+    def rest(self) -> None:
+        """No leader is known."""
+        self.role = Role.RESTING
+        self.leader_id = None
+        self._in_step = False
+        self._acked.clear()
+
+    def follow(self, leader_id: int, term: int) -> None:
+        """Take in what this leader tells."""
+        self.rest()
+        self.role = Role.FOLLOWING
+        self.leader_id = leader_id
+        self._last = max(Number(term, 0), self.ledger.number)
+
+    def lead(self, term: int) -> None:
+        """Number what is advised from here on: above all that the ledger has."""
+        assert term >= self.ledger.number.term
+        self.rest()
+        self.role = Role.LEADING
+        self.leader_id = self._links.own_id
+        self._last = max(Number(term, 0), self.ledger.number)
+
+    def node_down(self, node_id: int) -> None:
+        """A node is gone: it may come back with another disk."""
+        for acked in self._acked.values():
+            acked.discard(node_id)
+
+    # -- the leader's part
+
+    def advise(self, make: Make) -> Number:
+        """Record an advisory and tell it to all; its number. `Full`, nothing told, when the disk is."""
+        assert self.role is Role.LEADING
+        number = Number(self._last.term, self._last.sequence_number + 1)
+        advisory = make(_sequence(number))
+        kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
+        record = self._record(kind, number, advisory)
+        self.ledger.append(number, advisory, record)
+        self._last = number
+        self._tell(record)
+        self._commit()
+        return number
+
+    def _commit(self) -> None:
+        """Commit, in their order, the advisories that a quorum has."""
+        uncommitted = self.ledger.uncommitted
+        while uncommitted and self.role is Role.LEADING:
+            advised = next(iter(uncommitted))
+            # What earlier leaders advised is committed by the snapshot that holds it.
+            if advised.term != self._last.term or 1 + len(self._acked.get(advised, ())) < self.quorum:
+                return
+            number = Number(self._last.term, self._last.sequence_number + 1)
+            choice = LeaderAdvisoryCommit(
+                sequence_number=_sequence(number), sequence_number_committed=_sequence(advised)
+            )
+            record = self._record(LedgerRecordType.COMMIT, number, choice)
+            advisory = self.ledger.commit(number, advised, record)
+            self._last = number
+            self._acked.pop(advised, None)
+            self._tell(record)
+            self._committed(advised, advisory)
+
+    def _tell(self, record: bytes) -> None:
+        event = build_event(EventType.CLUSTER_STATE, record)
+        for node_id in self._links.other_ids:
+            self._links.send(node_id, event)
+
+    # -- records from others
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """A CLUSTER_STATE event; FormatError if it is none."""
+        record = parse_ledger_record(data, frame.body)
+        if record.end != frame.end:
+            raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes behind its record")
+        choice = ber.decode(ClusterMessage, record.body).choice
+        kind = LedgerRecordType(record.header.record_type)
+        number = Number(record.header.elector_term, record.header.sequence_number)
+        if _number_of(choice) != number:
+            raise FormatError("ClusterStateEvent", frame.body, f"numbered {_number_of(choice)} in its message")
+        if self.role is Role.LEADING:
+            if isinstance(choice, LeaderAdvisoryAck) and kind is LedgerRecordType.ACK:
+                self._take_ack(node_id, number)
+            else:
+                log.error("node %d is not the leader, this node is: its %s is ignored", node_id, kind.name)
+        elif node_id != self.leader_id:
+            log.error("node %d is not the leader: its %s %s is ignored", node_id, kind.name, tuple(number))
+        elif number <= self._last:
+            log.error("%s %s of node %d is stale: %s is known", kind.name, tuple(number), node_id, tuple(self._last))
+        elif isinstance(choice, LeaderAdvisoryCommit) and kind is LedgerRecordType.COMMIT:
+            self._take_commit(number, choice, bytes(data[frame.body : frame.end]))
+        elif isinstance(choice, ADVISORIES) and kind is _kind_of(choice):
+            self._take_advisory(node_id, number, choice, bytes(data[frame.body : frame.end]))
+        else:
+            log.error("node %d is the leader: a %s with %s is ignored", node_id, kind.name, type(choice).__name__)
+
+    def _take_ack(self, node_id: int, number: Number) -> None:
+        if number.term != self._last.term or number > self._last:
+            log.error("node %d acks %s, which this leader has not advised", node_id, tuple(number))
+            return
+        acked = self.ledger.uncommitted.get(number)
+        if acked is None:
+            return
+        covers_earlier = isinstance(acked.advisory, LeaderAdvisory)
+        for each in self.ledger.uncommitted:
+            if each == number or (covers_earlier and each < number):
+                self._acked.setdefault(each, set()).add(node_id)
+        self._commit()
+
+    def _take_advisory(self, node_id: int, number: Number, advisory: Advisory, record: bytes) -> None:
+        is_snapshot = isinstance(advisory, LeaderAdvisory)
+        if not (self._in_step or is_snapshot):
+            log.info("advisory %s is ignored: this leader's snapshot is not here yet", tuple(number))
+            return
+        if isinstance(advisory, (LeaderAdvisory, PartitionPrimaryAdvisory)):
+            fault = self._refused(advisory)
+            if fault is not None:
+                log.error("advisory %s of node %d is ignored: %s", tuple(number), node_id, fault)
+                self._fall_out()
+                return
+        try:
+            self.ledger.append(number, advisory, record)
+        except Full as full:
+            log.error("advisory %s of node %d cannot be recorded: %s", tuple(number), node_id, full)
+            self._fall_out()
+            return
+        self._last = number
+        self._in_step = True
+        ack = LeaderAdvisoryAck(sequence_number_acked=_sequence(number))
+        self._links.send(node_id, build_event(EventType.CLUSTER_STATE, self._record(LedgerRecordType.ACK, number, ack)))
+
+    def _fall_out(self) -> None:
+        """An advisory was left out: what follows it cannot be taken in."""
+        self._in_step = False
+        self._missed()
+
+    def _take_commit(self, number: Number, commit: LeaderAdvisoryCommit, record: bytes) -> None:
+        advised = _number(commit.sequence_number_committed)
+        if not self._in_step or advised not in self.ledger.uncommitted:
+            log.info("commit %s is ignored: advisory %s is not here", tuple(number), tuple(advised))
+            return
+        advisory = self.ledger.commit(number, advised, record)
+        self._last = number
+        self._committed(advised, advisory)
+
+    def _record(
+        self, kind: LedgerRecordType, number: Number, choice: Advisory | LeaderAdvisoryAck | LeaderAdvisoryCommit
+    ) -> bytes:
+        body = ber.encode(ClusterMessage(choice=choice))
+        return build_ledger_record(kind, number.term, number.sequence_number, self._now.wall_s, body)
+
+
+def _kind_of(advisory: Advisory) -> LedgerRecordType:
+    return LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
+
+
+def _sequence(number: Number) -> LeaderMessageSequence:
+    return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
+
+
+def _number(sequence: LeaderMessageSequence) -> Number:
+    return Number(sequence.elector_term, sequence.sequence_number)
+
+
+def _number_of(choice: object) -> Number | None:
+    """The number that a record's message says it has; None when it has none."""
+    if isinstance(choice, LeaderAdvisoryAck):
+        return _number(choice.sequence_number_acked)
+    if isinstance(choice, (LeaderAdvisoryCommit, *ADVISORIES)):
+        return _number(choice.sequence_number)
+    return None

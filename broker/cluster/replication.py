@@ -1,0 +1,249 @@
+"""What a primary sends of its shard: one ordered stream of journal records, each with what it points to.
+
+Records are read back from the mapped files, so writing them costs no more than in a cluster of one. A follower that is
+up to date gets each record once, in a STORAGE event that all such followers share. One that heals gets PARTITION_SYNC
+events up to where the primary was when it began, then STORAGE events, in slices, until it has caught up. A follower
+whose link takes less than is written becomes such a one: no more is queued than its link can hold.
+
+A record counts as kept when `copies_wanted` nodes have it. Receipts name the last record of those a replica has; only
+messages that somebody waits for ask for one (source: mqbs::FileStore::processReceiptEvent).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container
+from itertools import takewhile
+
+from broker.cluster.links import Links
+from broker.cluster.positions import Position, last_position
+from broker.core.shard import Shard
+from broker.store.partition_files import PartitionFiles
+from formats.codes import StorageFlag, StorageMessageType
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import QueueOpType, RecordType
+from formats.disk.padding import DWORD, WORD
+from formats.disk.qlist import parse_queue_record
+from formats.wire.event import EventType, build_event
+from formats.wire.storage import append_storage
+
+__all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "Stream", "Transfer", "pack_records"]
+
+# About where an event ends and the next begins (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
+EVENT_BYTES_MAX = 4 << 20
+
+# A follower that heals gets slices of this size, one a step, so that others need not wait long;
+SLICE_BYTES = 256 << 10
+# the next when less than this waits on its link.
+HEALING_BACKLOG_MAX = 2 << 20
+
+# With more than this on its link, a follower no longer gets each record at once.
+BACKLOG_MAX = 64 << 20
+
+_MESSAGE_TYPE = {
+    RecordType.CONFIRM: StorageMessageType.CONFIRM,
+    RecordType.DELETION: StorageMessageType.DELETION,
+    RecordType.JOURNAL_OP: StorageMessageType.JOURNAL_OP,
+}
+_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+_DATA, _RECEIPT_REQUESTED = int(StorageMessageType.DATA), int(StorageFlag.RECEIPT_REQUESTED)
+_MESSAGE = int(RecordType.MESSAGE)
+
+_u32 = struct.Struct(">I").unpack_from
+_u64 = struct.Struct(">Q").unpack_from
+_NUMBER_MASK = (1 << 48) - 1
+
+
+def pack_records(
+    out: bytearray,
+    files: PartitionFiles,
+    partition_id: int,
+    start: int,
+    end: int,
+    awaited: Container[int] = (),
+    bytes_max: int = EVENT_BYTES_MAX,
+) -> int:
+    """Add the records from `start` on to an event's body, up to `end` or until it is full; where the next one is.
+
+    Messages whose sequence number is in `awaited` ask for a receipt.
+    """
+    journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
+    at = start
+    while at < end and len(out) < bytes_max:
+        record = journal[at : at + JOURNAL_RECORD_SIZE]
+        kind = record[0] >> 4
+        if kind == _MESSAGE:
+            offset = _u32(record, 32)[0] * DWORD
+            size = (_u32(data, offset)[0] & (1 << 29) - 1) * WORD
+            flags = _RECEIPT_REQUESTED if _u64(record)[0] & _NUMBER_MASK in awaited else 0
+            append_storage(out, _DATA, partition_id, at // WORD, record, data[offset : offset + size], flags)
+        elif kind != RecordType.QUEUE_OP:
+            append_storage(out, _MESSAGE_TYPE[RecordType(kind)], partition_id, at // WORD, record)
+        elif _u32(record, 32)[0] in _MAKING:
+            offset = _u32(record, 36)[0] * WORD
+            queue = qlist[offset : parse_queue_record(qlist, offset).end]
+            append_storage(out, StorageMessageType.QLIST, partition_id, at // WORD, record, queue)
+        else:
+            append_storage(out, StorageMessageType.QUEUE_OP, partition_id, at // WORD, record)
+        at += JOURNAL_RECORD_SIZE
+    return at
+
+
+class Follower:
+    """A replica that gets the stream. `at` is what it gets next; records before `healing_end` are its PARTITION_SYNC.
+
+    `position` is the last record that it is known to have.
+    """
+
+    __slots__ = ("at", "healing_end", "is_live", "node_id", "position")
+
+    def __init__(self, node_id: int, at: int, healing_end: int, position: Position) -> None:
+        self.node_id = node_id
+        self.at = at
+        self.healing_end = healing_end
+        self.position = position
+        self.is_live = False
+
+
+class Transfer:
+    """What this replica sends to a primary that is behind it: the records from `at` to its journal's end."""
+
+    def __init__(self, shard: Shard, links: Links, node_id: int, at: int, done: Callable[[], None]) -> None:
+        self._shard = shard
+        self._links = links
+        self._node_id = node_id
+        self._at = at
+        self._end = shard.files.journal_end
+        self._done = done
+
+    @property
+    def busy(self) -> bool:
+        """Whether the link has room for the next slice."""
+        return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
+
+    def flush(self) -> bool:
+        """Send a slice; whether that was the last."""
+        shard, links = self._shard, self._links
+        if self._at < self._end and links.backlog(self._node_id) < HEALING_BACKLOG_MAX:
+            body = bytearray()
+            self._at = pack_records(body, shard.files, shard.partition_id, self._at, self._end, bytes_max=SLICE_BYTES)
+            links.send(self._node_id, build_event(EventType.PARTITION_SYNC, body))
+        if self._at < self._end:
+            return False
+        self._done()
+        return True
+
+
+class Stream:
+    """The followers of one shard and what each of them has got."""
+
+    def __init__(self, shard: Shard, links: Links) -> None:
+        self._shard = shard
+        self._links = links
+        self._sent = shard.files.journal_end  # the live followers have got what is before
+        self._sent_number = 0  # of the last record that they have got
+        self.followers: dict[int, Follower] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a follower has yet to get something that is there, and its link has room."""
+        return any(
+            not follower.is_live and self._links.backlog(node_id) < HEALING_BACKLOG_MAX
+            for node_id, follower in self.followers.items()
+        )
+
+    def follow(self, node_id: int, position: Position, start: int) -> Position:
+        """Give a replica all that follows `position`, whose next record is at `start`; how far that heals it."""
+        self._send_live()
+        files = self._shard.files
+        follower = self.followers[node_id] = Follower(node_id, start, files.journal_end, position)
+        follower.is_live = start == files.journal_end
+        return last_position(files)
+
+    def forget(self, node_id: int) -> None:
+        """A replica is gone, or must begin anew."""
+        self.followers.pop(node_id, None)
+
+    # -- sending
+
+    def flush(self) -> None:
+        """Send what was written since the last time, and a slice to those that heal."""
+        self._send_live()
+        if self.followers:
+            for follower in self.followers.values():
+                if not follower.is_live:
+                    self._send_slice(follower)
+
+    def _send_live(self) -> None:
+        shard, links = self._shard, self._links
+        end = shard.files.journal_end
+        if self._sent == end:
+            return
+        live = []
+        for follower in self.followers.values():
+            if not follower.is_live:
+                continue
+            if links.backlog(follower.node_id) < BACKLOG_MAX:
+                live.append(follower.node_id)
+            else:
+                follower.is_live = False
+                follower.at = follower.healing_end = self._sent
+        at = self._sent
+        awaited = self._awaited(self._sent_number) if live else ()
+        while live and at < end:
+            body = bytearray()
+            at = pack_records(body, shard.files, shard.partition_id, at, end, awaited)
+            event = build_event(EventType.STORAGE, body)
+            for node_id in live:
+                links.send(node_id, event)
+        self._sent = end
+        self._sent_number = shard.sequence_number
+
+    def _awaited(self, behind: int = 0) -> set[int]:
+        """The sequence numbers of the messages that somebody waits for, those behind a number."""
+        numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
+        return set(takewhile(lambda number: number > behind, numbers))
+
+    def _send_slice(self, follower: Follower) -> None:
+        shard, links = self._shard, self._links
+        if follower.at < self._sent and links.backlog(follower.node_id) < HEALING_BACKLOG_MAX:
+            body = bytearray()
+            heals = follower.at < follower.healing_end
+            end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._awaited())
+            follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited, SLICE_BYTES)
+            links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
+        follower.is_live = follower.at == self._sent
+
+    def before_rollover(self) -> list[int]:
+        """The files are about to be replaced: send what is in them; the replicas for which that would be too much."""
+        self._send_live()
+        behind = [node_id for node_id, follower in self.followers.items() if not follower.is_live]
+        for node_id in behind:
+            del self.followers[node_id]
+        return behind
+
+    def after_rollover(self, start: int) -> None:
+        """The new files begin for everybody at `start`, with their first sync point."""
+        self._sent = start
+        for follower in self.followers.values():
+            follower.at = follower.healing_end = start
+
+    # -- receipts
+
+    def has(self, node_id: int, position: Position) -> None:
+        """A replica has all records up to a position."""
+        follower = self.followers.get(node_id)
+        if follower is None or position <= follower.position:
+            return
+        follower.position = position
+        self.count()
+
+    def count(self) -> None:
+        """Let go of what enough nodes have now."""
+        shard = self._shard
+        if not shard.awaiting:
+            return
+        lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1
+        numbers = [each.position.number for each in self.followers.values() if each.position.lease_id == lease_id]
+        if len(numbers) >= others:
+            shard.copied(sorted(numbers, reverse=True)[others - 1] if others else shard.sequence_number)

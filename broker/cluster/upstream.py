@@ -1,0 +1,57 @@
+"""The way from a hop to where a queue's root is: a node that is primary, or any node on the way to it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from broker.cluster.requests import Answered
+from formats.wire.event import EventType
+
+__all__ = ["TRANSITIONS", "Trigger", "Upstream", "UpstreamState"]
+
+
+class Upstream(Protocol):
+    """A link upwards. What is asked and what is sent go out in the order of the calls."""
+
+    @property
+    def description(self) -> str:
+        """Which node it is, for people."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the link still is."""
+        ...
+
+    def request(self, choice: object, answered: Answered) -> None:
+        """Ask; `answered` is called once, later: with a `Status` if it failed, on the way or over there."""
+        ...
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        """The end of an open event of `kind`, to be added to; `head` begins the body of a new one."""
+        ...
+
+
+class UpstreamState(Enum):
+    """How a hop's queue stands with its upstream."""
+
+    NONE = "none"
+    OPENING = "opening"
+    OPEN = "open"
+
+
+class Trigger(Enum):
+    FOUND = "found"
+    OPENED = "opened"
+    LOST = "lost"
+
+
+# While it is not OPEN, what is to go up is kept; OPENING says again what the clients have open.
+TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
+    (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
+    (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,
+    (UpstreamState.NONE, Trigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPENING, Trigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPEN, Trigger.LOST): UpstreamState.NONE,
+}

@@ -1,0 +1,107 @@
+"""What one member sees of its cluster, for people: nodes, leader, shards, and what is not well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ClusterView", "NodeView", "PartitionView", "ReplicaView"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """`endpoint` is HOST:PORT, as the other nodes dial it; empty in a cluster of one.
+
+    `status` is what the node says of itself, UNAVAILABLE while it cannot be asked; `fault` says why it cannot.
+    """
+
+    node_id: int
+    endpoint: str
+    is_self: bool
+    is_connected: bool
+    status: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """A replica, as the primary sees it: how many records it lacks, None while that is not known."""
+
+    node_id: int
+    is_live: bool
+    lag_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A shard. `state` is this node's; `lease_id` and `sequence_number` are those of its last record here.
+
+    `waiting` messages have not enough copies yet; they and `replicas` are known to the primary only.
+    """
+
+    partition_id: int
+    primary_node_id: int | None
+    primary_lease_id: int
+    is_active: bool
+    state: str
+    lease_id: int
+    sequence_number: int
+    waiting: int
+    replicas: tuple[ReplicaView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """`role` is this node's in the election; `state` is that of the cluster's state machine here."""
+
+    name: str
+    node_id: int
+    status: str
+    role: str
+    leader_node_id: int | None
+    term: int
+    quorum: int
+    state: str
+    is_healed: bool
+    ledger_term: int
+    ledger_sequence_number: int
+    nodes: tuple[NodeView, ...]
+    partitions: tuple[PartitionView, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is not well, the causes first."""
+        found = [
+            f"node {node.node_id} is not connected" + (f": {node.fault}" if node.fault else "")
+            for node in self.nodes
+            if not node.is_connected
+        ]
+        there = sum(node.is_connected for node in self.nodes)
+        if self.leader_node_id is None:
+            if there < self.quorum:
+                found.append(
+                    f"there is no leader: {there} of {len(self.nodes)} nodes are there, {self.quorum} elect one"
+                )
+            else:
+                found.append(f"there is no leader: an election is under way in term {self.term}")
+        elif not self.is_healed:
+            found.append(f"the cluster's state is not agreed on yet: this node is {self.state}")
+        found += [
+            f"node {node.node_id} is {node.status.lower()}"
+            for node in self.nodes
+            if node.is_connected and node.status != "AVAILABLE"
+        ]
+        for partition in self.partitions:
+            found += partition_problems(partition)
+        return tuple(found)
+
+
+def partition_problems(partition: PartitionView) -> list[str]:
+    """What is not well with a shard."""
+    name = f"partition {partition.partition_id}"
+    if partition.primary_node_id is None:
+        return [f"{name} has no primary"]
+    if not partition.is_active:
+        return [f"{name} is not served yet: node {partition.primary_node_id}, its primary, heals it"]
+    return [
+        f"node {replica.node_id} is no live copy of {name}" for replica in partition.replicas if not replica.is_live
+    ]

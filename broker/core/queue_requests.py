@@ -1,0 +1,212 @@
+"""What a peer asks of queues, a client or another broker: open, configure, close.
+
+A queue may have to be assigned first, or to be opened on another node. So a request may take its time; the requests of
+one peer for one queue id are carried out in their order, each when the one before it has been answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.core.handles import Handle, Refusal, give_back
+from broker.core.queue import Queue, Sink
+from broker.core.subscriptions import make_subscriptions, modern_parameters
+from formats.control.messages import (
+    CloseQueue,
+    CloseQueueResponse,
+    ConfigureQueueStream,
+    ConfigureQueueStreamResponse,
+    ConfigureStream,
+    ConfigureStreamResponse,
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    RoutingConfiguration,
+    StatusCategory,
+    StreamParameters,
+)
+
+__all__ = ["Opened", "QueueHost", "QueueRequests"]
+
+log = logging.getLogger("broker.session")
+
+# What became of an open request.
+Opened = Callable[[Queue | Refusal], None]
+
+
+class QueueHost(Protocol):
+    """The node, as far as requests about queues go."""
+
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Find or make the queue; `opened` is called once, now or later. May raise `Refusal` instead."""
+        ...
+
+    def routing_flags(self, queue: Queue) -> int: ...
+
+
+class Peer(Sink, Protocol):
+    """Who asks."""
+
+    def reply(self, request: ControlMessage, choice: object) -> None: ...
+
+
+class QueueRequests:
+    """The requests of one peer; `handles` are what it has open, by queue id."""
+
+    __slots__ = ("_closed", "_host", "_peer", "_waiting", "handles")
+
+    def __init__(self, host: QueueHost, peer: Peer) -> None:
+        self.handles: dict[int, Handle] = {}
+        self._host = host
+        self._peer = peer
+        # By queue id, while a request is carried out: those behind it.
+        self._waiting: dict[int, deque[ControlMessage]] = {}
+        self._closed = False
+
+    def serve(self, message: ControlMessage) -> bool:
+        """Carry out a request, or let it wait for its turn; False when it is not about a queue."""
+        choice = message.choice
+        match choice:
+            case OpenQueue() | CloseQueue():
+                queue_id = choice.handle_parameters.q_id
+            case ConfigureStream() | ConfigureQueueStream():
+                queue_id = choice.q_id
+            case _:
+                return False
+        waiting = self._waiting.get(queue_id)
+        if waiting is not None:
+            waiting.append(message)
+        else:
+            self._waiting[queue_id] = deque((message,))
+            self._go_on(queue_id)
+        return True
+
+    def drop(self, *, lost: bool = False) -> None:
+        """The peer gives up all that it has, and all that it has asked for."""
+        self._closed = True
+        self._waiting.clear()
+        for handle in self.handles.values():
+            handle.drop(lost=lost)
+        self.handles.clear()
+
+    def _go_on(self, queue_id: int) -> None:
+        """Carry out what waits, up to a request that takes its time."""
+        waiting = self._waiting.get(queue_id)
+        while waiting:
+            if not self._carry_out(queue_id, waiting.popleft()):
+                return
+        self._waiting.pop(queue_id, None)
+
+    def _carry_out(self, queue_id: int, message: ControlMessage) -> bool:
+        """Whether it is done already."""
+        choice = message.choice
+        try:
+            match choice:
+                case OpenQueue():
+                    return self._open(message, choice)
+                case ConfigureStream():
+                    return self._configure(
+                        message, queue_id, choice.stream_parameters, ConfigureStreamResponse(request=choice)
+                    )
+                case ConfigureQueueStream():
+                    return self._configure(
+                        message,
+                        queue_id,
+                        modern_parameters(choice.stream_parameters),
+                        ConfigureQueueStreamResponse(request=choice),
+                    )
+                case CloseQueue():
+                    self._close(choice)
+                    self._peer.reply(message, CloseQueueResponse())
+        except Refusal as refusal:
+            self._refuse(message, refusal)
+        return True
+
+    def _refuse(self, message: ControlMessage, refusal: Refusal) -> None:
+        log.warning("%s: refused %s: %s", self._peer.description, type(message.choice).__name__, refusal.status)
+        self._peer.reply(message, refusal.status)
+
+    def _open(self, message: ControlMessage, request: OpenQueue) -> bool:
+        done = later = False
+
+        def opened(outcome: Queue | Refusal) -> None:
+            nonlocal done
+            done = True
+            self._opened(message, request, outcome)
+            if later:
+                self._go_on(request.handle_parameters.q_id)
+
+        self._host.open_queue(request.handle_parameters, opened)
+        later = not done
+        return done
+
+    def _opened(self, message: ControlMessage, request: OpenQueue, outcome: Queue | Refusal) -> None:
+        parameters = request.handle_parameters
+        try:
+            if isinstance(outcome, Refusal):
+                raise outcome
+            if self._closed:
+                give_back(outcome, parameters)
+                return
+            handle = self.handles.get(parameters.q_id)
+            if handle is None:
+                handle = Handle(self._peer, parameters.q_id, outcome)
+            try:
+                handle.open(parameters, outcome)
+            except Refusal:
+                give_back(outcome, parameters)
+                raise
+        except Refusal as refusal:
+            if not self._closed:
+                self._refuse(message, refusal)
+            return
+        self.handles[parameters.q_id] = handle
+        response = OpenQueueResponse(
+            original_request=request,
+            routing_configuration=RoutingConfiguration(flags=self._host.routing_flags(outcome)),
+            deduplication_time_ms=outcome.config.deduplication_time_ms,
+        )
+        self._peer.reply(message, response)
+
+    def _configure(
+        self, message: ControlMessage, queue_id: int, parameters: StreamParameters, response: object
+    ) -> bool:
+        handle = self.handles.get(queue_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        stream = handle.by_app.get(parameters.app_id)
+        if stream is None:
+            if handle.writes and not parameters.subscriptions:
+                # A producer says that it consumes nothing.
+                self._peer.reply(message, response)
+                return True
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
+        done = later = False
+
+        def configured() -> None:
+            nonlocal done
+            done = True
+            if self._closed:
+                return
+            self._peer.reply(message, response)
+            # After the response: a client knows its subscription ids only from there on.
+            handle.queue.deliver(stream.app)
+            if later:
+                self._go_on(queue_id)
+
+        handle.queue.reconfigure(stream, make_subscriptions(stream, parameters), configured)
+        later = not done
+        return done
+
+    def _close(self, request: CloseQueue) -> None:
+        parameters = request.handle_parameters
+        handle = self.handles.get(parameters.q_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        handle.close(parameters, request.is_final)
+        if handle.is_closed:
+            del self.handles[parameters.q_id]

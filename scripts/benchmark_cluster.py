@@ -1,0 +1,312 @@
+"""The runner behind scripts/benchmark-cluster: what three nodes on this machine do with the official client.
+
+Strong consistency, messages of 1 KiB. Nothing fails for being slow: what is wanted stands beside what was reached. A
+message that was acknowledged and did not come does end the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bmqctl.bench.coordinator import Outcome, run_bench
+from bmqctl.bench.plan import Plan, monotonic_ns
+from bmqctl.node_process import HOST, NodeProcess, free_port
+from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
+from scripts.figures import Figure, print_figures
+from tests.integration.cluster_processes import ClusterProcesses
+
+SIZE = 1024
+RUN_S = 6.0
+RATE = 3_000.0
+FAIL_OVER_RATE = 500.0
+FAIL_OVER_S = 8.0
+KILLED_AFTER_S = 2.0
+HEALING_RATE = 500.0
+DURABLE_RATE = 500.0
+DURABLE_S = 4.0
+BEFORE_HEALING_S = 4.0
+EVENTUAL = STRONG.removesuffix(".sc")
+MIB = 1 << 20
+READY_S = 60.0
+COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
+
+
+def as_it_is(cluster: ClusterProcesses) -> None:
+    """Nothing is to be prepared."""
+
+
+@contextmanager
+def fresh_cluster(prepare: Callable[[ClusterProcesses], None] = as_it_is) -> Iterator[ClusterProcesses]:
+    """Three nodes, healed, that end with their files; `prepare` may change how they are started."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-cluster-") as directory:
+        cluster = ClusterProcesses(Path(directory))
+        prepare(cluster)
+        with cluster:
+            wait_healed(cluster)
+            yield cluster
+
+
+def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
+    """Where a client may be: at the primary of all shards, which the leader is, or at a replica."""
+    leader = cluster.leader()
+    return {
+        "the primary": cluster.nodes[leader],
+        "a replica": next(node for number, node in cluster.nodes.items() if number != leader),
+    }
+
+
+def fresh_queue(domain: str = STRONG) -> str:
+    return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
+
+
+def plan_for(node: NodeProcess, **changes: Any) -> Plan:
+    """A run of one producer and one consumer at a node, on a queue of its own."""
+    plan = Plan(
+        run=secrets.randbits(32),
+        host=HOST,
+        port=node.port,
+        queue=fresh_queue(),
+        client="official",
+        producers=1,
+        consumers=1,
+        size=SIZE,
+        batch=1,
+        count=None,
+        duration_s=RUN_S,
+        rate=0.0,
+        window=1024,
+        max_unconfirmed_messages=4096,
+        max_unconfirmed_bytes=64 * MIB,
+        connect_timeout_s=30.0,
+        quiet_s=20.0,
+    )
+    return replace(plan, **changes)
+
+
+def run(plan: Plan) -> Outcome:
+    """Carry it out; a run that lost something has no figures."""
+    outcome = run_bench(plan)
+    if not outcome.clean:
+        account = outcome.account
+        what = f"{account.lost} lost, {account.nacked} nacked, {account.unanswered} unanswered"
+        raise SystemExit(f"benchmark-cluster: {what}; {'; '.join(outcome.faults)}")
+    return outcome
+
+
+def cpu_s(cluster: ClusterProcesses) -> float:
+    """Processor time of all nodes so far."""
+    ticks = 0
+    for number in cluster.running:
+        fields = Path(f"/proc/{cluster.nodes[number].pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def throughput() -> list[Figure]:
+    """As fast as it goes: from end to end, with producer and consumer at one node."""
+    figures = []
+    with fresh_cluster() as cluster:
+        for where, node in places(cluster).items():
+            before = cpu_s(cluster)
+            outcome = run(plan_for(node))
+            account = outcome.account
+            rate = outcome.rate(account.delivered, account.last_delivery_ns)
+            each = (cpu_s(cluster) - before) / account.delivered
+            figures += [
+                Figure(f"clients at {where}", rate, "messages/s", ">= 6,000", rate >= 6_000),
+                Figure("  processor time of all nodes, a message", each * 1e6, "us"),
+            ]
+    return figures
+
+
+def latency() -> list[Figure]:
+    """At 3,000 messages/s: from the time a message was due to its delivery."""
+    figures = []
+    with fresh_cluster() as cluster:
+        for where, node in places(cluster).items():
+            account = run(plan_for(node, rate=RATE)).account
+            p50 = account.latency.percentile(50) / 1e6
+            figures += [
+                Figure(f"p50, clients at {where}", p50, "ms", "<= 1.5", p50 <= 1.5),
+                Figure(f"p99, clients at {where}", account.latency.percentile(99) / 1e6, "ms"),
+                Figure(f"p50 of acks, clients at {where}", account.ack_latency.percentile(50) / 1e6, "ms"),
+            ]
+    return figures
+
+
+def durability() -> list[Figure]:
+    """What it costs to have everything on the disk before it is acked, and every 100 ms: the same run by policy."""
+    figures = []
+    for policy in ("never", "100", "always"):
+
+        def ask(cluster: ClusterProcesses, policy: str = policy) -> None:
+            for node in cluster.nodes.values():
+                node.options = ("--fsync", policy)
+
+        with fresh_cluster(prepare=ask) as cluster:
+            node = cluster.nodes[cluster.leader()]
+            account = (outcome := run(plan_for(node, duration_s=DURABLE_S))).account
+            rate = outcome.rate(account.delivered, account.last_delivery_ns)
+            paced = run(plan_for(node, duration_s=DURABLE_S, rate=DURABLE_RATE)).account
+        figures += [
+            Figure(f"--fsync {policy}, as fast as it goes", rate, "messages/s"),
+            Figure(f"--fsync {policy}, p50 at {DURABLE_RATE:,.0f}/s", paced.latency.percentile(50) / 1e6, "ms"),
+            Figure(f"--fsync {policy}, p99 at {DURABLE_RATE:,.0f}/s", paced.latency.percentile(99) / 1e6, "ms"),
+        ]
+    return figures
+
+
+def fail_over() -> list[Figure]:
+    """500 messages/s, producer and consumer at the two replicas, when the leader and primary is killed."""
+    with fresh_cluster() as cluster:
+        leader = cluster.leader()
+        producer, consumer = (node.uri for number, node in cluster.nodes.items() if number != leader)
+        stream = Stream(0, secrets.randbits(32), fresh_queue(), producer, consumer, rate=FAIL_OVER_RATE, size=SIZE)
+        with stream:
+            time.sleep(KILLED_AFTER_S)
+            cluster.kill(leader)
+            time.sleep(FAIL_OVER_S - KILLED_AFTER_S)
+            stream.finish()
+            stream.drain()
+        account, gap_s = stream.account(), stream.longest_gap_s()
+    return [
+        Figure("longest time between two acks", gap_s, "s", "<= 1", gap_s <= 1),
+        Figure("acked", account.acked, "", f"= {account.posted:,}", account.acked == account.posted),
+        Figure("acked and not delivered", account.lost, "", "= 0", account.lost == 0),
+        Figure("delivered out of order", account.reordered, "", "= 0", account.reordered == 0),
+        Figure("delivered twice", account.duplicated, ""),
+        Figure("connections lost by clients", stream.events.count("ConnectionLost"), "", "= 0"),
+    ]
+
+
+def cold_start() -> list[Figure]:
+    """`bmqctl start cluster -n 3` on an empty disk, until a message is acked by two nodes."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-cluster-") as directory:
+        port = free_port()
+        command = [*COMMAND, "start", "cluster", "-n", "3", "--dir", directory, "--port", str(port)]
+        started = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                if "ready" not in line:
+                    raise SystemExit(f"benchmark-cluster: no cluster: {line!r}")
+                ready_s = time.monotonic() - started
+                broker = f"tcp://{HOST}:{port}"
+                with Stream(0, secrets.randbits(32), fresh_queue(), broker, broker, size=SIZE, wanted=1) as stream:
+                    stream.drain()
+                    serving_s = (stream.ack_times[0][1] - int(started * SECOND_NS)) / SECOND_NS
+            finally:
+                process.send_signal(signal.SIGTERM)
+    return [
+        Figure("all nodes available", ready_s, "s"),
+        Figure("first message acked", serving_s, "s", "<= 5", serving_s <= 5),
+    ]
+
+
+def enlarge(room: int, cluster: ClusterProcesses) -> None:
+    """Let its shards keep `room` bytes that nobody reads, without a rollover."""
+    for node in cluster.nodes.values():
+        assert node.config_dir is not None
+        _enlarge(room, node.config_dir)
+
+
+def _enlarge(room: int, folder: Path) -> None:
+    file = folder / "clusters.json"
+    clusters = json.loads(file.read_text())
+    partition = clusters["myClusters"][0]["partitionConfig"]
+    partition["maxDataFileSize"] = max(partition["maxDataFileSize"], 2 * room)
+    partition["maxJournalFileSize"] = max(partition["maxJournalFileSize"], room)
+    file.write_text(json.dumps(clusters))
+    file = folder / "domains" / f"{EVENTUAL}.json"
+    domain = json.loads(file.read_text())
+    limits = {"bytes": 2 * room, "messages": 10_000_000}
+    domain["definition"]["parameters"]["storage"] |= {"domainLimits": limits, "queueLimits": limits}
+    file.write_text(json.dumps(domain))
+
+
+def percentile(stream: Stream, from_ns: int, until_ns: int, part: float) -> float:
+    """Of the time to the ack, in ms, of what was due between the two."""
+    times = [now_ns - due_ns for due_ns, now_ns in stream.ack_times if from_ns <= due_ns < until_ns]
+    return float(np.percentile(times, part)) / 1e6
+
+
+def healing(missing_mib: int, size: int) -> list[Figure]:
+    """A replica that was down while much was stored is started again under 500 messages/s."""
+    missing = missing_mib * MIB
+    with fresh_cluster(partial(enlarge, missing)) as cluster:
+        leader = cluster.leader()
+        down = next(number for number in cluster.nodes if number != leader)
+        primary = cluster.nodes[leader]
+        cluster.kill(down)
+        fill = plan_for(primary, client="own", queue=fresh_queue(EVENTUAL), consumers=0, batch=64, size=size)
+        run(replace(fill, duration_s=None, count=missing // size, window=4096))
+        stream = Stream(0, secrets.randbits(32), fresh_queue(), primary.uri, primary.uri, rate=HEALING_RATE)
+        with stream:
+            time.sleep(1)
+            before_ns = monotonic_ns()
+            time.sleep(BEFORE_HEALING_S)
+            cluster.start(down)
+            ready_ns = monotonic_ns()
+
+            cluster.nodes[down].wait_for("is available", READY_S + missing / (10 * MIB))
+            healed_ns = monotonic_ns()
+
+            stream.finish()
+            stream.drain()
+        quiet = percentile(stream, before_ns, before_ns + int(BEFORE_HEALING_S * SECOND_NS), 99)
+        meanwhile = percentile(stream, ready_ns, healed_ns, 99)
+        took_s = (healed_ns - ready_ns) / SECOND_NS
+        rate = missing_mib / took_s
+        account = stream.account()
+    return [
+        Figure(f"healed {missing_mib:,} MiB in messages of {size:,} bytes", took_s, "s"),
+        Figure("rate, from the process's start on", rate, "MiB/s", ">= 95.4", rate >= 95.4),
+        Figure("p99 of acks before, one replica down", quiet, "ms"),
+        Figure("p99 of acks meanwhile", meanwhile, "ms", f"<= {2 * quiet:,.2f}", meanwhile <= 2 * quiet),
+        Figure("acked and not delivered", account.lost, "", "= 0", account.lost == 0),
+    ]
+
+
+CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
+    "throughput": lambda arguments: throughput(),
+    "latency": lambda arguments: latency(),
+    "durability": lambda arguments: durability(),
+    "fail-over": lambda arguments: fail_over(),
+    "cold-start": lambda arguments: cold_start(),
+    "healing": lambda arguments: healing(arguments.healing_mib, arguments.healing_size),
+}
+
+
+def main() -> None:
+    """Measure the cases and print a row for each figure."""
+    parser = argparse.ArgumentParser(description="What a cluster of three nodes does on this machine.")
+    parser.add_argument("--healing-mib", type=int, default=954, help="what the replica misses (%(default)s: 1 GB)")
+    parser.add_argument("--healing-size", type=int, default=SIZE, help="in messages of so many bytes (%(default)s)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.cases if name not in CASES]:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    for name in arguments.cases or CASES:
+        before = os.getloadavg()[0]
+        print_figures(name, CASES[name](arguments), before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""What scripts/benchmark-cluster and scripts/soak have in common: real nodes, and streams of messages through them.
+
+A stream is a queue with one producer and one consumer, both of the official client, each at a node of its own. Every
+message bears its number, so that lost, duplicated and reordered are facts; see `bmqctl.bench.tally`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from types import TracebackType
+
+import blazingmq
+from blazingmq import session_events
+
+from bmqctl.bench.plan import monotonic_ns
+from bmqctl.bench.stamp import MAGIC, STAMP, filler
+from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
+from tests.integration.cluster_processes import ClusterProcesses
+
+__all__ = ["STRONG", "Stream", "wait_healed", "wait_until"]
+
+STRONG = "bmq.test.persistent.priority.sc"
+HEALED = ("PRIMARY_HEALED", "REPLICA_HEALED")
+SECOND_NS = 1_000_000_000
+RETRY_S = 0.002
+POLL_S = 0.02
+TIMEOUTS = blazingmq.Timeouts(connect_timeout=30.0, disconnect_timeout=30.0)
+UNLIMITED = blazingmq.QueueOptions(max_unconfirmed_messages=1 << 20, max_unconfirmed_bytes=1 << 30)
+
+_PARTITION = re.compile(r"Partition \[(\d+)\]: \w+, \w+ -> (\w+)")
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
+    """Look again and again until it is so; TimeoutError with what is the matter otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in {timeout_s} s: {what()}")
+        time.sleep(POLL_S)
+
+
+def wait_healed(cluster: ClusterProcesses, timeout_s: float = 60.0) -> None:
+    """Wait until the nodes that run have a leader, and each its shards in order."""
+
+    def unhealed() -> dict[int, dict[str, str]]:
+        states = {number: dict(_PARTITION.findall(cluster.nodes[number].output)) for number in cluster.running}
+        return {
+            number: found
+            for number, found in states.items()
+            if not found or any(state not in HEALED for state in found.values())
+        }
+
+    cluster.leader(timeout_s)
+    wait_until(lambda: not unhealed(), timeout_s, lambda: f"not healed: {unhealed()}")
+
+
+class Stream:
+    """One producer and one consumer, until the end of the block.
+
+    `rate` (messages/s) is a schedule that is kept whatever the cluster does; 0 posts as fast as `window` messages
+    without an answer allow, which bounds a schedule, too. `wanted` ends the posting after so many messages.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        run: int,
+        uri: str,
+        producer_broker: str,
+        consumer_broker: str,
+        *,
+        rate: float = 0.0,
+        window: int = 1000,
+        size: int = 1024,
+        wanted: int | None = None,
+    ) -> None:
+        self.uri = uri
+        self.sent = ProducerTally(index)
+        self.came = ConsumerTally(run)
+        self.ack_times: list[tuple[int, int]] = []  # when each was due, and when its answer came; ns
+        self.events: list[str] = []
+        self.cut_off: set[str] = set()  # those who have no broker, or whose queue is not open again yet
+        self._run = run
+        self._rate = rate
+        self._rest = filler(size)
+        self._wanted = wanted
+        self._room = threading.Semaphore(window)
+        self._enough = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._produce, name=f"producer {index}")
+        self._consumer = self._session(consumer_broker, self._on_message)
+        self._producer = self._session(producer_broker, None)
+
+    def _session(self, broker: str, on_message: Callable[..., None] | None) -> blazingmq.Session:
+        who = "producer" if on_message is None else "consumer"
+
+        def on_event(event: session_events.SessionEvent) -> None:
+            self.events.append(type(event).__name__)
+            if isinstance(event, session_events.ConnectionLost):
+                self.cut_off.add(who)
+            elif isinstance(event, session_events.StateRestored):
+                self.cut_off.discard(who)
+
+        return blazingmq.Session(
+            on_event,
+            on_message=on_message,
+            broker=broker,
+            timeout=TIMEOUTS,
+            host_health_monitor=None,
+        )
+
+    def __enter__(self) -> Stream:
+        self._consumer.open_queue(self.uri, read=True, options=UNLIMITED)
+        self._producer.open_queue(self.uri, write=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.finish()
+        self._producer.stop()
+        self._consumer.stop()
+
+    # -- posting
+
+    def finish(self) -> None:
+        """Post no more."""
+        self._enough.set()
+        self._room.release()
+        self._thread.join()
+
+    @property
+    def is_posting(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def answered(self) -> int:
+        return self.sent.acked + self.sent.nacked
+
+    def _produce(self) -> None:
+        tally = self.sent
+        start_ns = monotonic_ns()
+        while not self._enough.is_set() and tally.posted != self._wanted:
+            due_ns = monotonic_ns()
+            if self._rate:
+                due_ns = start_ns + int(tally.posted * SECOND_NS / self._rate)
+                time.sleep(max(due_ns - monotonic_ns(), 0) / SECOND_NS)
+            self._room.acquire()
+            if not self._enough.is_set():
+                self._post(due_ns)
+
+    def _post(self, due_ns: int) -> None:
+        tally = self.sent
+        sequence = tally.posted
+        # Its answer may come before `post` returns.
+        with self._lock:
+            tally.post(1, monotonic_ns())
+        payload = STAMP.words.pack(MAGIC, self._run, tally.producer, sequence, due_ns) + self._rest
+        while True:
+            try:
+                return self._producer.post(self.uri, payload, on_ack=partial(self._on_ack, sequence, due_ns))
+            except blazingmq.Error:
+                # Its buffer is full, or its node is gone: the client connects again by itself.
+                time.sleep(RETRY_S)
+
+    def _on_ack(self, sequence: int, due_ns: int, ack: blazingmq.Ack) -> None:
+        now_ns = monotonic_ns()
+        with self._lock:
+            if ack.status is blazingmq.AckStatus.SUCCESS:
+                self.sent.ack(sequence, due_ns, now_ns)
+                self.ack_times.append((due_ns, now_ns))
+            else:
+                self.sent.nack(ack.status.name, now_ns)
+        self._room.release()
+
+    # -- receiving
+
+    def _on_message(self, message: blazingmq.Message, handle: blazingmq.MessageHandle) -> None:
+        self.came.deliver(message.data, monotonic_ns())
+        try:
+            handle.confirm()
+        except blazingmq.Error:
+            return  # its node is gone: the message will come again
+        self.came.confirmed += 1
+
+    def drain(self, timeout_s: float = 60.0) -> None:
+        """Wait until all that was posted is answered, and all that was acked has come."""
+
+        def all_there() -> bool:
+            if self.is_posting or self.answered < self.sent.posted:
+                return False
+            seen = self.came.deliveries.get(self.sent.producer, b"")
+            return sum(map(bool, memoryview(seen)[: self.sent.posted])) >= self.sent.acked
+
+        def what() -> str:
+            return (
+                f"{self.sent.posted} posted, {self.sent.acked} acked, {self.came.delivered} deliveries; {self.events}"
+            )
+
+        wait_until(all_there, timeout_s, what)
+
+    def account(self) -> Account:
+        return settle([self.sent], [self.came])
+
+    def longest_gap_s(self) -> float:
+        """Between one answer and the next."""
+        times = sorted(now_ns for _, now_ns in self.ack_times)
+        return max((after - before for before, after in pairwise(times)), default=0) / SECOND_NS

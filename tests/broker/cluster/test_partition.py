@@ -1,0 +1,350 @@
+"""A shard on several nodes: replication, receipts, healing, fail-over; afterwards all hold the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cluster import replication
+from broker.cluster.partition_table import State
+from broker.store.partition_files import PartitionLimits
+from formats.codes import EventType
+from tests.broker.cluster.partition_bus import KEY, Bus
+from tests.broker.rig import guid
+
+PRIMARY, REPLICA = State.PRIMARY_HEALED, State.REPLICA_HEALED
+
+
+@pytest.fixture
+def bus() -> Bus:
+    bus = Bus()
+    bus.assign(0)
+    bus.settle()
+    return bus
+
+
+def test_a_new_cluster_heals_at_once(bus: Bus) -> None:
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    bus.check_equal()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_cluster_of_any_size_keeps_what_is_posted(count: int) -> None:
+    bus = Bus(count)
+    primary = bus.assign(0)
+    bus.settle()
+    primary.post(*range(40))
+    primary.shard.copied(primary.shard.sequence_number) if count == 1 else bus.settle()
+    assert primary.acked == list(range(40))
+    bus.check_equal()
+
+
+def test_a_message_is_acknowledged_once_a_majority_has_it() -> None:
+    bus = Bus(5)
+    primary = bus.assign(0)
+    bus.settle()
+    for node_id in (2, 3, 4):
+        bus.part(node_id)
+    primary.post(1)
+    bus.settle()
+    assert primary.acked == []
+    bus.join()
+    for node_id in (3, 4):
+        bus.part(node_id)
+    bus.settle()
+    assert primary.acked == [1]
+    bus.join()
+    bus.settle(3000)
+    bus.check_equal()
+
+
+def test_receipts_are_conflated_and_asked_for_only_when_somebody_waits(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    primary.events.clear()
+    primary.post(*range(100))
+    bus.settle()
+    assert primary.acked == list(range(100))
+    assert primary.events.count(EventType.REPLICATION_RECEIPT) == 2
+    primary.events.clear()
+    primary.remove(*range(50))
+    bus.settle()
+    assert primary.events == []
+    bus.check_equal()
+
+
+def test_a_restarted_replica_gets_what_it_missed(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    primary.post(*range(10))
+    bus.settle()
+    bus.kill(2)
+    primary.post(*range(10, 20))
+    primary.remove(3, 4, 5)
+    bus.settle()
+    assert primary.acked == list(range(20))
+    bus.restart(2)
+    bus.settle()
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    assert EventType.PARTITION_SYNC in bus.nodes[2].events
+    bus.check_equal()
+
+
+def test_a_replica_with_an_empty_disk_gets_everything(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    primary.post(*range(30))
+    bus.settle()
+    bus.kill(1)
+    bus.disks[1] = type(bus.disks[1])()
+    bus.restart(1)
+    bus.settle()
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    bus.check_equal()
+
+
+def test_a_replica_whose_link_broke_goes_on(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    primary.post(1)
+    bus.part(2)
+    primary.post(2, 3)
+    bus.settle()
+    bus.join()
+    primary.post(4)
+    bus.settle()
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    assert primary.acked == [1, 2, 3, 4]
+    bus.check_equal()
+
+
+def test_a_replica_becomes_primary_with_all_that_was_acknowledged(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    primary.post(*range(20))
+    bus.settle()
+    acked = list(primary.acked)
+    primary.post(*range(20, 25))
+    primary.partition.flush()
+    bus.kill(0)
+    new = bus.assign(1)
+    bus.settle()
+    assert bus.states() == [PRIMARY, REPLICA]
+    assert {guid(number) for number in acked} <= set(new.store)
+    new.post(100, 101)
+    bus.settle()
+    assert new.acked == [100, 101]
+    bus.restart(0)
+    bus.settle(2000)
+    assert bus.states() == [REPLICA, PRIMARY, REPLICA]
+    bus.check_equal()
+
+
+def test_a_new_primary_that_is_behind_heals_itself_from_the_most_advanced_replica(bus: Bus) -> None:
+    primary = bus.nodes[0]
+    bus.part(1)
+    primary.post(*range(20))
+    bus.settle()
+    assert primary.acked == list(range(20))
+    bus.kill(0)
+    bus.join()
+    new = bus.assign(1)
+    bus.settle(2000)
+    assert bus.states() == [PRIMARY, REPLICA]
+    assert set(new.store) == {guid(number) for number in range(20)}
+    bus.check_equal()
+    bus.restart(0)
+    bus.settle(2000)
+    bus.check_equal()
+
+
+def test_a_primary_without_a_majority_does_not_serve() -> None:
+    bus = Bus()
+    bus.part(0)
+    bus.assign(0)
+    bus.settle(5000)
+    assert not any(node.serving for node in bus.nodes.values())
+    bus.join()
+    bus.settle(5000)
+    assert bus.nodes[0].serving
+    bus.check_equal()
+
+
+def test_a_primary_that_was_cut_off_becomes_a_replica_and_loses_its_tail(bus: Bus) -> None:
+    old = bus.nodes[0]
+    old.post(1, 2)
+    bus.settle()
+    bus.part(0)
+    old.post(3, 4)
+    bus.settle()
+    assert old.acked == [1, 2]
+    new = bus.assign(1, among=(1, 2))
+    bus.settle()
+    new.post(5)
+    bus.settle()
+    assert new.acked == [5]
+    bus.join()
+    old.partition.primary_changed(1, bus.lease_id)
+    assert bus.nodes[0].serving is False
+    bus.settle(3000)
+    assert bus.states() == [REPLICA, PRIMARY, REPLICA]
+    assert bus.kept(0) == [guid(1), guid(2), guid(5)]
+    # Cut back, not received anew.
+    assert len(old.directory.archived) == 0
+    bus.check_equal()
+
+
+def test_the_tail_is_cut_also_when_the_old_primary_is_primary_again(bus: Bus) -> None:
+    old = bus.nodes[0]
+    old.post(1, 2)
+    bus.settle()
+    bus.part(0)
+    old.post(3, 4)
+    new = bus.assign(1, among=(1, 2))
+    bus.settle()
+    new.post(5, 6, 7)
+    bus.settle()
+    bus.join()
+    bus.assign(0)
+    bus.settle(3000)
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    assert bus.kept(0) == [guid(number) for number in (1, 2, 5, 6, 7)]
+    bus.check_equal()
+
+
+def fill(bus: Bus, first: int, count: int, live: int = 20) -> int:
+    """Post and remove messages, so that the shard rolls over; the number of the next message."""
+    primary = bus.nodes[bus.primary_id or 0]
+    for number in range(first, first + count):
+        primary.post(number)
+        if number - live >= first:
+            primary.remove(number - live)
+        if number % 10 == 0:
+            bus.settle()
+    bus.settle()
+    return first + count
+
+
+@pytest.fixture
+def small() -> Bus:
+    bus = Bus(limits=PartitionLimits(journal=16 << 10, data=32 << 10, qlist=4 << 10))
+    bus.assign(0)
+    bus.settle()
+    return bus
+
+
+def test_all_roll_over_together(small: Bus) -> None:
+    before = small.nodes[0].shard.files.timestamp
+    fill(small, 0, 400)
+    assert small.nodes[0].shard.files.timestamp != before
+    assert small.states() == [PRIMARY, REPLICA, REPLICA]
+    for node in small.nodes.values():
+        assert EventType.PARTITION_SYNC not in node.events
+    assert small.nodes[0].acked == list(range(400))
+    small.check_equal()
+
+
+def test_a_replica_that_missed_a_rollover_is_received_anew(small: Bus) -> None:
+    fill(small, 0, 30)
+    small.part(2)
+    fill(small, 100, 400)
+    small.join()
+    small.settle(3000)
+    assert small.states() == [PRIMARY, REPLICA, REPLICA]
+    small.check_equal()
+    fill(small, 600, 400)
+    small.check_equal()
+
+
+def test_a_primary_that_missed_a_rollover_receives_the_shard_anew(small: Bus) -> None:
+    fill(small, 0, 30)
+    small.part(2)
+    fill(small, 100, 400)
+    small.kill(0)
+    small.join()
+    small.assign(2)
+    small.settle(3000)
+    assert small.states() == [REPLICA, PRIMARY]
+    small.check_equal()
+    fill(small, 600, 100)
+    small.check_equal()
+
+
+def test_a_node_that_dies_while_it_is_received_anew_still_has_what_it_had(
+    small: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
+    fill(small, 0, 30)
+    small.part(2)
+    before = small.nodes[2].files()
+    fill(small, 100, 400)
+    small.join()
+    replica = small.nodes[2]
+    for _ in range(1000):
+        small.step()
+        if replica.partition.copy.is_anew and replica.partition.copy.position > (0, 0):
+            break
+    assert replica.partition.copy.is_anew
+    small.kill(2)
+    replica = small.restart(2)
+    assert replica.files() == before
+    small.settle(3000)
+    small.check_equal()
+
+
+def test_a_disk_that_is_full_stops_a_replica_until_there_is_room(bus: Bus) -> None:
+    replica = bus.nodes[2]
+    replica.directory.free = 0
+    bus.nodes[0].post(*range(20))
+    bus.settle(2000)
+    assert bus.nodes[0].acked == list(range(20))
+    assert replica.partition.state is not REPLICA
+    replica.directory.free = 1 << 30
+    bus.settle(3000)
+    assert bus.states() == [PRIMARY, REPLICA, REPLICA]
+    bus.check_equal()
+
+
+def test_the_report_says_how_far_replicas_are(bus: Bus) -> None:
+    bus.nodes[0].post(1)
+    bus.settle()
+    report = bus.nodes[0].partition.report()
+    assert report.state is PRIMARY
+    assert [(each.node_id, each.is_live, each.records_behind) for each in report.followers] == [
+        (1, True, 0),
+        (2, True, 0),
+    ]
+
+
+def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> None:
+    number = fill(small, 0, 30)
+    small.kill(0)
+    disk = small.nodes[1].directory
+    small.nodes[1].shard.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
+    disk.free = 0
+    new = small.assign(1)
+    small.settle(3000)
+    assert not any(node.serving for node in small.nodes.values())
+    disk.free = 1 << 30
+    small.settle(3000)
+    assert small.nodes[1].serving
+    fill(small, number, 10)
+    assert new.acked == list(range(number, number + 10))
+
+
+def test_what_was_removed_lately_is_known_to_the_next_primary(small: Bus) -> None:
+    number = fill(small, 0, 400)  # so much that it rolls over
+    assert small.nodes[1].directory.archived
+    small.kill(0)
+    new = small.assign(1)
+    small.settle()
+    gone = {new.gone[KEY][at : at + 16] for at in range(0, len(new.gone[KEY]), 16)}
+    assert {guid(each) for each in range(number - 100, number - 20)} <= gone
+    assert not gone & set(new.store)
+
+
+def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
+    bus.nodes[0].post(1)
+    bus.settle()
+    bus.kill(0)
+    node = bus.restart(0)  # nobody has noticed: the lease is still its own
+    bus.settle(2000)
+    assert not node.serving
+    bus.assign(0)
+    bus.settle(2000)
+    assert bus.nodes[0].serving
+    bus.check_equal()

@@ -1,0 +1,530 @@
+"""A hop between clients and a primary: what clients notice of it is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.config import DomainConfig, Mode
+from broker.core.domains import Domain
+from broker.core.handles import Refusal
+from broker.core.queue import Queue
+from formats.codes import AckStatus
+from formats.control import ber
+from formats.control.messages import (
+    CloseQueue,
+    ConfigureStream,
+    ConsumerInfo,
+    ControlMessage,
+    Expression,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
+    StreamParameters,
+    SubQueueIdInfo,
+    Subscription,
+)
+from formats.wire.event import EventType, iter_frames, schema_message
+from formats.wire.options import sub_queue_infos
+from formats.wire.push import PushFlag, iter_pushes
+from formats.wire.rda import UNLIMITED, limited
+from tests.broker.cluster.hop_rig import World
+from tests.broker.rig import ACK, READ, WRITE, Wanted, guid, handle
+
+APPS = ("foo", "bar")
+DOMAINS = (
+    DomainConfig("priority", Mode.PRIORITY),
+    DomainConfig("fanout", Mode.FANOUT, APPS),
+    DomainConfig("broadcast", Mode.BROADCAST, persistent=False),
+    DomainConfig("memory", Mode.PRIORITY, persistent=False),
+    DomainConfig("poison", Mode.FANOUT, APPS, delivery_attempts_max=3),
+)
+QUEUE = "bmq://priority/q"
+FANOUT = "bmq://fanout/q"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(DOMAINS)
+    world.make_primary(0)
+    return world
+
+
+@pytest.mark.parametrize("uri", [QUEUE, "bmq://memory/q"])
+@pytest.mark.parametrize("producer_at", [0, 1])
+@pytest.mark.parametrize("consumer_at", [0, 1])
+def test_post_and_confirm(world: World, uri: str, producer_at: int, consumer_at: int) -> None:
+    producer, consumer = world.client(producer_at), world.client(consumer_at)
+    producer.open(1, uri, WRITE | ACK)
+    consumer.read(7, uri)
+    assert [producer.post(1, guid(n), b"%d" % n) for n in range(3)] == [AckStatus.SUCCESS] * 3
+    pushes = consumer.pushes()
+    assert [(push.queue_id, push.guid, push.payload) for push in pushes] == [(7, guid(n), b"%d" % n) for n in range(3)]
+    consumer.confirm(7, *(guid(n) for n in range(3)))
+    for hop in world.nodes.values():
+        assert not hop.rig.node.queues.get(uri, world.nodes[0].rig.node.queues[uri]).messages
+
+
+def controls(world: World, source: int, target: int) -> list[object]:
+    """The control messages that went from one node to another."""
+    found: list[object] = []
+    for sender, receiver, data in world.wire:
+        if (sender, receiver) == (source, target):
+            view = memoryview(data)
+            for frame in iter_frames(view, 0, len(view), 1 << 26):
+                if frame.type == EventType.CONTROL:
+                    message = ber.decode(ControlMessage, schema_message(view, frame.body, frame.end))
+                    found.append(message.choice)
+    return found
+
+
+def pushes(world: World, source: int, target: int) -> list[tuple[bytes, int, list[tuple[int, int]]]]:
+    """The messages that one node pushed to another: GUID, flags, subscriptions with their RDA bytes."""
+    found = []
+    for sender, receiver, data in world.wire:
+        if (sender, receiver) == (source, target):
+            view = memoryview(data)
+            for frame in iter_frames(view, 0, len(view), 1 << 26):
+                if frame.type == EventType.PUSH:
+                    for push in iter_pushes(view, frame.body, frame.end):
+                        infos = [(info.sub_queue_id, info.rda_info) for info in sub_queue_infos(push.options)]
+                        found.append((push.guid, push.flags, infos))
+    return found
+
+
+def test_requests_go_up_as_the_reference_sends_them(world: World) -> None:
+    """The same as between the reference's brokers (a fanout queue through a replica)."""
+    client = world.client(1)
+    client.open(0, FANOUT, WRITE | ACK)
+    client.read(0, FANOUT, "foo", 5)
+    client.close(0, FANOUT, READ, app="foo", sub_id=5, final=False)
+    client.read(0, FANOUT, "foo", 6)
+    client.close(0, FANOUT, WRITE | ACK, final=False)
+    consumer = ConsumerInfo(
+        max_unconfirmed_messages=1 << 20,
+        max_unconfirmed_bytes=1 << 40,
+        consumer_priority=0,
+        consumer_priority_count=1,
+    )
+
+    def reading(sub_id: int) -> QueueHandleParameters:
+        return handle(0, f"{FANOUT}?id=foo", READ, sub_id_info=SubQueueIdInfo(sub_id=sub_id, app_id="foo"))
+
+    def wanting(*ids: int) -> ConfigureStream:
+        subscriptions = tuple(
+            Subscription(s_id=each, expression=Expression(text=""), consumers=(consumer,)) for each in ids
+        )
+        return ConfigureStream(q_id=0, stream_parameters=StreamParameters(app_id="foo", subscriptions=subscriptions))
+
+    assert controls(world, 1, 0) == [
+        OpenQueue(handle_parameters=handle(0, FANOUT, WRITE | ACK)),
+        OpenQueue(handle_parameters=reading(1)),
+        wanting(1),
+        wanting(),
+        CloseQueue(handle_parameters=reading(1)),
+        OpenQueue(handle_parameters=reading(2)),
+        wanting(2),
+        CloseQueue(handle_parameters=handle(0, FANOUT, WRITE | ACK)),
+    ]
+
+
+def test_one_push_per_link_for_all_apps(world: World) -> None:
+    consumers = [world.client(1) for _ in APPS]
+    for number, (client, app) in enumerate(zip(consumers, APPS, strict=True), 1):
+        client.read(3, FANOUT, app, number)
+    at_primary = world.client(0)
+    at_primary.read(0, FANOUT, "foo", 1)
+    producer = world.client(0)
+    producer.open(0, FANOUT, WRITE | ACK)
+    for number in range(4):
+        assert producer.post(0, guid(number), b"payload") is AckStatus.SUCCESS
+    # Foo's consumers take turns, so bar's part goes alone every second time.
+    assert pushes(world, 0, 1) == [
+        (guid(number), PushFlag.IMPLICIT_PAYLOAD, [(1, UNLIMITED), (2, UNLIMITED)][number % 2 :]) for number in range(4)
+    ]
+    assert [each.guid for each in consumers[0].pushes()] == [guid(0), guid(2)]
+    assert [each.guid for each in at_primary.pushes()] == [guid(1), guid(3)]
+    assert [each.guid for each in consumers[1].pushes()] == [guid(number) for number in range(4)]
+
+
+def test_a_broadcast_crosses_the_link_once(world: World) -> None:
+    uri = "bmq://broadcast/q"
+    consumers = [world.client(1) for _ in range(3)]
+    for client in consumers:
+        client.read(1, uri)
+    picky = world.client(1)
+    picky.open(1, uri, READ)
+    picky.subscribe(1, Wanted("n > 1"))
+    producer = world.client(1)
+    producer.open(1, uri, WRITE | ACK)
+    assert producer.post(1, guid(0), b"all") is AckStatus.SUCCESS
+    assert [client.payloads() for client in consumers] == [[b"all"]] * 3
+    assert picky.payloads() == []
+    assert pushes(world, 0, 1) == [(guid(0), 0, [(0, UNLIMITED)])]
+    assert not world.nodes[1].rig.node.queues[uri].messages
+
+
+def test_subscriptions_are_summed_by_expression_and_priority(world: World) -> None:
+    one, two = world.client(1), world.client(1)
+    for client in (one, two):
+        client.open(1, QUEUE, READ)
+    one.subscribe(1, Wanted("x > 1", priority=2, messages_max=5, bytes_max=50), Wanted("x < 9", count=3))
+    two.subscribe(1, Wanted("x > 1", priority=2, messages_max=7, bytes_max=70), Wanted("x > 1", messages_max=1))
+    (*_, last) = controls(world, 1, 0)
+    assert isinstance(last, ConfigureStream)
+    assert [
+        (
+            each.s_id,
+            each.expression.text,
+            *((c.consumer_priority, c.max_unconfirmed_messages, c.consumer_priority_count) for c in each.consumers),
+        )
+        for each in last.stream_parameters.subscriptions
+    ] == [(1, "x > 1", (2, 12, 2), (0, 1, 1)), (2, "x < 9", (0, 1 << 20, 3))]
+    two.drop()
+    (*_, closed) = controls(world, 1, 0)
+    assert closed == CloseQueue(handle_parameters=handle(0, QUEUE, READ))
+
+
+def test_what_a_lost_consumer_held_goes_to_another_behind_the_hop(world: World) -> None:
+    first, second = world.client(1), world.client(1)
+    first.read(1, QUEUE, messages_max=10)
+    producer = world.client(0)
+    producer.open(0, QUEUE, WRITE | ACK)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert len(first.pushes()) == 3
+    first.confirm(1, guid(1))
+    second.read(1, QUEUE)
+    first.drop()
+    assert second.payloads() == [b"0", b"2"]
+    second.confirm(1, guid(0), guid(2))
+    assert not world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: World) -> None:
+    first, second = world.client(1), world.client(0)
+    first.read(1, QUEUE, messages_max=2)
+    producer = world.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert first.payloads() == [b"0", b"1"]
+    second.read(1, QUEUE)
+    assert second.payloads() == [b"2"]
+    first.drop()
+    assert second.payloads() == [b"0", b"1"]
+    assert not world.nodes[1].rig.node.queues[QUEUE].messages
+
+
+def test_a_link_that_breaks(world: World) -> None:
+    first, second = world.client(1), world.client(0)
+    first.read(1, QUEUE)
+    producer = world.client(0)
+    producer.open(0, QUEUE, WRITE | ACK)
+    producer.post(0, guid(0), b"0")
+    assert first.payloads() == [b"0"]
+    world.part(0, 1)
+    second.read(1, QUEUE)
+    assert second.payloads() == [b"0"]
+
+
+def test_poison_counters_go_down_and_rejects_go_up(world: World) -> None:
+    """As between the reference's brokers, where 3 attempts were allowed."""
+    uri = "bmq://poison/q"
+    producer = world.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    for attempt in range(3):
+        client = world.client(1)
+        client.read(0, uri, "foo", 1)
+        if not attempt:
+            producer.post(0, guid(0), b"bad")
+        world.wait(4000)
+        assert client.payloads() == [b"bad"], attempt
+        client.drop()
+    assert [infos for _, _, infos in pushes(world, 0, 1)] == [
+        [(1, limited(3))],
+        [(1, limited(2, poisonous=True))],
+        [(1, limited(1, poisonous=True))],
+    ]
+    root = world.nodes[0].rig.node.queues[uri]
+    assert root.apps["foo"].messages == 0
+    assert root.apps["bar"].messages == 1
+    last = world.client(1)
+    last.read(0, uri, "foo", 1)
+    world.wait(4000)
+    assert last.payloads() == []
+
+
+def test_an_upstream_refuses(world: World) -> None:
+    client = world.client(1)
+    answer = client.try_open(0, FANOUT, READ)
+    assert isinstance(answer, Status)
+    assert answer.message == "Reader of a fanout queue requires an appId to be specified."
+    assert not world.nodes[1].rig.node.queues
+    # And the primary has no more open than the hop.
+    assert not world.nodes[0].rig.node.queues[FANOUT].is_open
+
+
+# -- the primary changes
+
+
+@pytest.fixture
+def three() -> World:
+    world = World(DOMAINS, (0, 1, 2))
+    world.make_primary(0)
+    return world
+
+
+def test_a_new_primary_goes_on_where_the_old_one_was(three: World) -> None:
+    """The clients of a hop notice nothing: what they hold they confirm, what was not handed out comes once."""
+    producer, consumer = three.client(2), three.client(2)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE, messages_max=2)
+    for number in range(4):
+        assert producer.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+    assert consumer.payloads() == [b"0", b"1"]
+    files = three.crash(0)
+    for hop in three.nodes.values():
+        hop.queues.primary_changed(0, None, 0)
+    # Without a primary: posts and confirms wait.
+    producer.put(0, guid(4), b"4")
+    consumer.confirm(1, guid(0))
+    assert producer.acks() == []
+    three.make_primary(1, files)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
+    assert consumer.payloads() == [b"2"]
+    consumer.confirm(1, guid(1))
+    assert consumer.payloads() == [b"3"]
+    consumer.confirm(1, guid(2), guid(3))
+    assert consumer.payloads() == [b"4"]
+    consumer.confirm(1, guid(4))
+    assert not three.nodes[1].rig.node.queues[QUEUE].messages
+    assert not three.nodes[2].rig.node.queues[QUEUE].messages
+
+
+def test_the_hop_itself_becomes_the_primary(three: World) -> None:
+    producer, consumer, other = three.client(1), three.client(1), three.client(2)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE, messages_max=2)
+    for number in range(4):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1"]
+    files = three.crash(0)
+    for hop in three.nodes.values():
+        hop.queues.primary_changed(0, None, 0)
+    producer.put(0, guid(4), b"4")
+    # A retransmission of what was acknowledged before.
+    producer.put(0, guid(3), b"3")
+    consumer.confirm(1, guid(0))
+    # Who opens it now, waits.
+    other.world = None
+    number = other._requests + 1
+    other._requests = number
+    opening = OpenQueue(handle_parameters=handle(5, QUEUE, READ))
+    other.send(other._schema_event(ControlMessage(r_id=number, choice=opening)))
+    assert other.acks() == []
+    assert other.inbox == []
+    three.make_primary(1, files)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(4), 0), (guid(3), 0)]
+    assert consumer.payloads() == [b"2"]
+    consumer.confirm(1, guid(1), guid(2), guid(3), guid(4))
+    assert consumer.payloads() == [b"3", b"4"]
+    assert not three.nodes[1].rig.node.queues[QUEUE].messages
+    (answer,) = other._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    assert producer.post(0, guid(5), b"5") is AckStatus.SUCCESS
+    assert consumer.payloads() == [b"5"]
+
+
+def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
+    """Its disk is full, say: its clients wait for the next try."""
+    producer, consumer = three.client(1), three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE)
+    producer.post(0, guid(0), b"0")
+    assert consumer.payloads() == [b"0"]
+    files = three.crash(0)
+    three.make_primary(1, files, fails=True)
+    producer.put(0, guid(1), b"1")
+    assert producer.acks() == []
+    assert three.nodes[1].rig.node.domains["priority"].usage.messages == 0
+    three.make_primary(1, files)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
+    assert consumer.payloads() == [b"1"]
+
+
+def test_a_new_primary_has_no_room_for_a_queue(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was assigned, and never made at the old one: its clients wait until there is room."""
+    three.make_primary(None)
+    producer = three.client(1)
+    producer.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    producer.send(producer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    node = three.nodes[1].rig.node
+    serve = node.serve_queue
+
+    def no_room(name: str, domain: Domain) -> Queue:
+        raise Refusal(StatusCategory.NOT_READY, "no room", -1)
+
+    monkeypatch.setattr(node, "serve_queue", no_room)
+    three.make_primary(1, three.nodes[0].rig)
+    three.wait(1500)
+    assert producer._pick(ControlMessage) == []
+    monkeypatch.setattr(node, "serve_queue", serve)
+    three.wait(1500)
+    (answer,) = producer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    producer.world = three
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert node.queues[QUEUE].is_root
+
+
+def test_a_primary_becomes_a_hop(three: World) -> None:
+    producer, consumer, far = three.client(0), three.client(0), three.client(2)
+    producer.open(0, FANOUT, WRITE | ACK)
+    consumer.read(1, FANOUT, "foo", 1, messages_max=2)
+    far.read(1, FANOUT, "bar", 1)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1"]
+    assert far.payloads() == [b"0", b"1", b"2"]
+    three.make_primary(1, three.nodes[0].rig)
+    consumer.confirm(1, guid(0), sub_id=1)
+    assert consumer.payloads() == [b"2"]
+    far.confirm(1, guid(0), guid(1), guid(2), sub_id=1)
+    assert producer.post(0, guid(3), b"3") is AckStatus.SUCCESS
+    consumer.confirm(1, guid(1), guid(2), sub_id=1)
+    assert consumer.payloads() == [b"3"]
+    assert far.payloads() == [b"3"]
+    root = three.nodes[1].rig.node.queues[FANOUT]
+    assert root.is_root
+    assert {message.guid for message in root.messages.values()} == {guid(3)}
+    assert three.nodes[0].rig.node.domains["fanout"].usage.messages == 0
+    consumer.drop()
+    far.drop()
+    producer.drop()
+    assert not three.nodes[0].rig.node.queues
+    assert not root.is_open
+
+
+def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    reader = three.client(1)
+    reader.read(0, QUEUE, messages_max=1)
+    producer.world = None
+    producer.put(0, guid(0), b"0")
+    producer.put(0, guid(1), b"1")
+    producer.drop()
+    files = three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    again = three.client(1)
+    again.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    again.send(again._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.make_primary(2, files)
+    again.world = three
+    (answer,) = again._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    again._requests = 1
+    assert again.post(0, guid(1), b"1") is AckStatus.SUCCESS
+    assert reader.payloads() == [b"1"]
+
+
+def test_a_post_that_the_primary_is_not_ready_for_is_sent_again(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    at_primary = three.nodes[0].queues._downstreams[1].handles
+    ((queue_id, known),) = at_primary.items()
+    del at_primary[queue_id]
+    producer.put(0, guid(0), b"0")
+    assert producer.acks() == []
+    at_primary[queue_id] = known
+    three.wait(300)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), 0)]
+
+
+def test_posts_expire_when_no_primary_comes(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    producer.put(0, guid(0), b"0")
+    three.wait(200_000)
+    producer.put(0, guid(1), b"1")
+    assert producer.acks() == []
+    three.wait(110_000)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), AckStatus.UNKNOWN)]
+
+
+def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.cluster.relay.PUT_BYTES_MAX", 10)
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    producer.put(0, guid(0), b"0" * 8)
+    assert producer.acks() == []
+    assert producer.post(0, guid(1), b"1" * 8) is AckStatus.LIMIT_BYTES
+
+
+def test_clients_come_and_go_without_a_primary(three: World) -> None:
+    one, two = three.client(1), three.client(1)
+    one.read(1, FANOUT, "foo", 1)
+    two.read(1, FANOUT, "foo", 1)
+    files = three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    two.subscribe(1, Wanted("x > 1"), app="foo")
+    one.close(1, FANOUT, READ, app="foo", sub_id=1)
+    two.close(1, FANOUT, READ, app="foo", sub_id=1)
+    assert not three.nodes[1].rig.node.queues
+    three.make_primary(2, files)
+    assert not three.nodes[2].rig.node.queues[FANOUT].is_open
+
+
+def test_two_wait_for_the_same_assignment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of them makes the queue."""
+    assign = world.places.assign_queue
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(world.places, "assign_queue", lambda *args: waiting.append(lambda: assign(*args)))
+    clients = [world.client(node_id) for node_id in (0, 0, 1, 1)]
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, READ))
+    for client in clients:
+        client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))
+    for assigned in waiting:
+        assigned()
+    world.run()
+    for client in clients:
+        (answer,) = client._pick(ControlMessage)
+        assert isinstance(answer.choice, OpenQueueResponse)
+
+
+def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
+    three.uncopied.add(1)
+    consumer = three.client(1)
+    consumer.world = None
+    opening = OpenQueue(handle_parameters=handle(5, QUEUE, READ))
+    consumer.send(consumer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.run()
+    assert consumer._pick(ControlMessage) == []
+    three.uncopied.clear()
+    three.run()
+    (answer,) = consumer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+
+
+def test_a_link_that_is_behind_gets_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, producer = world.client(1), world.client(0)
+    consumer.read(1, QUEUE)
+    producer.open(0, QUEUE, WRITE | ACK)
+    waiting = 5 << 20
+    monkeypatch.setattr(type(world.nodes[0].links), "backlog", lambda self, node_id: waiting)
+    world.run()
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert consumer.payloads() == []
+    waiting = 0
+    world.run()
+    assert consumer.payloads() == [b"0"]

@@ -1,0 +1,167 @@
+"""Strong consistency: nobody hears of a message before enough nodes have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.core.shard import Shard
+from broker.core.upkeep import purge
+from formats.codes import AckStatus
+from formats.disk.journal import DeletionRecordFlag, decode_record
+from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
+
+QUEUE = "bmq://priority/q"
+PATIENCE_MS = 5000
+STRONG = {
+    name: replace(config, strong=True, deduplication_time_ms=PATIENCE_MS, message_ttl_s=1000)
+    for name, config in DOMAINS.items()
+}
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = start(domains=dict(STRONG))
+    shard(rig).copies_wanted = 2
+    return rig
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.connect()
+    client.open(1, QUEUE, READ | WRITE | ACK)
+    client.configure(1)
+    return client
+
+
+def shard(rig: Rig) -> Shard:
+    return rig.node.shards[0]
+
+
+def put(client: Client, *numbers: int) -> None:
+    for number in numbers:
+        client.put(1, guid(number), b"message %d" % number)
+
+
+def acks(client: Client) -> list[tuple[bytes, int]]:
+    return [(ack.guid, ack.status) for ack in client.acks()]
+
+
+def test_a_message_waits_for_copies_and_is_then_acknowledged_and_delivered(rig: Rig, client: Client) -> None:
+    put(client, 1)
+    written = shard(rig).sequence_number
+    put(client, 2)
+    assert (acks(client), client.payloads()) == ([], [])
+    shard(rig).copied(written - 1)
+    assert (acks(client), client.payloads()) == ([], [])
+    shard(rig).copied(written)
+    assert (acks(client), client.payloads()) == ([(guid(1), 0)], [b"message 1"])
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (acks(client), client.payloads()) == ([(guid(2), 0)], [b"message 2"])
+
+
+def test_a_cluster_of_one_waits_for_nobody() -> None:
+    rig = start(domains=dict(STRONG))
+    client = rig.connect()
+    client.open(1, QUEUE, WRITE | ACK)
+    put(client, 1)
+    assert acks(client) == [(guid(1), 0)]
+
+
+@pytest.mark.parametrize("domain", ["memory", "broadcast"])
+def test_what_is_kept_in_memory_waits_for_nobody(rig: Rig, domain: str) -> None:
+    client = rig.connect()
+    client.open(1, f"bmq://{domain}/q", WRITE | ACK)
+    put(client, 1)
+    assert acks(client) == [(guid(1), 0)]
+
+
+def test_an_eventual_message_waits_for_nobody() -> None:
+    rig = start()
+    shard(rig).copies_wanted = 2
+    client = rig.connect()
+    client.open(1, QUEUE, READ | WRITE | ACK)
+    client.configure(1)
+    put(client, 1)
+    assert (acks(client), client.payloads()) == ([(guid(1), 0)], [b"message 1"])
+
+
+def test_a_retransmission_waits_with_the_first(rig: Rig, client: Client) -> None:
+    put(client, 1)
+    again = rig.connect()
+    again.open(1, QUEUE, WRITE | ACK)
+    put(again, 1)
+    assert acks(again) == []
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (acks(client), acks(again)) == ([(guid(1), 0)], [(guid(1), 0)])
+    assert client.payloads() == [b"message 1"]
+    put(again, 1)
+    assert acks(again) == [(guid(1), 0)]
+
+
+def test_a_producer_that_went_away_is_not_told(rig: Rig, client: Client) -> None:
+    closed, dropped = rig.connect(), rig.connect()
+    for each, number in ((closed, 1), (dropped, 2)):
+        each.open(1, QUEUE, WRITE | ACK)
+        put(each, number)
+    closed.close(1, QUEUE, WRITE | ACK)
+    dropped.drop()
+    shard(rig).copied(shard(rig).sequence_number)
+    assert acks(closed) == []
+    assert not dropped.session.output_size()
+    assert client.payloads() == [b"message 1", b"message 2"]
+
+
+def test_nobody_is_acknowledged_who_does_not_ask(rig: Rig, client: Client) -> None:
+    client.put(1, guid(1), b"message 1", flags=0)
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (acks(client), client.payloads()) == ([], [b"message 1"])
+
+
+def test_a_message_that_finds_no_quorum_is_refused_in_the_end(rig: Rig, client: Client) -> None:
+    put(client, 1)
+    rig.wait(PATIENCE_MS)
+    assert acks(client) == []
+    rig.wait(2000)
+    assert acks(client) == [(guid(1), AckStatus.UNKNOWN)]
+    files = shard(rig).files
+    records = [decode_record(files.journal.buffer, files.journal_end - 60 * n) for n in (1, 2)]
+    flags = [getattr(record, "deletion_flag", None) for record in records]
+    assert DeletionRecordFlag.NO_SC_QUORUM in flags
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (acks(client), client.payloads()) == ([], [])
+    assert rig.node.queues[QUEUE].usage.bytes == 0
+    put(client, 2)
+    shard(rig).copied(shard(rig).sequence_number)
+    assert client.payloads() == [b"message 2"]
+
+
+def test_a_message_that_is_purged_while_it_waits_is_refused(rig: Rig, client: Client) -> None:
+    put(client, 1)
+    assert purge(rig.node.queues[QUEUE])[0] == 1
+    assert acks(client) == [(guid(1), AckStatus.UNKNOWN)]
+
+
+def test_what_follows_does_not_overtake_when_the_domain_becomes_eventual(rig: Rig, client: Client) -> None:
+    put(client, 1)
+    rig.node.queues[QUEUE].configure_domain(DOMAINS["priority"])
+    put(client, 2)
+    assert client.payloads() == []
+    shard(rig).copied(shard(rig).sequence_number)
+    assert client.payloads() == [b"message 1", b"message 2"]
+    put(client, 3)
+    assert client.payloads() == [b"message 3"]
+
+
+def test_every_app_waits(rig: Rig) -> None:
+    producer, foo, bar = rig.connect(), rig.connect(), rig.connect()
+    producer.open(1, "bmq://fanout/q", WRITE | ACK)
+    foo.read(1, "bmq://fanout/q", "foo", 1)
+    bar.read(1, "bmq://fanout/q", "bar", 1, messages_max=1)
+    put(producer, 1, 2)
+    assert (foo.payloads(), bar.payloads()) == ([], [])
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (foo.payloads(), bar.payloads()) == ([b"message 1", b"message 2"], [b"message 1"])
+    bar.confirm(1, guid(1), sub_id=1)
+    assert bar.payloads() == [b"message 2"]

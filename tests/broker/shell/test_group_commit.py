@@ -1,0 +1,70 @@
+"""The loop keeps to the order: first what must be so before anything is sent, then the bytes."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from broker.shell.server import Server
+from tests.broker.rig import WRITE, guid, put_event, start
+
+URI = "bmq://priority/q"
+MESSAGES = 50
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def pending(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def arrived(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 10)[0])
+
+
+def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    rig = start()
+    node = rig.node
+    client = rig.connect()
+    client.open(1, URI, WRITE)
+    server = Server(node, [])
+    server._attach(theirs, client.session)
+    seen: list[tuple[int, bool]] = []
+
+    def sync() -> None:
+        seen.append((node.shards[0].state().messages, pending(ours)))
+
+    node.before_sending = sync
+    ours.sendall(b"".join(put_event(1, guid(number), b"payload") for number in range(MESSAGES)))
+    assert arrived(theirs)
+    server._on_ready(theirs.fileno(), select.EPOLLIN)
+    assert not pending(ours)
+    server._flush()
+    assert seen == [(MESSAGES, False)]
+    assert arrived(ours)
+
+
+def test_a_link_that_can_take_more_does_not_get_ahead_of_the_sync(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    rig = start()
+    client = rig.connect()
+    client.open(1, URI, WRITE)
+    server = Server(rig.node, [])
+    server._attach(theirs, client.session)
+    order: list[str] = []
+    rig.node.before_sending = lambda: order.append("sent already" if pending(ours) else "synced")
+    client.send(put_event(1, guid(1), b"payload"))
+    server._on_ready(theirs.fileno(), select.EPOLLOUT)
+    assert order == ["synced"]
+    assert arrived(ours)

@@ -1,0 +1,113 @@
+"""Several real nodes on this host, one cluster: started, killed and started again, within a time limit."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from bmqctl.node_process import HOST, NodeProcess, free_port
+from broker.config.local_cluster import write_local_cluster
+
+__all__ = ["ClusterProcesses", "free_ports"]
+
+_LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
+
+
+class ClusterProcesses:
+    """`nodes[id]`; all run inside the `with` block, but for those that the test stops."""
+
+    def __init__(self, directory: Path, count: int = 3) -> None:
+        port = free_ports(count)
+        folders = write_local_cluster(directory, count, HOST, port)
+        self.nodes = {
+            number: NodeProcess(folder / "storage", config_dir=folder, port=port + number - 1)
+            for number, folder in enumerate(folders, 1)
+        }
+        self.running: set[int] = set()
+
+    def __enter__(self) -> ClusterProcesses:
+        try:
+            for number in self.nodes:
+                self.start(number)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for number in list(self.running):
+            self.running.discard(number)
+            self.nodes[number].close()
+
+    def start(self, number: int) -> NodeProcess:
+        node = self.nodes[number].start()
+        self.running.add(number)
+        return node
+
+    def kill(self, number: int) -> None:
+        self.running.discard(number)
+        self.nodes[number].kill()
+
+    def stop(self, number: int) -> int:
+        self.running.discard(number)
+        return self.nodes[number].stop()
+
+    def wait_available(self, timeout_s: float = 20.0) -> None:
+        """Wait until each that runs takes part."""
+        for number in self.running:
+            self.nodes[number].wait_for("is available", timeout_s)
+
+    def role(self, number: int) -> tuple[str, int, str]:
+        """The last role that a node took up, its term, and the leader that it saw."""
+        found = _LEADER.findall(self.nodes[number].output)
+        return (found[-1][1], int(found[-1][2]), found[-1][3]) if found else ("", 0, "")
+
+    def leader(self, timeout_s: float = 20.0) -> int:
+        """Wait until all that run agree on a leader among them."""
+
+        def agreed() -> int | None:
+            roles = {number: self.role(number) for number in self.running}
+            leaders = {leader for _, _, leader in roles.values()}
+            terms = {term for _, term, _ in roles.values()}
+            (leader, *more) = leaders
+            if more or len(terms) > 1 or not leader.isdigit() or int(leader) not in self.running:
+                return None
+            return int(leader)
+
+        return wait_until(agreed, timeout_s, lambda: str({number: self.role(number) for number in self.running}))
+
+
+def wait_until(done: Callable[[], int | None], timeout_s: float, state: Callable[[], str]) -> int:
+    deadline = time.monotonic() + timeout_s
+    while (found := done()) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in {timeout_s} s: {state()}")
+        time.sleep(0.02)
+    return found
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` ports in a row."""
+    while True:
+        first = free_port()
+        sockets = []
+        try:
+            for port in range(first, first + count):
+                sock = socket.socket()
+                sockets.append(sock)
+                sock.bind((HOST, port))
+        except OSError:
+            continue
+        finally:
+            for sock in sockets:
+                sock.close()
+        return first

@@ -1,0 +1,147 @@
+"""`bmqctl start cluster`, and what `bmqctl cluster` says of one that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bmqctl.app import app
+from bmqctl.node_process import PID_NAME
+from tests.integration.cluster_processes import ClusterProcesses, free_ports
+from tests.integration.official import Client, queue_name
+
+MAIN = "from bmqctl.app import main; main()"
+
+
+def wait_until(failing: Callable[[], int], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while failing():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    found = CliRunner().invoke(app, arguments)
+    return found.exit_code, found.output
+
+
+def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
+    port = free_ports(3)
+    asked = ("cluster", "explain", "-b", f"tcp://127.0.0.1:{port}")
+    command = [sys.executable, "-c", MAIN, "start", "cluster", "-n", "3", "--dir", str(tmp_path), "--port", str(port)]
+    for _ in range(2):  # the second time it goes on with what is there
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                ready = process.stdout.readline()
+                places = ", ".join(f"127.0.0.1:{number}" for number in range(port, port + 3))
+                assert ready == f"bmqctl: cluster of 3 ready on {places}\n"
+                uri = queue_name("bmq.test.persistent.priority.sc")
+                with Client(f"tcp://127.0.0.1:{port + 1}") as client:
+                    client.open(uri, write=True)
+                    assert len(client.post_all(uri, [b"a", b"b"])) == 2
+                wait_until(lambda: run(*asked)[0], "all is well")
+                assert run(*asked) == (0, "All is well, 3 of 3 nodes say.\n")
+                process.send_signal(signal.SIGINT)
+                assert process.wait(20) == 0
+            finally:
+                process.kill()
+    again = [*command[:-1], str(port + 1)]
+    refused = subprocess.run(again, capture_output=True, text=True, timeout=20, check=False)
+    assert refused.returncode == 2
+    assert "start it with the number of nodes, host and port that it has" in refused.stderr
+
+
+def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
+    port = free_ports(3)
+    command = [sys.executable, "-c", MAIN, "start", "cluster", "--dir", str(tmp_path), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            os.kill(int((tmp_path / "node2" / "storage" / PID_NAME).read_text()), signal.SIGKILL)
+            line = process.stderr.readline()
+            assert line.startswith("bmqctl: node2 was killed by SIGKILL; to start it again: bmqctl start node ")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 1
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("arguments", [("-n", "2"), ("-n", "8"), ("--port", "0")])
+def test_what_makes_no_cluster_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, _ = run("start", "cluster", "--dir", str(tmp_path / "new"), *arguments)
+    assert code == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_status_and_explanation_of_a_cluster_that_is_not_well(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        leader = cluster.leader()
+        gone, asked = (number for number in cluster.nodes if number != leader)
+        broker = cluster.nodes[asked].uri
+        # That each takes part is not yet known to all.
+        wait_until(lambda: run("cluster", "explain", "-b", broker)[0], "all is well")
+        code, text = run("cluster", "status", "-b", broker)
+        assert code == 0
+        assert f"Leader    node {leader}, term 1" in text
+        assert "Healthy   yes" in text
+        assert text.count("AVAILABLE") == 3
+        assert text.count(f"node {leader}   1      yes") == 4
+        assert text.count(f"node {gone} (0)") == 4
+
+        cluster.kill(gone)
+        cluster.nodes[asked].wait_for(f"node {gone} is not connected any more")
+        code, text = run("cluster", "status", "-b", broker)
+        assert code == 1
+        assert "Healthy   no" in text
+        assert "UNREACHABLE" in text
+        code, text = run("cluster", "explain", "-b", broker)
+        assert code == 1
+        assert f"node {gone} cannot be asked" in text
+        code, text = run("cluster", "status", "--json", "-b", broker)
+        assert code == 1
+        nodes = {node["nodeId"]: node for node in json.loads(text)["nodes"]}
+        assert "error" in nodes[gone]
+        assert nodes[asked]["isHealthy"] is False
+        assert any(problem.startswith(f"node {gone} is not connected") for problem in nodes[asked]["problems"])
+
+        cluster.kill(leader)
+        cluster.nodes[asked].wait_for("is waiting")
+        code, text = run("cluster", "explain", "-b", broker)
+        assert code == 1
+        assert "there is no leader: 1 of 3 nodes are there, 2 elect one" in text
+
+
+def test_where_there_is_no_broker() -> None:
+    code, text = run("cluster", "status", "-b", f"tcp://127.0.0.1:{free_ports(1)}")
+    assert code == 2
+    assert "no broker at" in text
+
+
+def test_a_quorum_that_nobody_meets_keeps_a_node_from_leading(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        leader = cluster.leader()
+        cluster.nodes[leader].wait_for(f"new leader: [node{leader}, {leader}], leader status: ACTIVE")
+        barred, free = (number for number in cluster.nodes if number != leader)
+        code, text = run(
+            "admin", "-b", cluster.nodes[barred].uri, "CLUSTERS CLUSTER local STATE ELECTOR SET QUORUM 100"
+        )
+        assert (code, text) == (0, "Quorum set to 100 from 2\n")
+        cluster.kill(leader)
+        assert cluster.leader() == free
+        code, text = run("admin", "-b", cluster.nodes[barred].uri, "CLUSTERS CLUSTER local STATUS")
+        assert f"Leader Node           : [node{free}, {free}]" in text
+        assert "Self State            : FOLLOWER" in text

@@ -1,0 +1,62 @@
+"""Three real nodes: they find each other, elect one leader, and another when it is killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tests.integration.cluster_processes import ClusterProcesses
+
+
+def test_three_nodes_elect_a_leader_and_another_when_it_is_killed(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        first = cluster.leader()
+        first_term = cluster.role(first)[1]
+        cluster.kill(first)
+        killed = time.monotonic()
+        second = cluster.leader()
+        assert time.monotonic() - killed < 5
+        assert second != first
+        second_term = cluster.role(second)[1]
+        assert second_term > first_term
+        cluster.start(first)
+        assert cluster.leader() == second  # one that comes back unseats nobody
+        assert cluster.role(second)[1] == second_term
+
+
+def test_terms_only_grow_over_a_restart_of_all(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        term = cluster.role(cluster.leader())[1]
+        for number in list(cluster.nodes):
+            cluster.kill(number)
+        for number in cluster.nodes:
+            cluster.start(number)
+        assert cluster.role(cluster.leader())[1] > term
+
+
+def test_a_minority_has_no_leader(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        first = cluster.leader()
+        others = [number for number in cluster.nodes if number != first]
+        for number in others:
+            cluster.kill(number)
+        cluster.nodes[first].wait_for("is waiting", 10)
+        deadline = time.monotonic() + 10
+        while cluster.role(first)[2] != "None":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cluster.start(others[0])
+        assert cluster.leader() in (first, others[0])
+
+
+def test_a_node_that_is_configured_otherwise_does_not_join(tmp_path: Path) -> None:
+    cluster = ClusterProcesses(tmp_path)
+    file = tmp_path / "node3" / "clusters.json"
+    definition = json.loads(file.read_text())
+    definition["myClusters"][0]["partitionConfig"]["numPartitions"] = 2
+    file.write_text(json.dumps(definition))
+    with cluster:
+        line = cluster.nodes[3].wait_for("#CLUSTER_DISAGREEMENT", 10)
+        assert "partitionConfig.numPartitions is 4 there and 2 here" in line
+        cluster.nodes[1].wait_for("partitionConfig.numPartitions is 4 there and 2 here", 10)

@@ -1,0 +1,81 @@
+"""What the nodes of a cluster must agree upon, whatever happens: leaders, the ledger, primaries."""
+
+from __future__ import annotations
+
+from broker.cluster.election import Election, Role
+from broker.cluster.metadata import Metadata
+from broker.core.node import Node
+from formats.control.messages import QueueInfo
+from tests.simulator.invariants import Violation
+from tests.simulator.journals import LedgerView
+
+__all__ = ["Agreement"]
+
+
+class Agreement:
+    """What nodes were seen to believe, since the world began."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}  # by term
+        self.ledgers = LedgerView()
+        self.assigned: dict[str, QueueInfo] = {}  # what somebody was told of a queue's place
+        self._leases: dict[tuple[int, int], int] = {}  # by partition and lease id: who is primary
+        self._primaries: dict[int, object] = {}  # by node: what its ledger said at the last look
+        self._terms: dict[int, int] = {}  # by node: the newest that it knew
+        self._seen: dict[int, tuple[Role, int, int | None]] = {}
+
+    def look(self, node_id: int, node: Node, metadata: Metadata, election: Election) -> None:
+        """After each step of a node."""
+        self._look_at_election(node_id, election)
+        self.ledgers.look(node_id, node)
+        if not metadata.healed:
+            return  # it may know things of old that never took effect
+        primaries = metadata.state.primaries
+        if self._primaries.get(node_id) != primaries:
+            self._primaries[node_id] = dict(primaries)
+            for partition_id, info in primaries.items():
+                if info.primary_node_id < 0:
+                    continue
+                lease = (partition_id, info.primary_lease_id)
+                known = self._leases.setdefault(lease, info.primary_node_id)
+                if known != info.primary_node_id:
+                    raise Violation(f"n{known} and n{info.primary_node_id} are both primary under {lease}")
+
+    def started(self, node_id: int) -> None:
+        """A process begins on what is on the disk."""
+        self.ledgers.forget(node_id)
+
+    def told_place(self, uri: str, info: QueueInfo) -> None:
+        """Somebody asked for a queue's place, and got it: it has that for good."""
+        known = self.assigned.setdefault(uri, info)
+        if known != info:
+            raise Violation(f"{uri} is {info} now, and was {known}")
+
+    def difference(self, ledgers: dict[str, Metadata]) -> str:
+        """What healed nodes do not agree upon."""
+        (first_name, first), *others = ledgers.items()
+        for uri, info in self.assigned.items():
+            if first.state.queues.get(uri) != info:
+                return f"{first_name} does not know {info}"
+        for name, other in others:
+            if other.state.queues != first.state.queues:
+                return f"{name} and {first_name} know different queues"
+            if other.state.primaries != first.state.primaries:
+                return f"{name} and {first_name} know different primaries"
+        return ""
+
+    def _look_at_election(self, node_id: int, election: Election) -> None:
+        """One leader per term, whom all who follow one follow; terms only grow."""
+        now = (election.role, election.term, election.leader_id)
+        if self._seen.get(node_id) == now:
+            return
+        self._seen[node_id] = now
+        if election.term < self._terms.get(node_id, 0):
+            raise Violation(f"n{node_id} goes back from term {self._terms[node_id]} to term {election.term}")
+        self._terms[node_id] = election.term
+        if election.role is Role.LEADER:
+            known = self.leaders.setdefault(election.term, node_id)
+            if known != node_id:
+                raise Violation(f"n{known} and n{node_id} both lead in term {election.term}")
+        elif election.leader_id is not None and self.leaders.get(election.term) != election.leader_id:
+            raise Violation(f"n{node_id} follows n{election.leader_id}, who does not lead in term {election.term}")

@@ -1,0 +1,343 @@
+"""Clients: producers send again what is not acked, consumers confirm what they get, and both come back."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from random import Random
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from formats.control import ber
+from formats.control.messages import (
+    BrokerResponse,
+    ConfigureStream,
+    ConsumerInfo,
+    ControlMessage,
+    Expression,
+    NegotiationMessage,
+    OpenQueue,
+    Status,
+    StreamParameters,
+    SubQueueIdInfo,
+    Subscription,
+)
+from formats.guid import GuidGenerator
+from formats.wire.ack import Ack
+from formats.wire.confirm import build_confirm_event
+from formats.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
+from formats.wire.put import append_put
+from tests.broker.rig import ACK, READ, WRITE, Pushed, handle, identity
+from tests.simulator.ends import Item
+from tests.simulator.invariants import Post, payload_of
+from tests.simulator.network import Link, Taken
+
+if TYPE_CHECKING:
+    from tests.simulator.hosts import Host
+    from tests.simulator.world import World
+
+__all__ = ["Client", "Consumer", "Producer"]
+
+RETRY_US = 200_000
+CONNECT_TIMEOUT_US = 1_500_000
+UNACKED_MAX = 60
+
+
+@lru_cache(maxsize=4096)
+def _request(r_id: int, choice: OpenQueue | ConfigureStream) -> bytes:
+    return build_schema_event(ber.encode(ControlMessage(r_id=r_id, choice=choice)))
+
+
+class Client:
+    """One process with one link at a time, to whichever node takes it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.random: Random = world.random
+        self.name = self.machine = name
+        self.link: Link | None = None
+        self._attempts = 0
+        self._requests = 0
+        self._asked: dict[int, OpenQueue | ConfigureStream] = {}
+        self.is_away = False
+        self.connected_us = 0
+        self.hosts: list[Host] = []  # where it may connect to; none for anywhere
+
+    # -- the link
+
+    def dial(self) -> None:
+        """Connect to a node, or try again later."""
+        if self.link is not None or self.is_away:
+            return
+        self._attempts += 1
+        attempt = self._attempts
+        host = self.random.choice(self.hosts or self.world.hosts)
+
+        def give_up() -> None:
+            if self.link is None and attempt == self._attempts:
+                self.dial()
+
+        self.world.clock.after(CONNECT_TIMEOUT_US, give_up)
+        if self.world.network.passes(self.name, host.name):
+            self.world.clock.after(self.world.network.delay_us(), lambda: host.accept(self))
+
+    def refused(self) -> None:
+        """Nobody listens."""
+        self._dial_later()
+
+    def _dial_later(self) -> None:
+        self.world.clock.after(self.random.randrange(1, RETRY_US), self.dial)
+
+    def connected(self, link: Link) -> None:
+        if self.link is not None or self.is_away:
+            link.close(self, "not wanted any longer")
+            return
+        self.link = link
+        self.connected_us = self.world.clock.us
+        self.world.say(f"{self.name} connects")
+        client_id = self.name.encode().rjust(6, b"_")
+        who = identity(client_id=client_id.hex().upper())
+        self.send(build_schema_event(ber.encode(NegotiationMessage(choice=who))))
+
+    def send(self, data: bytes, taken: Taken | None = None) -> None:
+        if self.link is not None:
+            self.link.send(self, data, taken)
+
+    def arrived(self, data: bytes, taken: Taken | None) -> None:
+        """Bytes of a node: the world has read them when they were sent, and `taken` hands over what they say."""
+        if taken is not None:
+            taken()
+
+    def lost(self, reason: str) -> None:
+        self.world.say(f"{self.name} loses its link: {reason}")
+        self.link = None
+        self._asked.clear()
+        self.forget()
+        self._dial_later()
+
+    def leave(self, us: int) -> None:
+        """Go away for a while, without a word."""
+        self.is_away = True
+        if self.link is not None:
+            self.link.close(self, "the peer closed the connection")
+            self.link = None
+        self._asked.clear()
+        self.forget()
+        self.world.clock.after(us, self.come_back)
+
+    def come_back(self) -> None:
+        if self.is_away:
+            self.is_away = False
+            self.dial()
+
+    def forget(self) -> None:
+        """What belonged to the link is no more."""
+
+    # -- what comes
+
+    def tap(self, item: Item) -> None:
+        """The node sends it: what the records are to know of it at that moment."""
+
+    def handle(self, link: Link, items: list[Item]) -> None:
+        if link is not self.link:
+            return
+        for item in items:
+            if isinstance(item, ControlMessage):
+                self._answered(item)
+            elif isinstance(item, NegotiationMessage):
+                if not isinstance(item.choice, BrokerResponse) or item.choice.result.code:
+                    raise AssertionError(f"{self.name} was not let in: {item}")
+                self.open_all()
+            elif item is EventType.HEARTBEAT_REQ:
+                self.send(HEARTBEAT_RESPONSE)
+            else:
+                self.received(item)
+
+    def ask(self, choice: OpenQueue | ConfigureStream) -> None:
+        self._requests += 1
+        self._asked[self._requests] = choice
+        self.send(_request(self._requests, choice))
+
+    def _answered(self, message: ControlMessage) -> None:
+        request = self._asked.pop(message.r_id or 0, None)
+        if request is None:
+            raise AssertionError(f"{self.name} did not ask what is answered with {message}")
+        if isinstance(message.choice, Status):
+            link = self.link
+
+            def again() -> None:
+                if self.link is link:
+                    self.ask(request)
+
+            self.world.clock.after(self.random.randrange(1, RETRY_US), again)
+            return
+        self.succeeded(request)
+
+    def open_all(self) -> None:
+        """The session begins."""
+        raise AssertionError("a producer or a consumer says what it opens")
+
+    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
+        """A request was answered, and not with a failure."""
+        raise AssertionError("a producer or a consumer says what follows")
+
+    def received(self, item: Item) -> None:
+        """An ACK, or a PUSH."""
+
+
+class Producer(Client):
+    """Posts to queues; what is not acked when its link breaks it sends again, in order, before anything else."""
+
+    def __init__(self, world: World, name: str, uris: list[str]) -> None:
+        super().__init__(world, name)
+        self.uris = uris
+        self.unacked: dict[str, dict[bytes, Post]] = {uri: {} for uri in uris}
+        self._numbers = dict.fromkeys(uris, 0)
+        self._open: set[str] = set()
+        self._guids = GuidGenerator(name.encode().rjust(6, b"_"), 0)
+        self.acked = self.refused_count = 0
+        self.interval_us = 30_000
+        self.size_max = 300
+
+    def open_all(self) -> None:
+        for queue_id, uri in enumerate(self.uris):
+            self.ask(OpenQueue(handle_parameters=handle(queue_id, uri, WRITE | ACK)))
+
+    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
+        assert isinstance(request, OpenQueue)
+        uri = self.uris[request.handle_parameters.q_id]
+        self._open.add(uri)
+        again = list(self.unacked[uri].values())
+        self.world.say(f"{self.name} opens {uri} and sends {len(again)} again")
+        for post in again:
+            self.world.records.posted_again(post)
+        self._put(uri, again)
+
+    def forget(self) -> None:
+        self._open.clear()
+
+    def act(self) -> None:
+        """Post a few, and go on for as long as the world wants it."""
+        if not self.world.is_busy:
+            return
+        self.world.clock.after(int(self.random.expovariate(1) * self.interval_us) + 1, self.act)
+        if not self._open:
+            return
+        uri = self.random.choice([uri for uri in self.uris if uri in self._open])
+        if len(self.unacked[uri]) < UNACKED_MAX:
+            self.post(uri, self.random.choice((1, 1, 1, 2, 5)))
+
+    def post(self, uri: str, count: int) -> None:
+        """Post so many messages in one event; they go when the queue is open."""
+        posts = []
+        for _ in range(count):
+            self._numbers[uri] += 1
+            guid = self._guids.make(self.world.clock.us * 1000)
+            size = self.random.randrange(self.size_max)
+            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us)
+            self.world.records.posted(post)
+            self.unacked[uri][guid] = post
+            posts.append(post)
+        if uri in self._open:
+            self._put(uri, posts)
+
+    def _put(self, uri: str, posts: list[Post]) -> None:
+        if not posts:
+            return
+        out = bytearray()
+        queue_id = self.uris.index(uri)
+        for post in posts:
+            self.world.records.sent(post)
+            payload = payload_of(post)
+            append_put(out, queue_id, post.guid, payload, crc32c(payload))
+        self.send(build_event(EventType.PUT, out))
+
+    def tap(self, item: Item) -> None:
+        if isinstance(item, Ack):
+            self.world.records.ack(item.guid, item.status)
+
+    def received(self, item: Item) -> None:
+        assert isinstance(item, Ack)
+        self.unacked[self.uris[item.queue_id]].pop(item.guid, None)
+        if item.status:
+            self.refused_count += 1
+        else:
+            self.acked += 1
+
+
+class Consumer(Client):
+    """Reads one app of each of its queues, and confirms after a while, or keeps what it got until it must hurry."""
+
+    def __init__(self, world: World, name: str, reads: list[tuple[str, str]]) -> None:
+        super().__init__(world, name)
+        self.reads = reads  # (URI, app id; none for a queue of one app); the place is the queue id
+        self.messages_max = self.random.choice((1, 3, 1000))
+        self.confirm_us = 15_000
+        self.keeps_part = 0.02
+        self._kept: list[tuple[int, bytes]] = []
+        self.got = 0
+
+    def open_all(self) -> None:
+        for queue_id, (uri, app) in enumerate(self.reads):
+            info = SubQueueIdInfo(sub_id=1, app_id=app) if app else None
+            uri = f"{uri}?id={app}" if app else uri
+            self.ask(OpenQueue(handle_parameters=handle(queue_id, uri, READ, sub_id_info=info)))
+
+    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
+        if isinstance(request, ConfigureStream):
+            return
+        queue_id = request.handle_parameters.q_id
+        consumer = ConsumerInfo(
+            max_unconfirmed_messages=self.messages_max,
+            max_unconfirmed_bytes=1 << 20,
+            consumer_priority=0,
+            consumer_priority_count=1,
+        )
+        app = self.reads[queue_id][1]
+        one = Subscription(s_id=queue_id + 1, expression=Expression(text=""), consumers=(consumer,))
+        parameters = StreamParameters(app_id=app or "__default", subscriptions=(one,))
+        self.ask(ConfigureStream(q_id=queue_id, stream_parameters=parameters))
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def tap(self, item: Item) -> None:
+        if isinstance(item, Pushed):
+            uri, app = self.reads[item.queue_id]
+            self.world.records.push(self, uri, app or "__default", item.guid, item.payload)
+
+    def received(self, item: Item) -> None:
+        assert isinstance(item, Pushed)
+        self.got += 1
+        self._kept.append((item.queue_id, item.guid))
+        if self.world.is_busy and self.random.random() < self.keeps_part:
+            return
+        link = self.link
+        what = self._kept.pop()
+
+        def confirm() -> None:
+            if self.link is link:
+                self.confirm([what])
+
+        self.world.clock.after(int(self.random.expovariate(1) * self.confirm_us), confirm)
+
+    def confirm_kept(self) -> None:
+        """Be done with all that is held."""
+        kept, self._kept = self._kept, []
+        self.confirm(kept)
+
+    def confirm(self, what: list[tuple[int, bytes]]) -> None:
+        """One event of confirms; once a node has handled it, it must hold."""
+        if not what:
+            return
+        records = self.world.records
+        done = [(*self.reads[queue_id], guid) for queue_id, guid in what]
+        for uri, app, guid in done:
+            records.confirm_sent(uri, app or "__default", guid)
+        event = build_confirm_event((queue_id, guid, int(bool(self.reads[queue_id][1]))) for queue_id, guid in what)
+
+        def taken() -> None:
+            for uri, app, guid in done:
+                records.confirmed(uri, app or "__default", (guid,))
+
+        self.send(event, taken)

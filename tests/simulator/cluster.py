@@ -1,0 +1,228 @@
+"""A world of several nodes that are one cluster: strong consistency, whichever node a client is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.core.handles import Refusal
+from broker.store.partition_files import PartitionLimits
+from formats.codes import AckStatus
+from formats.control.messages import QueueInfo
+from formats.disk.keys import DEFAULT_APP_KEY
+from tests.simulator.agreement import Agreement
+from tests.simulator.clients import Client, Consumer, Producer
+from tests.simulator.hosts import Host
+from tests.simulator.invariants import Post, Reader, Records, Violation, check_queue
+from tests.simulator.journals import Journals
+from tests.simulator.world import APPS, FANOUT, PRIORITY, World
+
+__all__ = ["ClusterRecords", "ClusterWorld"]
+
+POST_US = 150_000  # between two posts of a client: each takes many steps here
+SHORT = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=4 << 10)  # for many rollovers
+ASK_US = 300_000  # between two questions about the places of queues
+
+# How long a message may be on its way to a consumer through a hop that does not know what has happened since.
+LATE_US = 10_000_000
+
+
+class ClusterRecords(Records):
+    """Here a message is safe, and a confirm durable, once a majority of the nodes has its record."""
+
+    def __init__(self, apps: dict[str, tuple[str, ...]], world: ClusterWorld) -> None:
+        super().__init__(apps)
+        self._world = world
+        self._durable_us: dict[tuple[str, bytes], int] = {}
+        self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.NOT_READY, AckStatus.UNKNOWN)
+
+    def confirmed(self, uri: str, app: str, guids: object) -> None:
+        """A node has handled the confirms: that alone is not enough."""
+
+    def durable(self, uri: str, app: str, guid: bytes) -> None:
+        """A majority has the record that an app is done with a message."""
+        super().confirmed(uri, app, (guid,))
+        self._durable_us[app, guid] = self._world.clock.us
+
+    def ack(self, guid: bytes, status: int) -> None:
+        post = self.posts.get(guid)
+        if post is not None and status == AckStatus.SUCCESS and not post.acked:
+            self._check_copies(post, "acknowledged")
+        super().ack(guid, status)
+
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
+        post = self.posts.get(guid)
+        if post is not None:
+            durable_us = self._durable_us.get((app, guid))
+            if durable_us is not None and self._world.clock.us - durable_us < LATE_US:
+                self.redelivered += 1
+                return
+            if durable_us is None:
+                self._check_copies(post, "delivered")
+        super().push(consumer, uri, app, guid, payload)
+
+    def _check_copies(self, post: Post, what: str) -> None:
+        journals = self._world.journals.values()
+        if not any(post.guid in each.safe for each in journals):
+            raise Violation(f"number {post.number} of {post.producer} to {post.uri} is {what} without enough copies")
+
+    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+        """What was with the app's consumer before, or with a hop on the way there, may come again after others."""
+        return post.made_us < consumer.connected_us + LATE_US
+
+
+class ClusterWorld(World):
+    """Several nodes."""
+
+    is_cluster = True
+    records: ClusterRecords
+
+    def __init__(self, seed: int, *, nodes: int = 3) -> None:
+        self.quorum = nodes // 2 + 1
+        self.partition_count = 2 if seed % 3 == 2 else 1
+        self.agreement = Agreement()
+        self._without_power: set[Host] = set()  # whose disks may be damaged
+        self._beliefs: dict[tuple[str, str], str] = {}
+        super().__init__(seed, nodes=nodes)
+        if seed % 2:
+            self.limits = SHORT
+        self.journals = {number: Journals(number, self.quorum) for number in range(self.partition_count)}
+
+    def make_records(self, apps: dict[str, tuple[str, ...]]) -> Records:
+        return ClusterRecords(apps, self)
+
+    def make_clients(self) -> list[Client]:
+        producers = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        for producer in producers:
+            producer.interval_us = POST_US
+        clients: list[Client] = [*producers]
+        clients.append(Consumer(self, "c0", [(PRIORITY, "")]))
+        clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
+        return clients
+
+    def run(self, steps: int = 2000) -> None:
+        self._ask_places()
+        super().run(steps)
+
+    # -- what hosts tell
+
+    def started(self, host: Host) -> None:
+        self._without_power.discard(host)
+        self.agreement.started(host.node_id)
+        for journals in self.journals.values():
+            journals.forget(host.node_id)
+
+    def before_flush(self, host: Host) -> None:
+        """A step has written, and nothing of it has left yet."""
+        node, member = host.node, host.member
+        if node is None or member is None:
+            return
+        self.agreement.look(host.node_id, node, member.metadata, member.election)
+        for journals in self.journals.values():
+            was = len(journals.primaries)
+            for guid, app_key in journals.look(host.node_id, node):
+                self._done(host, guid, app_key)
+            if len(journals.primaries) != was:
+                self._check_primary(journals, host)
+        for what, belief in self._beliefs_of(host):
+            if self._beliefs.get((host.name, what)) != belief:
+                self._beliefs[host.name, what] = belief
+                self.say(f"{host.name} {belief}")
+
+    def _beliefs_of(self, host: Host) -> Iterator[tuple[str, str]]:
+        assert host.member is not None
+        election = host.member.election
+        yield "election", f"is {election.role.value} in term {election.term}"
+        yield "metadata", f"has metadata {host.member.metadata.fsm_state.name}"
+        for number, partition in host.member.partitions.items():
+            yield f"shard {number}", f"has shard {number} {partition.state.name}"
+
+    def _done(self, host: Host, guid: bytes, app_key: bytes) -> None:
+        """An app, or all of them, is durably done with a message."""
+        assert host.node is not None
+        post = self.records.posts.get(guid)
+        if post is None:
+            raise Violation(f"{host.name} has a record of {guid.hex().upper()}, which nobody has posted")
+        info = host.node.ledger.state.queues.get(post.uri)
+        names = {} if info is None else {app.app_key: app.app_id for app in info.app_ids}
+        names.setdefault(DEFAULT_APP_KEY, "__default")
+        for app in self.records.views[post.uri] if not app_key else (names[app_key],):
+            self.records.durable(post.uri, app, guid)
+
+    def _check_primary(self, journals: Journals, host: Host) -> None:
+        """The newest primary of a shard has all that must be there."""
+        lease_id = max(journals.primaries, default=0)
+        shard = host.node.shards[journals.partition_id] if host.node is not None else None
+        if shard is None or not shard.active or shard.primary_lease_id != lease_id:
+            return
+        assert host.node is not None
+        known = host.node.ledger.state.queues
+        uris = [uri for uri in self.records.views if uri in known and known[uri].partition_id == shard.partition_id]
+        for uri in uris:
+            if uri in host.node.queues:
+                check_queue(host.node.queues[uri])
+        self.records.check_node(host.node, uris)
+
+    def look(self) -> None:
+        for host in self.hosts:
+            for journals in self.journals.values():
+                self._check_primary(journals, host)
+
+    def lose_disk(self, host: Host) -> None:
+        if host not in self._without_power:
+            raise Violation(f"{host.name} does not start: {host.refused}")
+        super().lose_disk(host)
+
+    def power_lost(self, host: Host) -> None:
+        self._without_power.add(host)
+        for journals in self.journals.values():
+            journals.forget(host.node_id)
+
+    def is_whole(self) -> bool:
+        return super().is_whole() and not self._difference()
+
+    # -- what is asked, and what must be in the end
+
+    def _ask_places(self) -> None:
+        """Somebody asks a node where a queue is, which may be a new one."""
+        if not self.is_busy:
+            return
+        self.clock.after(int(self.random.expovariate(1) * ASK_US) + 1, self._ask_places)
+        host = self.random.choice(self.hosts)
+        uri = f"bmq://{self.random.choice(('priority', 'fanout'))}/q{self.random.randrange(30)}"
+        config = self.domains[uri.split("/")[2]]
+
+        def ask() -> None:
+            assert host.member is not None
+            host.member.metadata.assign_queue(uri, config, told)
+
+        def told(outcome: QueueInfo | Refusal) -> None:
+            if isinstance(outcome, QueueInfo):
+                self.agreement.told_place(uri, outcome)
+
+        host.step(ask)
+
+    def unrest(self) -> str:
+        return self._difference() or super().unrest()
+
+    def _difference(self) -> str:
+        """What keeps the nodes from being alike, and able to do all."""
+        members = {}
+        for host in self.hosts:
+            if host.node is None or host.member is None:
+                return f"{host.name} does not run: {host.refused}"
+            members[host.name] = host.member
+            if host.member.election.leader_id is None:
+                return f"{host.name} knows no leader"
+            if not host.member.metadata.healed:
+                return f"the metadata of {host.name} is {host.member.metadata.fsm_state.name}"
+            for number, partition in host.member.partitions.items():
+                if not partition.is_healed:
+                    return f"shard {number} of {host.name} is {partition.state.name}"
+        difference = self.agreement.difference({name: member.metadata for name, member in members.items()})
+        if difference:
+            return difference
+        for number in self.journals:
+            positions = {member.partitions[number].position for member in members.values()}
+            if len(positions) > 1:
+                return f"shard {number} ends at {positions}"
+        return ""

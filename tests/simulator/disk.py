@@ -1,0 +1,106 @@
+"""The disk of a simulated machine: what a killed process, a power loss, a torn write and rot leave of it.
+
+The fault model is that of broker/DESIGN.md: what a process wrote into a mapped page is the kernel's, and outlives the
+process. It outlives the machine only if it was written back, which happens in units of a sector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from formats.disk.files import FileType, open_file, parse_file_name
+from formats.errors import FormatError
+from tests.broker.fakes import MemoryDirectory
+
+__all__ = ["CAPACITY", "Disk"]
+
+CAPACITY = 1 << 40
+SECTOR_BYTES = 512
+
+
+@dataclass
+class Disk:
+    """`directory` is what the running process has open; `safe` is what the platter has of each file."""
+
+    random: Random
+    directory: MemoryDirectory = field(default_factory=MemoryDirectory)
+    safe: dict[str, bytes] = field(default_factory=dict)
+    term: int = 0  # the election's, in a file that is flushed before anybody hears of it
+    rotten: tuple[str, int, int] | None = None
+
+    def write_back(self) -> None:
+        """Time enough has passed for the kernel to have written everything back."""
+        self.safe = {name: bytes(content.data) for name, content in self.directory.files.items()}
+
+    def process_died(self) -> None:
+        """All that was written is there, nothing is open."""
+        self.directory = self.directory.after_crash()
+
+    def step_torn(self, before: MemoryDirectory) -> None:
+        """The process died between two bytes of what it wrote since `before`, if those were records.
+
+        Records come after the payloads that they name; what is cut away goes the other way round, and is left whole.
+        """
+        if before.names() == self.directory.names() and self._has_appended(before):
+            self.directory = self.directory.torn_since(before, self.random.randrange(1200))
+        else:
+            self.process_died()
+
+    def _has_appended(self, before: MemoryDirectory) -> bool:
+        """Whether all that was written since `before` stands where nothing was."""
+        for name, content in self.directory.files.items():
+            new, old = np.frombuffer(content.data, np.uint8), np.frombuffer(before.files[name].data, np.uint8)
+            if len(new) != len(old) or np.any((new != old) & (old != 0)):
+                return False
+        return True
+
+    def power_lost(self) -> None:
+        """Of what was not written back, some sectors are there and some are not; files come and go at once."""
+        torn = self.directory.after_crash()
+        for name, content in torn.files.items():
+            old = self.safe.get(name, b"").ljust(len(content.data), b"\0")
+            new = bytes(content.data)
+            if old[: len(new)] == new:
+                continue
+            for at in range(0, len(new), SECTOR_BYTES):
+                if new[at : at + SECTOR_BYTES] != old[at : at + SECTOR_BYTES] and self.random.random() < 0.5:
+                    content.data[at : at + SECTOR_BYTES] = old[at : at + SECTOR_BYTES][: len(new) - at]
+        self.directory = torn
+
+    def wipe(self) -> None:
+        """A new disk."""
+        self.directory = MemoryDirectory()
+        self.safe.clear()
+        self.rotten = None
+
+    def rot(self) -> bool:
+        """Flip one bit in a payload at rest: what checksums are for. False if there is none."""
+        names = [
+            name
+            for name in self.directory.names()
+            if (parsed := parse_file_name(name)) and parsed.file_type is FileType.DATA
+        ]
+        if not names:
+            return False
+        name = self.random.choice(names)
+        data = self.directory.files[name].data
+        try:
+            first = open_file(data, FileType.DATA).first_record_offset
+        except FormatError:
+            return False
+        end = len(data.rstrip(b"\0"))
+        if end <= first:
+            return False
+        at, mask = self.random.randrange(first, end), 1 << self.random.randrange(8)
+        self.directory.flip(name, at, mask)
+        self.rotten = (name, at, mask)
+        return True
+
+    def mend(self) -> None:
+        """The operator brings the rotten bit back, from a backup."""
+        if self.rotten is not None:
+            self.directory.flip(*self.rotten)
+            self.rotten = None

@@ -1,0 +1,106 @@
+"""A node's ends of links: what arrives goes to a session as the shell does it, what the session has is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.core.node import Node
+from broker.core.session import Session
+from formats.control import ber
+from formats.control.messages import ControlMessage, NegotiationMessage
+from formats.wire.ack import Ack, iter_acks
+from formats.wire.event import EventType, iter_frames
+from formats.wire.options import sub_queue_infos
+from formats.wire.push import iter_pushes
+from tests.broker.rig import Pushed
+from tests.simulator.network import Link, Taken
+
+if TYPE_CHECKING:
+    from tests.simulator.clients import Client
+    from tests.simulator.hosts import Host
+
+__all__ = ["ClientSideEnd", "Item", "NodeEnd"]
+
+EVENT_BYTES_MAX = 1 << 30
+
+Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
+
+
+class NodeEnd:
+    """A node's end of a link to another node."""
+
+    def __init__(self, host: Host, node: Node, session: Session) -> None:
+        self.host = host
+        self.machine = host.name
+        self.session = session
+        self.link: Link | None = None
+        self._node = node
+        self._held = b""
+
+    def arrived(self, data: bytes, taken: Taken | None) -> None:
+        self.host.step(lambda: self._receive(data), taken)
+
+    def _receive(self, data: bytes) -> None:
+        buffer = bytearray(self._held + data)
+        used = self.session.receive(memoryview(buffer))
+        self._held = bytes(buffer[used:])
+        buffer[:] = b"\xee" * len(buffer)
+
+    def lost(self, reason: str) -> None:
+        def disconnect() -> None:
+            self._node.disconnect(self.session, reason)
+            self.host.ends.pop(self.session, None)
+
+        self.host.step(disconnect)
+
+    def flush(self) -> None:
+        """Send what the session has; a session that is finished closes its link."""
+        link, session = self.link, self.session
+        assert link is not None
+        while session.output_size():
+            data = bytes(session.take_output())
+            session.output_sent()
+            self.send(link, data)
+        if session.finished:
+            link.close(self, "the session is over")
+            self.host.ends.pop(session, None)
+            self._node.disconnect(session, "the session is over")
+
+    def send(self, link: Link, data: bytes) -> None:
+        """Whole events leave."""
+        link.send(self, data)
+
+
+class ClientSideEnd(NodeEnd):
+    """A node's end of a link to a client: what it sends is read here, once for the records and for the client."""
+
+    def __init__(self, host: Host, node: Node, session: Session, client: Client) -> None:
+        super().__init__(host, node, session)
+        self.client = client
+        self._negotiated = False
+
+    def send(self, link: Link, data: bytes) -> None:
+        items = list(_decode(memoryview(data), self._negotiated))
+        self._negotiated = True
+        for item in items:
+            self.client.tap(item)
+        link.send(self, data, partial(self.client.handle, link, items))
+
+
+def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
+    """What a node sends to a client, read once for the records and for the client."""
+    for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
+        if frame.type == EventType.PUSH:
+            for push in iter_pushes(view, frame.body, frame.end):
+                (info,) = sub_queue_infos(push.options)
+                yield Pushed(push.queue_id, push.guid, bytes(push.data), info.sub_queue_id)
+        elif frame.type == EventType.ACK:
+            yield from iter_acks(view, frame.body, frame.end)
+        elif frame.type == EventType.CONTROL:
+            body = view[frame.body : frame.end]
+            yield ber.decode(ControlMessage, body) if negotiated else ber.decode(NegotiationMessage, body)
+            negotiated = True
+        else:
+            yield EventType(frame.type)

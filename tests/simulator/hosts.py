@@ -1,0 +1,407 @@
+"""The machines that nodes run on: a clock, a disk, and maybe a process. A step runs the core and sends what it made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from broker.cluster.election import ElectionTimes
+from broker.cluster.member import Member, MemberConfig
+from broker.cluster.peers import Peers
+from broker.core.clock import Now
+from broker.core.config import NodeIdentity
+from broker.core.messages import Full
+from broker.core.node import Node
+from broker.core.session import Session
+from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.store.names import next_timestamp
+from broker.store.recovery import Recovered
+from formats.guid import GuidGenerator
+from tests.broker.fakes import Crash, MemoryDirectory
+from tests.simulator.clock import MachineClock
+from tests.simulator.disk import CAPACITY, Disk
+from tests.simulator.ends import ClientSideEnd, NodeEnd
+from tests.simulator.network import Taken
+
+if TYPE_CHECKING:
+    from tests.simulator.clients import Client
+    from tests.simulator.world import World
+
+__all__ = ["Death", "Host"]
+
+LEDGER_SIZE = 16 << 10
+START_AGAIN_US = 500_000
+TICK_US = 250_000
+TICK_US_MIN = 5_000
+RETIRE_US = 5_000_000
+RETIRE_CHECK_US = 50_000
+DIAL_TIMEOUT_US = 1_000_000
+# A tenth of the usual, as everything goes faster here.
+TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
+START_S = 1_795_237_864
+
+
+def _nothing() -> None:
+    """Another step, since the last had more to do."""
+
+
+class Death(Enum):
+    """How a process ends."""
+
+    KILL = "killed"
+    IN_CALL = "killed between two calls to its disk"
+    TORN = "killed between two bytes of a record"
+    POWER = "its machine loses power"
+    STOP = "stopped"
+
+
+class Host:
+    """One machine. `node` is None while no process runs; `refused` says why it would not start."""
+
+    def __init__(self, world: World, node_id: int, drift_ppm: int) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.name = f"n{node_id}"
+        self.disk = Disk(world.random)
+        self.clock = MachineClock(world.clock, START_S, drift_ppm)
+        self.node: Node | None = None
+        self.member: Member | None = None
+        self.peers: Peers | None = None
+        self.refused = ""
+        self.ends: dict[Session, NodeEnd] = {}
+        self.slow_us = 0  # how long its disk keeps a step waiting, at most
+        self.tear_next = False
+        self._archived = 0
+        self._now = Now()
+        self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
+        self._paused_until_us = 0
+
+    # -- the process's life
+
+    def start(self) -> None:
+        """Start a process on what is on the disk."""
+        if self.node is not None:
+            return
+        self._now = now = Now()
+        self._set_clock()
+        try:
+            node = self._make_node(now)
+        except StoreDamaged as damage:
+            self.refused = str(damage)
+            self.disk.process_died()
+            self.world.say(f"{self.name} does not start: {self.refused.splitlines()[1].strip()}")
+            return
+        except Full as full:
+            self.disk.process_died()
+            self.world.say(f"{self.name} does not start: {full}")
+            self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
+            return
+        except Crash:
+            self.world.say(f"{self.name} dies while it starts")
+            self.disk.process_died()
+            self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
+            return
+        self.refused = ""
+        self.disk.rotten = None
+        self.node = node
+        self.world.say(f"{self.name} starts")
+        self.world.started(self)
+        if self.peers is not None:
+            self.step(self._join)
+        self._tick_later(node)
+
+    def _make_node(self, now: Now) -> Node:
+        """As the composition root does it."""
+        directory = self.disk.directory
+
+        def make_timestamp(prefix: str) -> str:
+            return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
+
+        guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
+        opened = open_shards(
+            directory, self.world.partition_count, self.node_id, self.world.limits, now, make_timestamp
+        )
+        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
+        shards = {shard.partition_id: shard for shard, _ in opened}
+        node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
+        recovered = {shard.partition_id: state for shard, state in opened}
+        if self.world.is_cluster:
+            self._make_member(node, recovered)
+        else:
+            node.start(recovered)
+        return node
+
+    def _make_member(self, node: Node, recovered: Mapping[int, Recovered]) -> None:
+        """As `broker.membership` does it."""
+        others = [host.node_id for host in self.world.hosts if host is not self]
+        config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
+        self.member = Member(
+            node, others, config, recovered, self.world.random.randrange, self.disk.term, self._keep_term
+        )
+        self.peers = peers = Peers(node, self.member, self._dial)
+        member = self.member
+
+        def leave() -> None:
+            peers.stop()
+            member.stop()
+
+        node.leave = leave
+
+    def _keep_term(self, term: int) -> None:
+        self.disk.term = term
+
+    def _join(self) -> None:
+        assert self.peers is not None
+        assert self.member is not None
+        self.member.start()
+        self.peers.start()
+
+    def _identity(self) -> NodeIdentity:
+        return NodeIdentity(
+            cluster_name="local",
+            node_id=self.node_id,
+            host=self.name,
+            process_name="bmqbrkr.tsk",
+            process_id=1,
+            version=999_999,
+            user_agent="simulator",
+            heartbeat_interval_ms=500,
+            heartbeats_missed_max=4,
+            peer_heartbeats_missed_max=4,
+        )
+
+    def die(self, how: Death) -> None:
+        """The process is gone, in whichever way; no step of it is under way."""
+        node = self.node
+        if node is None:
+            return
+        self.world.say(f"{self.name} dies: {how.value}")
+        if how is Death.STOP:
+            with suppress(Crash):
+                self._stop(node)
+        self.node = None
+        self._held.clear()
+        self._paused_until_us = 0
+        self.tear_next = False
+        for end in self.ends.values():
+            assert end.link is not None
+            if how is Death.POWER:
+                end.link.abandon(end)
+            else:
+                end.link.close(end, "the connection was reset", lose=how is not Death.STOP)
+        self.ends.clear()
+        if how in (Death.IN_CALL, Death.TORN):
+            # Whoever asked for it did not know when.
+            self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
+        if how is Death.POWER:
+            self.disk.power_lost()
+            self.world.power_lost(self)
+        else:
+            self.disk.process_died()
+
+    def retire(self, then: Callable[[], None]) -> None:
+        """Stop as SIGTERM does it: as soon as others have taken over, or after a while; `then` the process is gone."""
+        node = self.node
+        until_us = self.world.clock.us + RETIRE_US
+
+        def check() -> None:
+            if self.node is not node or node is None:
+                return
+            may_stop = False
+
+            def ask() -> None:
+                nonlocal may_stop
+                may_stop = node.retire()
+
+            self.step(ask)
+            if self.node is not node:
+                return
+            if may_stop or self.world.clock.us >= until_us:
+                self.die(Death.STOP)
+                then()
+            else:
+                self.world.clock.after(RETIRE_CHECK_US, check)
+
+        check()
+
+    def _stop(self, node: Node) -> None:
+        """A clean stop, as the composition root does it."""
+        node.stopping = True
+        node.leave()
+        self._flush(node)
+        for session in list(node.sessions.values()):
+            node.disconnect(session, "the node stops")
+        self._flush(node)
+        for shard in node.shards.values():
+            shard.files.close()
+        node.ledger.close()
+
+    def pause(self, us: int) -> None:
+        """The process gets no time: what arrives waits."""
+        until_us = self.world.clock.us + us
+        if until_us > self._paused_until_us:
+            self._paused_until_us = until_us
+            self.world.clock.after(us, self._resume)
+
+    def _resume(self) -> None:
+        while self._held and self.world.clock.us >= self._paused_until_us:
+            action, taken = self._held.popleft()
+            self._step(action, taken)
+
+    # -- steps
+
+    def step(self, action: Callable[[], None], taken: Taken | None = None) -> None:
+        """Run the core, then send what it has; `taken` is called if the process survived that."""
+        if self.node is None:
+            return
+        if self._held or self.world.clock.us < self._paused_until_us:
+            self._held.append((action, taken))
+        else:
+            self._step(action, taken)
+
+    def _step(self, action: Callable[[], None], taken: Taken | None) -> None:
+        node = self.node
+        if node is None:
+            return
+        self._set_clock()
+        before = self.disk.directory.after_crash() if self.tear_next else None
+        written = self._written(node) if before is not None or self.slow_us else 0
+        try:
+            action()
+            more = node.settle()
+        except Crash:
+            self.die(Death.IN_CALL)
+            return
+        if before is not None and self._written(node) != written:
+            self.disk.step_torn(before)
+            self.die(Death.TORN)
+            return
+        self.world.before_flush(self)
+        archived = len(self.directory.archived)
+        if archived != self._archived:
+            self._archived = archived
+            self.world.rolled_over(self)
+        self._flush(node)
+        if taken is not None:
+            taken()
+        if more:
+            self.world.clock.after(1, lambda: self.step(_nothing))
+        if self.slow_us and self._written(node) != written:
+            self.pause(self.world.random.randrange(self.slow_us))
+
+    def _written(self, node: Node) -> int:
+        return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())
+
+    def _flush(self, node: Node) -> None:
+        dirty = node.dirty
+        while dirty:
+            sessions = sorted(dirty, key=lambda session: session.session_id)
+            dirty.clear()
+            for session in sessions:
+                end = self.ends.get(session)
+                if end is not None:
+                    end.flush()
+        self.world.records.step_ends()
+
+    def _set_clock(self) -> None:
+        self._now.ms = self.clock.ms
+        self._now.wall_s = self.clock.wall_s
+
+    def _tick_later(self, node: Node) -> None:
+        def tick() -> None:
+            if self.node is node:
+                self.step(node.tick)
+                self._tick_later(node)
+
+        due_ms = node.timers.next_ms
+        wait_us = TICK_US if due_ms is None else (due_ms - self.clock.ms) * 1000
+        self.world.clock.after(min(TICK_US, max(TICK_US_MIN, wait_us)), tick)
+
+    # -- links
+
+    def accept(self, client: Client) -> None:
+        """A client dials; it hears of the connection when the process has taken it."""
+        node = self.node
+        if node is None:
+            client.refused()
+            return
+
+        def connect() -> None:
+            session = node.connect(client.name)
+            end = ClientSideEnd(self, node, session, client)
+            end.link = self.world.network.connect(client, end)
+            self.ends[session] = end
+            client.connected(end.link)
+
+        self.step(connect)
+
+    def _dial(self, node_id: int) -> None:
+        """See `Peers`: connect to another node; what becomes of it is told in a later step."""
+        peers, network = self.peers, self.world.network
+        assert peers is not None
+        other = self.world.hosts[node_id]
+
+        def fail(reason: str) -> None:
+            if self.peers is peers:
+                self.step(lambda: peers.failed(node_id, reason))
+
+        def connect() -> None:
+            theirs = other.node
+            if self.peers is not peers:
+                return
+            if not network.passes(self.name, other.name):
+                self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
+            elif theirs is None:
+                fail("Connection refused")
+            else:
+                self.step(lambda: self._connected(other, theirs))
+
+        self.world.clock.after(network.delay_us(), connect)
+
+    def _connected(self, other: Host, theirs: Node) -> None:
+        """The kernels have made a connection; the other process takes it when it has time."""
+        assert self.node is not None
+        assert self.peers is not None
+        mine = NodeEnd(self, self.node, self.peers.connected(other.node_id, other.name))
+        self.ends[mine.session] = mine
+        accepted = NodeEnd(other, theirs, theirs.connect(self.name))
+        other.ends[accepted.session] = accepted
+        mine.link = accepted.link = self.world.network.connect(mine, accepted)
+
+    def fill_disk(self, left: int) -> None:
+        """So many bytes are left."""
+        self.disk.directory.free = left
+        self.world.records.is_short = True
+
+    def free_disk(self) -> None:
+        self.disk.directory.free = CAPACITY
+        self.world.records.is_short = False
+
+    def fast_disk(self) -> None:
+        """Its disk is as fast as others."""
+        self.slow_us = 0
+
+    def recover(self) -> None:
+        """Nothing ails it any longer; a process that is gone stays so."""
+        self.free_disk()
+        self.fast_disk()
+        self.tear_next = False
+        self.directory.steps_left = CAPACITY
+        if self._paused_until_us > self.world.clock.us:
+            self._paused_until_us = self.world.clock.us
+            self.world.clock.after(0, self._resume)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it runs, and nothing ails it."""
+        directory = self.directory
+        ailing = self.tear_next or directory.steps_left < CAPACITY // 2 or directory.free < CAPACITY // 2
+        return self.node is not None and not ailing and self._paused_until_us <= self.world.clock.us
+
+    @property
+    def directory(self) -> MemoryDirectory:
+        return self.disk.directory

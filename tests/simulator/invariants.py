@@ -1,0 +1,225 @@
+"""What must be true of messages at every step, told from what goes over the wires.
+
+A message is *acked* when an ACK with SUCCESS leaves a node; an app has *confirmed* it *durably* when a node has handled
+the CONFIRM without crashing. In between, what the app's client has sent may count or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.core.node import Node
+from broker.core.queue import Queue
+from formats.codes import AckStatus
+
+__all__ = ["AppView", "Post", "Reader", "Records", "Violation", "check_queue", "payload_of"]
+
+
+class Reader(Protocol):
+    """Whom a message is sent to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def connected_us(self) -> int:
+        """Since when its link is there."""
+        ...
+
+
+class Violation(Exception):
+    """Something that must never be; the text says what."""
+
+
+@dataclass(slots=True)
+class Post:
+    """A message as its producer made it; `number` counts the producer's posts to the queue."""
+
+    guid: bytes
+    uri: str
+    producer: str
+    number: int
+    size: int
+    made_us: int = 0
+    acked: bool = False
+    refused: bool = False
+    # Its producer had no ack and sent it again after an app had confirmed it: a node that rolled over cannot know.
+    again: bool = False
+    # It was sent when there was little room: it may have been refused, later ones not, and the answer been lost.
+    unsure: bool = False
+
+
+@dataclass
+class AppView:
+    """What one app of one queue has got, is owed, and has done with; GUIDs."""
+
+    pushed: set[bytes] = field(default_factory=set)
+    owed: dict[bytes, None] = field(default_factory=dict)
+    confirm_sent: set[bytes] = field(default_factory=set)
+    confirmed: dict[bytes, int] = field(default_factory=dict)  # and `Records.forgets` then
+    last: dict[str, int] = field(default_factory=dict)
+
+
+def payload_of(post: Post) -> bytes:
+    """The payload, which tells who made it, and that it is whole."""
+    text = f"{post.producer} {post.uri} {post.number} ".encode()
+    return (text * (post.size // len(text) + 1))[: max(len(text), post.size)]
+
+
+class Records:
+    """All that was posted, and what became of it. `apps` are those of each queue."""
+
+    def __init__(self, apps: dict[str, tuple[str, ...]]) -> None:
+        self.posts: dict[bytes, Post] = {}
+        self.views = {uri: {app: AppView() for app in names} for uri, names in apps.items()}
+        self.forgets = 0  # how often nodes had reason to forget what was removed before: rollovers, mostly
+        self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
+        self.is_short = False  # a disk has little room left
+        self._step: dict[tuple[str, str, str, str], int] = {}
+        self.acked = self.delivered = self.redelivered = self.forgiven = 0
+
+    # -- what clients do
+
+    def posted(self, post: Post) -> None:
+        self.posts[post.guid] = post
+
+    def confirm_sent(self, uri: str, app: str, guid: bytes) -> None:
+        view = self.views[uri][app]
+        view.confirm_sent.add(guid)
+        view.owed.pop(guid, None)
+
+    def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
+        """A node has handled the confirms."""
+        self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.forgets))
+
+    def sent(self, post: Post) -> None:
+        """A post goes on its way."""
+        post.unsure |= self.is_short
+
+    def posted_again(self, post: Post) -> None:
+        """An unacked post is retransmitted, maybe after an app was done with it."""
+        if any(post.guid in view.confirm_sent for view in self.views[post.uri].values()):
+            post.again = True
+
+    # -- what nodes say
+
+    def ack(self, guid: bytes, status: int) -> None:
+        """An ACK leaves a node."""
+        post = self.posts.get(guid)
+        if post is None:
+            raise Violation(f"{guid.hex()} is acknowledged, and nobody has posted it")
+        if status != AckStatus.SUCCESS:
+            post.refused = True
+            if status not in self.refusals:
+                raise Violation(f"{_name(post)} is refused with {AckStatus(status).name}")
+            return
+        if not post.acked:
+            post.acked = True
+            self.acked += 1
+            for view in self.views[post.uri].values():
+                if guid not in view.confirm_sent:
+                    view.owed[guid] = None
+
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
+        """A PUSH leaves a node."""
+        post = self.posts.get(guid)
+        if post is None or post.uri != uri:
+            raise Violation(f"{guid.hex()} is delivered from {uri}, and nobody has posted it there")
+        if payload != payload_of(post):
+            raise Violation(f"{_name(post)} is delivered with another payload: {payload[:80]!r}")
+        view = self.views[uri][app]
+        if guid in view.confirmed:
+            if not self._may_be_new(post, view):
+                raise Violation(f"{_name(post)} is delivered to '{app}', which had confirmed it")
+            self.forgiven += 1
+            return
+        if guid in view.pushed:
+            self.redelivered += 1
+            return
+        if self.is_unordered(post, consumer):
+            view.pushed.add(guid)
+            self.delivered += 1
+            return
+        last = max(view.last.get(post.producer, 0), self._step.get((uri, app, post.producer, consumer.name), 0))
+        if post.unsure and post.number < last:
+            self.forgiven += 1
+            last = post.number
+        if post.number < last:
+            raise Violation(f"{_name(post)} is delivered to '{app}' after number {last}")
+        self._step[uri, app, post.producer, consumer.name] = post.number
+        view.pushed.add(guid)
+        self.delivered += 1
+
+    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+        """Whether a message may come after later ones."""
+        return False
+
+    def _may_be_new(self, post: Post, view: AppView) -> bool:
+        """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
+        return post.again and view.confirmed[post.guid] < self.forgets
+
+    def step_ends(self) -> None:
+        """What one step sends to several consumers has an order for each of them only."""
+        for (uri, app, producer, _), number in self._step.items():
+            last = self.views[uri][app].last
+            last[producer] = max(last.get(producer, 0), number)
+        self._step.clear()
+
+    # -- what nodes hold
+
+    def check_node(self, node: Node, uris: Iterable[str] | None = None) -> None:
+        """A node that has everything (of some queues): what is owed is there, what is done with is not."""
+        for uri in self.views if uris is None else uris:
+            views = self.views[uri]
+            queue = node.queues.get(uri)
+            for app_id, view in views.items():
+                app = queue.apps.get(app_id) if queue is not None else None
+                for guid in view.owed:
+                    message = queue.messages.get(guid) if queue is not None else None
+                    if message is None or app is None or not message.outstanding & app.bit:
+                        raise Violation(f"{_name(self.posts[guid])} was acked and is lost to '{app_id}'")
+                if queue is None or app is None:
+                    continue
+                for guid in view.confirmed.keys() & queue.messages.keys():
+                    wanted = queue.messages[guid].outstanding & app.bit
+                    if wanted and not self._may_be_new(self.posts[guid], view):
+                        raise Violation(f"{_name(self.posts[guid])} is there again for '{app_id}', which confirmed it")
+
+    def power_lost(self) -> None:
+        """A node without copies elsewhere has lost power: what was not written back may be gone, acked or not."""
+        for views in self.views.values():
+            for view in views.values():
+                view.owed.clear()
+                view.confirmed.clear()
+
+    def check_all_delivered(self) -> None:
+        """In the end every acked message has reached every app."""
+        for uri, views in self.views.items():
+            for app, view in views.items():
+                for guid in view.owed:
+                    raise Violation(f"{_name(self.posts[guid])} of {uri} was never delivered to '{app}'")
+
+
+def _name(post: Post) -> str:
+    return f"number {post.number} of {post.producer} to {post.uri} ({post.guid.hex().upper()})"
+
+
+def check_queue(queue: Queue) -> None:
+    """What `broker.core.queue` says of itself: each message that is kept is in one place per app that wants it."""
+    for app in queue.apps.values():
+        places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
+        for stream in app.streams:
+            for guid in stream.unconfirmed:
+                places[guid] = places.get(guid, 0) + 1
+        for waiting in (app.redelivery, app.pending):
+            for message in waiting:
+                if message.outstanding & app.bit and queue.messages.get(message.guid) is message:
+                    places[message.guid] = places.get(message.guid, 0) + 1
+        for guid, message in queue.messages.items():
+            wanted = 1 if message.outstanding & app.bit and guid not in queue.awaiting else 0
+            if places.pop(guid, 0) != wanted:
+                raise Violation(f"{queue.uri}: {guid.hex().upper()} is not in {wanted} place(s) of '{app.app_id}'")
+        if places:
+            raise Violation(f"{queue.uri}: '{app.app_id}' holds {next(iter(places)).hex().upper()}, which is gone")

@@ -1,0 +1,138 @@
+"""What is on the nodes' disks: which records of a shard, how many copies of each, and whether they agree.
+
+Reads what each step has added to a journal, as far as it can; when a node truncates or changes files, all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.core.node import Node
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.journal import CONFIRM_RECORD, DELETION_RECORD, MESSAGE_RECORD, RecordType
+from formats.disk.ledger import open_ledger, parse_ledger_record
+from tests.simulator.invariants import Violation
+
+__all__ = ["JournalView", "Journals", "LedgerView"]
+
+# What two nodes must have alike of a record under one number: not the places of payloads, which a rollover moves.
+_ALIKE = {RecordType.MESSAGE: slice(36, 56), RecordType.CONFIRM: slice(20, 48), RecordType.DELETION: slice(20, 44)}
+
+Number = tuple[int, int]
+
+
+class JournalView:
+    """One node's journal, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Read anew from its start."""
+        self.name = ""
+        self.at = 0
+        self.last = b""
+        self.numbers: set[Number] = set()
+
+
+class Journals:
+    """The journals of one shard at all nodes."""
+
+    def __init__(self, partition_id: int, quorum: int) -> None:
+        self.partition_id = partition_id
+        self.quorum = quorum
+        self.views: dict[int, JournalView] = {}
+        self.primaries: dict[int, int] = {}  # by lease id
+        self.safe: set[bytes] = set()  # messages that a quorum had on disk at some time
+        self._records: dict[Number, bytes] = {}
+        self._durable: set[tuple[bytes, bytes]] = set()
+
+    def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
+        """After each step of a node: (GUID, app key) of the confirms that have become durable by it."""
+        shard = node.shards[self.partition_id]
+        if shard.active:
+            known = self.primaries.setdefault(shard.primary_lease_id, node_id)
+            if known != node_id:
+                raise Violation(f"n{known} and n{node_id} are both primary under lease {shard.primary_lease_id}")
+        view = self.views.setdefault(node_id, JournalView())
+        files = shard.files
+        if view.at == files.journal_end and view.name == files.journal.name:
+            return
+        buffer = files.journal.buffer
+        start = view.at - JOURNAL_RECORD_SIZE
+        if (
+            view.name != files.journal.name
+            or view.at > files.journal_end
+            or bytes(buffer[start : view.at]) != view.last
+        ):
+            view.forget()
+            view.name = files.journal.name
+            view.at = open_file(buffer, FileType.JOURNAL).first_record_offset
+        while view.at < files.journal_end:
+            record = bytes(buffer[view.at : view.at + JOURNAL_RECORD_SIZE])
+            view.at += JOURNAL_RECORD_SIZE
+            view.last = record
+            done = self._take(node_id, view, record)
+            if done is not None and done not in self._durable:
+                self._durable.add(done)
+                yield done
+
+    def _take(self, node_id: int, view: JournalView, record: bytes) -> tuple[bytes, bytes] | None:
+        """Take in a record; the GUID and app key of a confirm that has its quorum now, no key for all apps."""
+        kind = RecordType(record[0] >> 4)
+        alike = _ALIKE.get(kind)
+        if alike is None:
+            return None
+        number = int.from_bytes(record[8:12], "big"), int.from_bytes(record[2:8], "big")
+        content = bytes((kind,)) + record[alike]
+        known = self._records.setdefault(number, content)
+        if known != content:
+            raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
+        view.numbers.add(number)
+        if sum(number in each.numbers for each in self.views.values()) < self.quorum:
+            return None
+        if kind is RecordType.MESSAGE:
+            self.safe.add(MESSAGE_RECORD.unpack(record).guid)
+            return None
+        if kind is RecordType.CONFIRM:
+            confirm = CONFIRM_RECORD.unpack(record)
+            return confirm.guid, confirm.app_key
+        return DELETION_RECORD.unpack(record).guid, b""
+
+    def forget(self, node_id: int) -> None:
+        """A process begins on what is on the disk."""
+        self.views.setdefault(node_id, JournalView()).forget()
+
+
+class LedgerView:
+    """The ledgers of all nodes: a number names one record."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, tuple[str, int]] = {}
+        self._records: dict[Number, bytes] = {}
+
+    def look(self, node_id: int, node: Node) -> None:
+        """After each step of a node."""
+        ledger = node.ledger
+        file = ledger.file
+        if file is None:
+            return
+        name, at = self._read.get(node_id, ("", 0))
+        if name == file.name and at == ledger.end:
+            return
+        if name != file.name or at > ledger.end:
+            # The first record is a snapshot under the number that was current when the file was begun.
+            at = parse_ledger_record(file.buffer, open_ledger(file.buffer)[1]).end
+        while at < ledger.end:
+            record = parse_ledger_record(file.buffer, at)
+            number = record.header.elector_term, record.header.sequence_number
+            content = bytes((record.header.record_type,)) + bytes(record.body)
+            known = self._records.setdefault(number, content)
+            if known != content:
+                raise Violation(f"n{node_id} has another record {number} in its ledger than others")
+            at = record.end
+        self._read[node_id] = file.name, at
+
+    def forget(self, node_id: int) -> None:
+        """The node starts anew: read all that it has."""
+        self._read.pop(node_id, None)

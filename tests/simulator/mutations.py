@@ -1,0 +1,210 @@
+"""Ways to break the core, each of which the simulator must notice: what an invariant is worth is what it catches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from broker.cluster import primaries
+from broker.cluster.election import Election
+from broker.cluster.replicated import ReplicatedLedger
+from broker.cluster.replication import Stream
+from broker.core import shard as shard_module
+from broker.core.delivery import Delivery
+from broker.core.history import History
+from broker.core.messages import Content, Message
+from broker.core.routing import App
+from broker.core.shard import Shard
+from formats.control.messages import (
+    ElectionProposal,
+    ElectionResponse,
+    ElectorMessage,
+    PartitionPrimaryInfo,
+    ScoutingRequest,
+    ScoutingResponse,
+)
+
+__all__ = ["CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
+
+Make = Callable[[Any], Any]
+
+
+def _every(number: int, mutant: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """The original, and the mutant every so many calls."""
+    calls = 0
+
+    def either(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return (original if calls % number else mutant)(*args, **kwargs)
+
+    return either
+
+
+def _lose_a_message(original: Any) -> Any:
+    """The journal record of a message is not written: acked, delivered, and gone after the next start."""
+
+    def append_message(self: Shard, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+        end, number = self.files.journal_end, self.sequence_number
+        original(self, key, message, content, *rest)
+        self.files.journal.buffer[end : self.files.journal_end] = bytes(self.files.journal_end - end)
+        self.files.journal_end, self.sequence_number = end, number
+
+    return _every(20, append_message, original)
+
+
+def _lose_a_removal(original: Any) -> Any:
+    """A deletion record is not written: what was confirmed is there again after the next start."""
+
+    def append_deletion(self: Shard, key: bytes, message: Message, *rest: Any) -> None:
+        self.due -= message.outstanding.bit_count() or 1
+
+    return _every(20, append_deletion, original)
+
+
+def _forget_who_confirmed(original: Any) -> Any:
+    """One app's confirm is not written: it gets the message again."""
+
+    def append_confirm(self: Shard, key: bytes, message: Message, *rest: Any) -> None:
+        self.due -= 1
+
+    return _every(20, append_confirm, original)
+
+
+def _take_twice(original: Any) -> Any:
+    """A retransmission of what is gone already is taken for a new message."""
+    return lambda self, guid: True
+
+
+def _give_back_nothing(original: Any) -> Any:
+    """What a lost consumer held goes to nobody."""
+    return lambda self, messages: list(messages) and None
+
+
+def _give_back_last(original: Any) -> Any:
+    """What waits is handed out newest first."""
+
+    def deliver(self: Delivery, app: App) -> None:
+        if len(app.pending) > 1:
+            app.pending.rotate(1)
+        original(self, app)
+
+    return _every(20, deliver, original)
+
+
+def _ack_without_room(original: Any) -> Any:
+    """A shard that is full takes the message, and keeps it in memory only."""
+
+    def append_message(self: Shard, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+        try:
+            original(self, key, message, content, *rest)
+        except Exception:
+            message.offset = self.files.data_end - len(content.data) - 16
+
+    return append_message
+
+
+def _spoil_a_payload(original: Any) -> Any:
+    """A byte of the payload is written wrong."""
+
+    def write(buffer: memoryview, offset: int, data: Any, *rest: Any) -> int:
+        spoiled = bytearray(data)
+        spoiled[-1] ^= 1
+        end: int = original(buffer, offset, spoiled, *rest)
+        return end
+
+    return _every(20, write, original)
+
+
+def _vote_again(original: Any) -> Any:
+    """A node promises its vote to all who ask, and votes for each of them, in the same term."""
+
+    def receive(self: Election, node_id: int, message: ElectorMessage) -> None:
+        if isinstance(message.choice, ScoutingRequest):
+            self._send(node_id, ScoutingResponse(will_vote=True))
+            return
+        if isinstance(message.choice, ElectionProposal) and message.term == self.term:
+            self._send(node_id, ElectionResponse())
+        original(self, node_id, message)
+
+    return receive
+
+
+def _forget_the_term(original: Any) -> Any:
+    """A term is not kept: the next process may vote in it again."""
+
+    def raise_term(self: Election, term: int) -> None:
+        self.term = max(term, self.term)
+
+    return raise_term
+
+
+def _commit_alone(original: Any) -> Any:
+    """The leader commits what nobody has acked."""
+
+    def commit(self: ReplicatedLedger) -> None:
+        quorum, self.quorum = self.quorum, 1
+        original(self)
+        self.quorum = quorum
+
+    return commit
+
+
+def _reuse_leases(original: Any) -> Any:
+    """A shard's new primary gets the lease that the old one had."""
+
+    def assign(count: int, known: Any, leases: Any, stays: Any, candidates: Any) -> tuple[PartitionPrimaryInfo, ...]:
+        infos = original(count, known, leases, stays, candidates)
+        return tuple(
+            PartitionPrimaryInfo(
+                partition_id=info.partition_id, primary_node_id=info.primary_node_id, primary_lease_id=1
+            )
+            for info in infos
+        )
+
+    return assign
+
+
+def _count_only_itself(original: Any) -> Any:
+    """The primary waits for no copies of what it acknowledges."""
+
+    def flush(self: Stream) -> None:
+        self._shard.copied(self._shard.sequence_number)
+        original(self)
+
+    return flush
+
+
+Mutations = dict[str, tuple[Any, str, Make]]
+
+# The name of each: what is replaced, and with what.
+MUTATIONS: Mutations = {
+    "a message is not written": (Shard, "append_message", _lose_a_message),
+    "a deletion is not written": (Shard, "append_deletion", _lose_a_removal),
+    "a confirm is not written": (Shard, "append_confirm", _forget_who_confirmed),
+    "a retransmission is taken twice": (History, "is_new", _take_twice),
+    "a lost consumer's messages are not given back": (App, "give_back", _give_back_nothing),
+    "the order is not kept": (Delivery, "deliver", _give_back_last),
+    "a full shard takes messages": (Shard, "append_message", _ack_without_room),
+    "a payload is spoiled": (shard_module, "write_data_record", _spoil_a_payload),
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """The core is broken in the named way."""
+    target, attribute, make = {**MUTATIONS, **CLUSTER_MUTATIONS}[name]
+    with patch.object(target, attribute, make(getattr(target, attribute))):
+        yield
+
+
+# Those that take a cluster to be noticed.
+CLUSTER_MUTATIONS: Mutations = {
+    "a node votes twice": (Election, "receive", _vote_again),
+    "a term is not kept": (Election, "_raise_term", _forget_the_term),
+    "the ledger is committed alone": (ReplicatedLedger, "_commit", _commit_alone),
+    "leases are used again": (primaries, "assign_primaries", _reuse_leases),
+    "copies are not waited for": (Stream, "flush", _count_only_itself),
+}

@@ -1,0 +1,100 @@
+"""A slice of the worlds that `scripts/simulate` can make, and what makes them worth trusting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.invariants import Violation
+from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
+from tests.simulator.run import main, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Among how many worlds one must notice a mutation, and what it says then.
+SEEDS_TO_NOTICE = 60
+SAYS = {
+    "a message is not written": "was acked and is lost",
+    "a deletion is not written": "is there again",
+    "a confirm is not written": "is there again",
+    "a retransmission is taken twice": "is there again|had confirmed it|is not in",
+    "a lost consumer's messages are not given back": "is not in 1 place",
+    "the order is not kept": "is delivered to '.*' after number",
+    "a full shard takes messages": "FormatError|with another payload|is lost|not sound|struct.error|ValueError",
+    "a payload is spoiled": "with another payload|is lost",
+    "a node votes twice": "both lead in term",
+    "a term is not kept": "goes back from term|both lead in term",
+    "the ledger is committed alone": "does not know|another key|is QueueInfo|both primary|another record",
+    "leases are used again": "lease ids only grow|both primary|another record",
+    "copies are not waited for": "without enough copies",
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_node(seed: int) -> None:
+    world = simulate(seed)
+    assert world.clock.steps >= 2000
+    assert world.records.acked or not world.records.posts
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_three_nodes(seed: int) -> None:
+    world = simulate(seed, nodes=3)
+    assert world.clock.steps >= 2000
+    assert world.records.acked
+
+
+@pytest.mark.parametrize("seed", [1, 154])
+def test_five_nodes(seed: int) -> None:
+    """In 154 two clients waited for the assignment of one queue at a node that then made it twice."""
+    assert simulate(seed, nodes=5).records.acked
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
+    """Neither the run before it nor the hashes of this process change anything."""
+    command = [sys.executable, "-m", "tests.simulator.run", "--seeds", "3..5", "--steps", "600", "--nodes", nodes]
+    outputs = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        outputs.append(done.stdout.rpartition("digest ")[2])
+    assert outputs[0] == outputs[1]
+    assert len({simulate(seed, 600, nodes=int(nodes)).digest for seed in (3, 4, 3)}) == 2
+
+
+def first_to_notice(name: str, nodes: int) -> tuple[int, str] | None:
+    """The first world that notices that the core is broken so, and what it says."""
+    for seed in range(SEEDS_TO_NOTICE):
+        try:
+            with mutated(name):
+                simulate(seed, nodes=nodes)
+        except Violation as violation:
+            return seed, str(violation)
+    return None
+
+
+@pytest.mark.parametrize("name", [*MUTATIONS, *CLUSTER_MUTATIONS])
+def test_a_broken_core_is_noticed(name: str) -> None:
+    nodes = 3 if name in CLUSTER_MUTATIONS else 1
+    noticed = first_to_notice(name, nodes)
+    assert noticed is not None
+    seed, text = noticed
+    assert text.startswith(f"seed {seed}, step ")
+    assert re.search(SAYS[name], text)
+    # The world is at peace with the core as it is.
+    simulate(seed, nodes=nodes)
+
+
+def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    with mutated("a message is not written"):
+        assert main(["--seed", "1", "--trace"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "simulate: seeds 1..1, 2000 steps each, 1 node(s)"
+    assert any(line.startswith("FAILED seed 1, step ") and "was acked and is lost" in line for line in lines)
