@@ -131,6 +131,7 @@ def cluster_health(context: Context) -> ClusterView:
         leader_node_id=own_id,
         term=ledger.state.term,
         quorum=1,
+        copies_wanted=1,
         state="leading",
         is_healed=True,
         ledger_term=ledger.state.term,

@@ -177,10 +177,15 @@ def _elector_quorum(context: Context) -> int:
     return context.elector_quorum if view is None else view().quorum
 
 
+def _replication_quorum(context: Context) -> int:
+    view = context.node.cluster_view
+    return context.replication_quorum if view is None else view().copies_wanted
+
+
 def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
     """Both have one parameter, of the same name."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
-    quorum = _elector_quorum(context) if is_elector else context.replication_quorum
+    quorum = _elector_quorum(context) if is_elector else _replication_quorum(context)
     purpose = "to have consensus" if is_elector else "to persist each message"
     match command:
         case ReplicationList() | ElectorList():
@@ -208,6 +213,8 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
         old, context.elector_quorum = _elector_quorum(context), value
         context.node.set_elector_quorum(value)
     else:
+        if context.node.cluster_view is not None:
+            raise Failed("The QUORUM of a cluster cannot be set: it is more than half of its nodes")
         if value > 1:
             raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")
         old, context.replication_quorum = context.replication_quorum, value

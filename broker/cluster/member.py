@@ -43,7 +43,10 @@ log = logging.getLogger("broker.cluster")
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """What all members of a cluster have in common. `spread`: primaries are not all given to the leader."""
+    """What all members of a cluster have in common. `spread`: primaries are not all given to the leader.
+
+    `quorum` is that of elections alone: what is kept and agreed needs a majority of the nodes, however few may elect.
+    """
 
     quorum: int
     spread: bool = False
@@ -69,9 +72,10 @@ class Member:
     ) -> None:
         now, timers = node.now, node.timers
         self._node = node
-        self._quorum = config.quorum
+        self._elector_quorum = config.quorum
         self._is_cut_off = False
         self.links = PeerLinks(node.identity.node_id, other_ids)
+        self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         self.requests = Requests(self.links, now, timers)
         self.metadata = Metadata(
             self.links,
@@ -79,7 +83,7 @@ class Member:
             node.ledger,
             now,
             timers,
-            quorum=config.quorum,
+            quorum=self.majority,
             partition_count=len(node.shards),
             resolve_domain=self._resolve_domain,
             spread=config.spread,
@@ -97,7 +101,7 @@ class Member:
             keep_term,
         )
         self.partitions = {
-            partition_id: self._make_partition(shard, recovered[partition_id], config.quorum)
+            partition_id: self._make_partition(shard, recovered[partition_id])
             for partition_id, shard in node.shards.items()
         }
         self.queues = ClusterQueues(
@@ -135,9 +139,11 @@ class Member:
         domain = self._node.domain(name)
         return None if domain is None else domain.config
 
-    def _make_partition(self, shard: Shard, recovered: Recovered, quorum: int) -> Partition:
+    def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
         partition_id = shard.partition_id
-        partition = Partition(shard, recovered, self.links, self.requests, self._node.now, self._node.timers, quorum)
+        partition = Partition(
+            shard, recovered, self.links, self.requests, self._node.now, self._node.timers, self.majority
+        )
         partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
         partition.on_active = lambda: self._on_active(partition_id)
@@ -212,7 +218,7 @@ class Member:
 
     def _judge_links(self) -> None:
         """A minority acks nothing that it cannot keep, whatever the consistency."""
-        is_cut_off = 1 + len(self.links.peers) < self._quorum
+        is_cut_off = 1 + len(self.links.peers) < self.majority
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
             for shard in self._node.shards.values():
@@ -297,7 +303,7 @@ class Member:
         self._upkeep_healed(leads)
 
     def _set_elector_quorum(self, quorum: int) -> None:
-        self.election.quorum = quorum or self._quorum
+        self.election.quorum = quorum or self._elector_quorum
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""

@@ -51,7 +51,10 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """`role` is this node's in the election; `state` is that of the cluster's state machine here."""
+    """`role` is this node's in the election; `state` is that of the cluster's state machine here.
+
+    `quorum` is how many nodes elect a leader, `copies_wanted` how many must have a record before it counts as kept.
+    """
 
     name: str
     node_id: int
@@ -60,6 +63,7 @@ class ClusterView:
     leader_node_id: int | None
     term: int
     quorum: int
+    copies_wanted: int
     state: str
     is_healed: bool
     ledger_term: int

@@ -145,3 +145,13 @@ def test_a_quorum_that_nobody_meets_keeps_a_node_from_leading(tmp_path: Path) ->
         code, text = run("admin", "-b", cluster.nodes[barred].uri, "CLUSTERS CLUSTER local STATUS")
         assert f"Leader Node           : [node{free}, {free}]" in text
         assert "Self State            : FOLLOWER" in text
+
+
+def test_the_replication_quorum_is_a_majority(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        command = "CLUSTERS CLUSTER local STORAGE REPLICATION"
+        broker = cluster.nodes[cluster.leader()].uri
+        assert run("admin", "-b", broker, f"{command} GET QUORUM") == (0, "Quorum = 2\n")
+        assert "more than half of its nodes" in run("admin", "-b", broker, f"{command} SET QUORUM 1")[1]
+        assert run("admin", "-b", broker, f"{command} GET QUORUM") == (0, "Quorum = 2\n")

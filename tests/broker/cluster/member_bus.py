@@ -56,7 +56,7 @@ class Process:
         self.node = Node(replace(NODE, node_id=node_id), now, members.domains.get, ledger, shards, guids.__next__)
         recovered = {shard.partition_id: state for shard, state in opened}
         others = [each for each in members.ids if each != node_id]
-        config = MemberConfig(len(members.ids) // 2 + 1, members.spread, TIMES)
+        config = MemberConfig(members.elector_quorum, members.spread, TIMES)
         # The first node is the first to stand for election.
         self.member = Member(self.node, others, config, recovered, lambda below: 10 * node_id % below)
         self.term = 0
@@ -86,10 +86,13 @@ class MemberClient(Client):
 class Members:
     """The processes and the links among them."""
 
-    def __init__(self, count: int = 3, *, partition_count: int = 1, spread: bool = False) -> None:
+    def __init__(
+        self, count: int = 3, *, partition_count: int = 1, spread: bool = False, elector_quorum: int | None = None
+    ) -> None:
         self.ids = tuple(range(count))
         self.partition_count = partition_count
         self.spread = spread
+        self.elector_quorum = count // 2 + 1 if elector_quorum is None else elector_quorum
         self.domains: dict[str, DomainConfig] = dict(DOMAINS)
         self.now = Now(START_S, 1_000_000)
         self.processes: dict[int, Process] = {}
