@@ -99,6 +99,7 @@ class Member:
             config.times,
             max(term, self.metadata.number.term),
             keep_term,
+            self.metadata.node_silent,
         )
         self.partitions = {
             partition_id: self._make_partition(shard, recovered[partition_id])
@@ -237,6 +238,7 @@ class Member:
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
         message = ber.decode(ElectorMessage, schema_message(data, frame.body, frame.end))
+        self.metadata.node_heard(node_id)
         self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:

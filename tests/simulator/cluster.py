@@ -82,6 +82,7 @@ class ClusterWorld(World):
         self.agreement = Agreement()
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
+        self._app_ids: dict[str, dict[bytes, str]] = {}  # by queue and key
         super().__init__(seed, nodes=nodes)
         if seed % 2:
             self.limits = SHORT
@@ -142,11 +143,17 @@ class ClusterWorld(World):
         post = self.records.posts.get(guid)
         if post is None:
             raise Violation(f"{host.name} has a record of {guid.hex().upper()}, which nobody has posted")
-        info = host.node.ledger.state.queues.get(post.uri)
-        names = {} if info is None else {app.app_key: app.app_id for app in info.app_ids}
-        names.setdefault(DEFAULT_APP_KEY, "__default")
-        for app in self.records.views[post.uri] if not app_key else (names[app_key],):
+        for app in self.records.views[post.uri] if not app_key else (self._app_id(post.uri, app_key),):
             self.records.durable(post.uri, app, guid)
+
+    def _app_id(self, uri: str, app_key: bytes) -> str:
+        """The app of a key, as any node knows it: one may have a record before it hears of the queue's assignment."""
+        names = self._app_ids.setdefault(uri, {DEFAULT_APP_KEY: "__default"})
+        if app_key not in names:
+            for node in (host.node for host in self.hosts):
+                if node is not None and (info := node.ledger.state.queues.get(uri)) is not None:
+                    names.update({app.app_key: app.app_id for app in info.app_ids})
+        return names[app_key]
 
     def _check_primary(self, journals: Journals, host: Host) -> None:
         """The newest primary of a shard has all that must be there."""
