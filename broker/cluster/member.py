@@ -108,6 +108,9 @@ class Member:
         self.queues = ClusterQueues(
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
+        self.queues.is_behind = lambda node_id: any(
+            each.has_fallen_behind(node_id) for each in self.partitions.values()
+        )
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self._upkeep_healed = self.metadata.on_healed

@@ -123,6 +123,10 @@ class Partition(PrimaryActions, ReplicaActions):
     def is_healed(self) -> bool:
         return self.is_primary or self.state is State.REPLICA_HEALED
 
+    def has_fallen_behind(self, node_id: int) -> bool:
+        """Whether a replica that counts as healed gets records late: pushes would overtake them."""
+        return self.stream is not None and self.stream.has_fallen_behind(node_id)
+
     @property
     def busy(self) -> bool:
         """Whether there is more to send to a replica that heals: `flush` again as soon as links have sent."""

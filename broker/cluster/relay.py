@@ -153,6 +153,9 @@ class RelayQueue(Queue):
 
     def _resend(self) -> None:
         """The upstream knows what is open: now it gets what was kept."""
+        if not self.openings.writers:
+            # It would refuse them, and those who posted them are gone.
+            self._forget_puts()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
         for guid, put in list(self.unacknowledged.items()):

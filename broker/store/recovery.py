@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.store.partition_files import PartitionFiles, readable, zero_from
+from broker.store.partition_files import Ends, PartitionFiles, readable, zero_from
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
@@ -99,9 +99,14 @@ class Recovered:
     gone: dict[bytes, bytes] = field(default_factory=dict)
 
 
-def recover(files: PartitionFiles) -> Recovered:
-    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read."""
-    extent = journal_extent(readable(files.journal))
+def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
+    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read.
+
+    Whoever wrote them knows how far they are `written`: what was never touched is not looked at then, which would take
+    longer than the rest.
+    """
+    journal_written, data_written, qlist_written = written or (None, None, None)
+    extent = journal_extent(readable(files.journal, journal_written))
     records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
     queues = _queues(files, records)
     messages, data_end = _messages(files, records, queues)
@@ -111,11 +116,11 @@ def recover(files: PartitionFiles) -> Recovered:
         files.data_end = parse_data_record(files.data.buffer, data_end).end
     files.qlist_end = _qlist_end(files, records)
     cut = sum(
-        zero_from(file, end)
-        for file, end in (
-            (files.journal, files.journal_end),
-            (files.data, files.data_end),
-            (files.qlist, files.qlist_end),
+        zero_from(file, end, dirty_end)
+        for file, end, dirty_end in (
+            (files.journal, files.journal_end, journal_written),
+            (files.data, files.data_end, data_written),
+            (files.qlist, files.qlist_end, qlist_written),
         )
     )
     last = ANY_RECORD.unpack(files.journal.buffer, extent.end - JOURNAL_RECORD_SIZE) if extent.record_count else None
