@@ -136,8 +136,21 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
 
 
 def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
+    """What `Recovered.gone` says: messages that were deleted, or purged with their queue."""
     found, _ = select(records, RecordType.DELETION)
-    found = found[found["timestamp"].astype(np.int64) >= since_s]
+    gone = _guids_by_queue(found[found["timestamp"].astype(np.int64) >= since_s])
+    purged = last_purges(purges(records))
+    if purged:
+        found, at = select(records, RecordType.MESSAGE)
+        is_recent = found["timestamp"].astype(np.int64) >= since_s
+        found, at = found[is_recent], at[is_recent]
+        for key, index in purged.items():
+            gone[key] = _guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
+    return gone
+
+
+def _guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
+    """Of records that name a queue and a message: by queue key the GUIDs, one after the other."""
     keys = found["queue_key"].reshape(-1, 1).view(np.uint8).reshape(len(found), KEY_SIZE)
     guids = found["guid"].reshape(-1, 1).view(np.uint8).reshape(len(found), GUID_SIZE)
     queues, which = np.unique(keys, axis=0, return_inverse=True)

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
+from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
 from tests.simulator.world import STEPS, World
@@ -19,9 +20,19 @@ from tests.simulator.world import STEPS, World
 __all__ = ["main", "simulate"]
 
 
-def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] | None = None) -> World:
-    """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles."""
-    world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
+def simulate(
+    seed: int,
+    steps: int = STEPS,
+    *,
+    nodes: int = 1,
+    lines: list[str] | None = None,
+    features: frozenset[Feature] | None = None,
+) -> World:
+    """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles.
+
+    The seed decides which `features` it has, unless they are given.
+    """
+    world = World(seed, features=features) if nodes == 1 else ClusterWorld(seed, nodes=nodes, features=features)
     world.lines = lines
     try:
         with quiet(lines):
@@ -63,6 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
+    parser.add_argument("--plain", action="store_true", help="no features: two queues, and nobody changes anything")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
@@ -78,7 +90,8 @@ def main(words: Sequence[str] | None = None) -> int:
         lines: list[str] | None = [] if options.trace else None
         at_s = time.process_time()
         try:
-            world = simulate(seed, options.steps, nodes=options.nodes, lines=lines)
+            features = frozenset[Feature]() if options.plain else None
+            world = simulate(seed, options.steps, nodes=options.nodes, lines=lines, features=features)
         except Violation as violation:
             failed += 1
             print("\n".join([*(lines or ()), f"FAILED {violation}"]), flush=True)
