@@ -23,15 +23,19 @@ SAYS = {
     "a deletion is not written": "is there again",
     "a confirm is not written": "is there again",
     "a retransmission is taken twice": "is there again|had confirmed it|is not in",
-    "a lost consumer's messages are not given back": "is not in 1 place",
+    "a lost consumer's messages are not given back": "is not in 1 place|was never delivered",
     "the order is not kept": "is delivered to '.*' after number",
     "a full shard takes messages": "FormatError|with another payload|is lost|not sound|struct.error|ValueError",
-    "a payload is spoiled": "with another payload|is lost",
+    "a payload is spoiled": "with another payload|is lost|payload-checksum",
+    "the disk is not waited for": "was acked and is lost|is there again|had confirmed it",
+    "subscriptions are not looked at": "and gets a message of which x is",
+    "a purge is not written": "is there again|had confirmed it",
     "a node votes twice": "both lead in term",
     "a term is not kept": "goes back from term|both lead in term",
     "the ledger is committed alone": "does not know|another key|is QueueInfo|both primary|another record",
     "leases are used again": "lease ids only grow|both primary|another record",
     "copies are not waited for": "without enough copies",
+    "a replica writes something else": "has another record|keep different messages|not sound",
 }
 
 
