@@ -82,6 +82,7 @@ class Host:
         self.slow_us = 0  # how long its disk keeps a step waiting, at most
         self.tear_next = False
         self.power_fails_next = False
+        self.rollover_calls_left: int | None = None  # to its disk, before it dies
         self._archived = 0
         self._now = Now()
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
@@ -126,6 +127,8 @@ class Host:
         directory = self.disk.directory
 
         def make_timestamp(prefix: str) -> str:
+            if self.rollover_calls_left is not None:
+                directory.steps_left, self.rollover_calls_left = self.rollover_calls_left, None
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
