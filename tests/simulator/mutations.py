@@ -10,6 +10,8 @@ from unittest.mock import patch
 from broker.cluster import primaries
 from broker.cluster.copying import Copy
 from broker.cluster.election import Election
+from broker.cluster.queue_upkeep import QueueUpkeep
+from broker.cluster.relay import RelayQueue
 from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.replication import Stream
 from broker.core import shard as shard_module
@@ -155,6 +157,11 @@ def _replicate_another(original: Any) -> Any:
     return write_all
 
 
+def _do_nothing(original: Any) -> Any:
+    """It is left undone."""
+    return lambda self, *rest: None
+
+
 def _vote_again(original: Any) -> Any:
     """A node promises its vote to all who ask, and votes for each of them, in the same term."""
 
@@ -248,4 +255,7 @@ CLUSTER_MUTATIONS: Mutations = {
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
     "copies are not waited for": (Stream, "flush", _count_only_itself),
     "a replica writes something else": (Copy, "write_all", _replicate_another),
+    "a hop sends nothing again": (RelayQueue, "_resend", _do_nothing),
+    "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
+    "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),
 }

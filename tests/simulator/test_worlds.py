@@ -36,6 +36,9 @@ SAYS = {
     "leases are used again": "lease ids only grow|both primary|another record",
     "copies are not waited for": "without enough copies",
     "a replica writes something else": "has another record|keep different messages|not sound",
+    "a hop sends nothing again": "waits for acks|was never delivered",
+    "apps stay as they are": "has the apps|know different queues",
+    "a hop passes nothing on": "have not got what was passed on to all",
 }
 
 
