@@ -211,3 +211,13 @@ def test_removed_messages_are_told_by_queue_in_their_order(partition: Partition)
     assert recovered.gone == {
         key: b"".join(guid(number) for number in deleted if keys[number % 3] == key) for key in keys
     }
+
+
+def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) -> None:
+    partition.create(OTHER)
+    for number in range(6):
+        partition.post(number, KEY if number % 2 else OTHER)
+    partition.delete(1).operate(QueueOpType.PURGE).post(7)
+    _, recovered = partition.reopen()
+    assert recovered.gone == {KEY: guid(1) + guid(3) + guid(5) + guid(1)}
+    assert [message.guid for message in recovered.messages] == [guid(0), guid(2), guid(4), guid(7)]
