@@ -191,7 +191,7 @@ def replay(
             "--status": sorted(selection.fates),
             "--rename": renames or [],
         }
-        job = _prepare(_journals(store, partition), selection, Renames(renames or []), state, about, stack)
+        job = _prepare(_journals(store, partition), selection, renames or [], state, about, stack)
         job.check_guids(selection)
         options = PostOptions(host, port, session, speed, window, patience)
         account = job.rehearse() if dry_run else job.post(options)
@@ -286,13 +286,14 @@ class _Job:
 def _prepare(
     journals: list[Path],
     selection: Selection,
-    renames: Renames,
+    rules: list[str],
     state: Path | None,
     about: dict[str, Any],
     stack: ExitStack,
 ) -> _Job:
     started = time.monotonic()
     try:
+        renames = Renames(rules)
         earlier = None if state is None else read_head(state)
         ends = None if earlier is None else earlier.ends
         if ends is not None and set(ends) != {path.name for path in journals}:

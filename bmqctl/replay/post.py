@@ -186,10 +186,10 @@ class _Poster:
         started = trio.current_time()
         at = 0
         while at < len(order) or self._under_way or self._again:
-            if self._again:
-                await self._post_again()
-            elif at == len(order):
+            if self._is_full or (at == len(order) and not self._again):
                 await self._heard.wait()
+            elif self._again:
+                await self._post_again()
             else:
                 if due_s is not None:
                     await trio.sleep_until(started + due_s[at])
@@ -197,6 +197,10 @@ class _Poster:
                     self._last_taken = time.monotonic()
                 await self._post(int(order[at]))
                 at += 1
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._under_way) >= self._options.window
 
     async def _post_again(self) -> None:
         """Post what there was no room for, in the plan's order, once all else is answered."""
@@ -206,12 +210,13 @@ class _Poster:
         self._backoff_s = min(2 * self._backoff_s, _BACKOFF_MAX_S)
         again, self._again = sorted(self._again), []
         while again and not self._again:
-            await self._post(again.pop(0))
+            if self._is_full:
+                await self._heard.wait()
+            else:
+                await self._post(again.pop(0))
         self._again += again
 
     async def _post(self, number: int) -> None:
-        while len(self._under_way) >= self._options.window:
-            await self._heard.wait()
         await self._session.drain()
         run = self._run
         message = run.read(number)
