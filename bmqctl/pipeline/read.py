@@ -1,0 +1,58 @@
+"""A task's rows, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import Filter, InputPartition
+
+from bmqctl.pipeline.confirms import confirm_batches
+from bmqctl.pipeline.messages import message_batches
+from bmqctl.pipeline.options import ReadOptions, Table
+from bmqctl.pipeline.plan import Part, time_column
+from bmqctl.pipeline.pushdown import Bounds, bounds_of, kept
+from bmqctl.pipeline.records import RecordColumns
+from bmqctl.pipeline.walk import DataFiles, select, walk
+from formats.disk.files import JOURNAL_RECORD_SIZE
+
+__all__ = ["read_part"]
+
+
+def read_part(
+    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
+
+    StoreError (failfast) at damage.
+    """
+    bounds = bounds_of(filters, time_column(options.table))
+    for batch in _batches(part, options, schema, bounds):
+        rows = kept(batch, filters)
+        if rows.num_rows:
+            yield rows
+
+
+def _batches(part: InputPartition, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    if not isinstance(part, Part):
+        return  # what Spark makes up for a plan without tasks
+    if options.table is Table.RECORDS:
+        yield from _record_batches(part, options, schema, bounds)
+    elif options.table is Table.MESSAGES:
+        yield from message_batches(part, options, schema, bounds)
+    elif options.table is Table.CONFIRMS:
+        yield from confirm_batches(part, options, schema, bounds)
+
+
+def _record_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    columns = RecordColumns(schema, part.partition_id, part.names)
+    files = DataFiles(part.journals)
+    for chunk, sound in walk(part, options):
+        kinds = select(chunk, sound, part.names, bounds)
+        rows = np.flatnonzero(kinds)
+        if len(rows):
+            records = chunk.records if len(rows) == len(kinds) else chunk.records[rows]
+            journal = part.journals[chunk.journal]
+            offsets = journal.first_record_offset + (chunk.place + rows) * JOURNAL_RECORD_SIZE
+            yield columns.batch(offsets, records, kinds[rows], files.of(chunk.journal))

@@ -1,0 +1,151 @@
+"""The columns of every table, as Arrow schemas.
+
+Times are of a second's precision, as the files have them; `partition_id` is the shard. Sizes and offsets are in bytes.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from bmqctl.pipeline.columns import RECORD_SCHEMA, TIMESTAMP
+from bmqctl.pipeline.options import BadOption, ReadOptions, Table
+
+__all__ = ["PROPERTY_TYPE", "schema_of", "table_schema"]
+
+NAMES = pa.list_(pa.string())
+PROPERTY_TYPE = pa.struct(
+    [
+        pa.field("type", pa.string()),
+        ("value", pa.string()),  # as text: bytes in hex
+        ("number", pa.int64()),  # of BOOL, SHORT, INT32, INT64
+        ("bytes", pa.binary()),  # of CHAR, BINARY
+    ]
+)
+
+
+def _named(schema: pa.Schema) -> pa.Schema:
+    """With the names after the keys."""
+    fields = []
+    for item in schema:
+        fields.append(item)
+        if item.name in ("queue_key", "app_key"):
+            fields.append(pa.field({"queue_key": "queue_uri", "app_key": "app_id"}[item.name], pa.string()))
+    return pa.schema(fields)
+
+
+_SHARD = pa.field("partition_id", pa.int32(), nullable=False)
+_QUEUE = [_SHARD, pa.field("queue_uri", pa.string()), pa.field("queue_key", pa.string(), nullable=False)]
+_SIZES = [(name, pa.int64()) for name in ("stored_size", "properties_size", "payload_size")]
+
+_SCHEMAS = {
+    Table.RECORDS: _named(RECORD_SCHEMA),
+    Table.MESSAGES: pa.schema(
+        [
+            *_QUEUE,
+            ("guid", pa.string()),
+            ("arrival_time", TIMESTAMP),
+            *_SIZES,
+            ("compression", pa.string()),
+            ("crc32c", pa.int64()),
+            ("primary_lease_id", pa.int64()),
+            ("sequence_number", pa.int64()),
+            ("journal_offset", pa.int64()),
+            ("message_offset", pa.int64()),
+            ("ref_count", pa.int32()),
+            ("outcome", pa.string()),
+            ("removal_time", TIMESTAMP),
+            ("removal_primary_lease_id", pa.int64()),
+            ("removal_sequence_number", pa.int64()),
+            ("confirmed_apps", NAMES),
+            ("rejected_apps", NAMES),
+            ("auto_confirmed_apps", NAMES),
+            ("purged_apps", NAMES),
+            ("pending_apps", NAMES),
+        ]
+    ),
+    Table.CONFIRMS: pa.schema(
+        [
+            *_QUEUE,
+            ("app_id", pa.string()),
+            ("app_key", pa.string()),
+            ("guid", pa.string()),
+            ("confirm_time", TIMESTAMP),
+            ("confirm_reason", pa.string()),
+            pa.field("implied", pa.bool_(), nullable=False),  # told by the message's deletion
+            ("arrival_time", TIMESTAMP),
+            ("latency_s", pa.int64()),
+            ("primary_lease_id", pa.int64()),
+            ("sequence_number", pa.int64()),
+            ("offset", pa.int64()),
+            ("message_journal_offset", pa.int64()),
+        ]
+    ),
+    Table.QUEUES: pa.schema(
+        [
+            *_QUEUE,
+            ("domain", pa.string()),
+            ("queue", pa.string()),
+            ("app_ids", NAMES),  # those that are there at the end
+            ("removed_app_ids", NAMES),
+            ("purges", pa.int32()),
+            ("created_time", TIMESTAMP),
+            ("deleted_time", TIMESTAMP),
+        ]
+    ),
+    Table.LEDGER: pa.schema(
+        [
+            pa.field("file", pa.string(), nullable=False),
+            ("offset", pa.int64()),
+            ("type", pa.string()),
+            ("elector_term", pa.int64()),
+            ("sequence_number", pa.int64()),
+            ("timestamp", TIMESTAMP),
+            ("crc32c", pa.int64()),
+            ("message", pa.string()),  # JSON
+        ]
+    ),
+    Table.PAYLOADS: pa.schema(
+        [
+            *_QUEUE,
+            ("guid", pa.string()),
+            ("arrival_time", TIMESTAMP),
+            ("compression", pa.string()),
+            ("schema_id", pa.int32()),
+            pa.field("properties", pa.map_(pa.string(), PROPERTY_TYPE)),
+            ("payload_size", pa.int64()),
+            ("payload", pa.binary()),
+            ("fault", pa.string()),  # why there is no payload
+            ("primary_lease_id", pa.int64()),
+            ("sequence_number", pa.int64()),
+            ("journal_offset", pa.int64()),
+        ]
+    ),
+    Table.FAULTS: pa.schema(
+        [
+            pa.field("store", pa.string(), nullable=False),
+            ("file", pa.string()),
+            ("partition_id", pa.int32()),
+            ("offset", pa.int64()),
+            ("code", pa.string()),
+            ("severity", pa.string()),
+            ("reason", pa.string()),
+            ("advice", pa.string()),
+        ]
+    ),
+}
+
+
+def table_schema(table: Table) -> pa.Schema:
+    """All columns of a table."""
+    return _SCHEMAS[table]
+
+
+def schema_of(options: ReadOptions) -> pa.Schema:
+    """The columns that are asked for; BadOption for a name that the table does not have."""
+    schema = table_schema(options.table)
+    if not options.columns:
+        return schema
+    unknown = [name for name in options.columns if name not in schema.names]
+    if unknown:
+        raise BadOption(f"columns: {options.table} has no {unknown[0]}: it has {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in dict.fromkeys(options.columns)])
