@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from bmqctl.client.authentication import Credentials
+from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
 from bmqctl.commands.admin import endpoint_of
 from bmqctl.commands.journal.printing import missing, say, stopped_by
@@ -193,7 +194,7 @@ def replay(
         }
         job = _prepare(_journals(store, partition), selection, renames or [], state, about, stack)
         job.check_guids(selection)
-        options = PostOptions(host, port, session, speed, window, patience)
+        options = PostOptions(host, port, session, speed, PostingOptions(window, patience))
         account = job.rehearse() if dry_run else job.post(options)
     job.tell(account, dry_run, as_json)
 

@@ -1,13 +1,9 @@
-"""Posts the messages of a plan: at a pace, with a bounded number unanswered, over lost connections and full queues.
-
-What a queue has no room for is posted again, after a pause in which nothing else is; all other refusals are final.
-"""
+"""Posts the messages of a plan: at a pace, over lost connections and full queues."""
 
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +13,7 @@ from numpy.typing import NDArray
 
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack
+from bmqctl.client.posting import Posting, PostingOptions
 from bmqctl.client.session import Queue, Session, SessionLost, SessionOptions
 from bmqctl.replay.messages import MessageSource, StoredMessage
 from bmqctl.replay.plan import Plan
@@ -31,9 +28,6 @@ __all__ = ["GUID_PROPERTY", "TIME_PROPERTY", "Fault", "PostOptions", "Run", "mar
 GUID_PROPERTY: Final = "replay_guid"
 TIME_PROPERTY: Final = "replay_time"
 
-_FULL: Final = frozenset({AckStatus.LIMIT_MESSAGES, AckStatus.LIMIT_BYTES, AckStatus.NOT_READY})
-_BACKOFF_MIN_S: Final = 0.1
-_BACKOFF_MAX_S: Final = 5.0
 _SYNC_INTERVAL_S: Final = 1.0
 _READ_STRIDE: Final = 1000
 
@@ -42,17 +36,13 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """`speed` is a factor of the original pace, None as fast as possible; `window` bounds what is unanswered.
-
-    `patience_s` is how long nothing of what was posted need be taken before the run ends.
-    """
+    """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does."""
 
     host: str
     port: int
     session: SessionOptions
     speed: float | None = None
-    window: int = 4096
-    patience_s: float = 30.0
+    posting: PostingOptions = field(default_factory=PostingOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,46 +126,38 @@ def read_all(run: Run) -> Iterator[int]:
 
 
 class _Poster:
-    """`_under_way` are the numbers that are posted and not answered, with the sizes of their payloads."""
-
     def __init__(self, run: Run, options: PostOptions) -> None:
         self._run = run
         self._options = options
-        self._steps = run.progress.steps
         self._queue_numbers = run.plan.entries["queue"]
         self._seed = run.progress.head.seed
-        self._session: Session
+        self._sizes: dict[int, int] = {}
         self._queues: dict[str, Queue] = {}
-        self._under_way: dict[int, int] = {}
-        self._again: list[int] = []
-        self._backoff_s = _BACKOFF_MIN_S
-        self._heard = trio.Event()
-        self._last_taken = time.monotonic()
         self._posting = trio.CancelScope()
-        self._waiting = trio.CancelScope()
+        self._settling = trio.CancelScope()
         self._closing = False
 
     async def run(self) -> None:
         options = self._options
         async with Session.connect(options.host, options.port, options.session, self._take_acks) as session:
-            self._session = session
+            self._line = Posting(options.posting, self._post, self._take_answer, session.drain)
             for target in dict.fromkeys(self._run.targets):
                 self._queues[target] = await session.open_queue(target, write=True)
             windows = {queue.deduplication_time_ms for queue in self._queues.values()}
             self._run.deduplication_time_ms = min(windows, default=None)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_signals)
-                nursery.start_soon(self._watch_progress)
-                nursery.start_soon(self._watch_session)
+                nursery.start_soon(self._end_by, self._line.watch)
+                nursery.start_soon(self._end_by, session.lost)
+                nursery.start_soon(self._sync)
                 with self._posting:
                     try:
                         await self._post_all()
                     except (SessionLost, Unusable) as fault:
                         self._run.ended_by = str(fault)
                 if self._run.interrupted:
-                    with self._waiting:
-                        while self._under_way:
-                            await self._heard.wait()
+                    with self._settling:
+                        await self._line.settle()
                 nursery.cancel_scope.cancel()
             # Answers that the session's end makes up are none.
             self._closing = True
@@ -184,107 +166,65 @@ class _Poster:
         order = self._run.order
         due_s = None if self._options.speed is None else self._run.plan.due_s(order, self._options.speed)
         started = trio.current_time()
-        at = 0
-        while at < len(order) or self._under_way or self._again:
-            if self._is_full or (at == len(order) and not self._again):
-                await self._heard.wait()
-            elif self._again:
-                await self._post_again()
-            else:
-                if due_s is not None:
-                    await trio.sleep_until(started + due_s[at])
-                if not self._under_way:
-                    self._last_taken = time.monotonic()
-                await self._post(int(order[at]))
-                at += 1
+        for at, number in enumerate(order.tolist()):
+            if due_s is not None:
+                await trio.sleep_until(started + due_s[at])
+            await self._line.put(number)
+        await self._line.finish()
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._under_way) >= self._options.window
-
-    async def _post_again(self) -> None:
-        """Post what there was no room for, in the plan's order, once all else is answered."""
-        while self._under_way:
-            await self._heard.wait()
-        await trio.sleep(self._backoff_s)
-        self._backoff_s = min(2 * self._backoff_s, _BACKOFF_MAX_S)
-        again, self._again = sorted(self._again), []
-        while again and not self._again:
-            if self._is_full:
-                await self._heard.wait()
-            else:
-                await self._post(again.pop(0))
-        self._again += again
-
-    async def _post(self, number: int) -> None:
-        await self._session.drain()
+    def _post(self, number: int, correlation: int) -> bool:
         run = self._run
         message = run.read(number)
         if message is None:
-            return
+            return False
         queue = self._queues[run.targets[self._queue_numbers[number]]]
-        self._steps[number] = Step.SENT
+        self._sizes[number] = len(message.payload)
+        run.progress.steps[number] = Step.SENT
         try:
             queue.post_nowait(
                 bytes(message.payload),
                 marked(message),
                 compress=message.compressed,
-                correlation=number,
+                correlation=correlation,
                 guid=replay_guid(self._seed, number),
             )
         except ValueError as error:
             run.fail(number, Step.UNFIT, str(error))
-            return
-        self._under_way[number] = len(message.payload)
+            return False
+        return True
 
     def _take_acks(self, acks: list[Ack]) -> None:
-        if self._closing:
-            return
+        if not self._closing:
+            self._line.take_acks(acks)
+            self._run.on_progress(self._run.acked, len(self._run.order))
+
+    def _take_answer(self, number: int, status: AckStatus) -> None:
         run = self._run
-        for status, _, number, _ in acks:
-            size = self._under_way.pop(number, None)
-            if size is None:
-                continue
-            if status is AckStatus.SUCCESS:
-                self._steps[number] = Step.POSTED
-                run.refused.pop(number, None)
-                run.payload_bytes[self._queue_numbers[number]] += size
-                run.acked += 1
-                self._last_taken = time.monotonic()
-                self._backoff_s = _BACKOFF_MIN_S
-                continue
-            self._steps[number] = Step.REFUSED
+        size = self._sizes.pop(number)
+        if status is not AckStatus.SUCCESS:
+            run.progress.steps[number] = Step.REFUSED
             run.refused[number] = status
-            if status in _FULL:
-                self._again.append(number)
-        run.on_progress(run.acked, len(run.order))
-        self._heard.set()
-        self._heard = trio.Event()
+            return
+        run.progress.steps[number] = Step.POSTED
+        run.refused.pop(number, None)
+        run.payload_bytes[self._queue_numbers[number]] += size
+        run.acked += 1
 
     async def _watch_signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
             async for _ in received:
                 # A second one ends the wait for the answers, too.
                 if self._run.interrupted:
-                    self._waiting.cancel()
+                    self._settling.cancel()
                 self._run.interrupted = True
                 self._posting.cancel()
 
-    async def _watch_progress(self) -> None:
-        patience_s = self._options.patience_s
-        while True:
-            await trio.sleep(min(_SYNC_INTERVAL_S, patience_s / 4))
-            await trio.to_thread.run_sync(self._run.progress.sync)
-            waiting = self._under_way or self._again
-            if waiting and time.monotonic() - self._last_taken > patience_s:
-                last = self._run.refused.get(self._again[0]) if self._again else None
-                why = f"the broker refuses ({last.name})" if last is not None else "the broker does not answer"
-                self._run.ended_by = f"{why}, for {patience_s:g} s"
-                self._posting.cancel()
-                self._waiting.cancel()
-                return
-
-    async def _watch_session(self) -> None:
-        self._run.ended_by = await self._session.lost()
+    async def _end_by(self, wait: Callable[[], Awaitable[str]]) -> None:
+        self._run.ended_by = await wait()
         self._posting.cancel()
-        self._waiting.cancel()
+        self._settling.cancel()
+
+    async def _sync(self) -> None:
+        while True:
+            await trio.sleep(_SYNC_INTERVAL_S)
+            await trio.to_thread.run_sync(self._run.progress.sync)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import trio
 
+from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.replay.account import Account, count_steps, make_account
 from bmqctl.replay.messages import StoredMessage
@@ -44,8 +45,8 @@ async def run(store: Path) -> AsyncIterator[Run]:
         yield Run(plan, progress, [*plan.queues])
 
 
-def options(server: Server, **more: Any) -> PostOptions:
-    return PostOptions("127.0.0.1", server.port, SessionOptions(resume=True), **more)
+def options(server: Server, speed: float | None = None, **posting: Any) -> PostOptions:
+    return PostOptions("127.0.0.1", server.port, SessionOptions(resume=True), speed, PostingOptions(**posting))
 
 
 def closed(run: Run) -> Account:
