@@ -27,6 +27,7 @@ __all__ = [
     "Chunk",
     "FilesPart",
     "Part",
+    "QueuesPart",
     "RecordNumber",
     "ShardExtent",
     "Store",
@@ -80,6 +81,13 @@ class FilesPart(InputPartition):
     """A ledger to be read, or a file set (named by its journal) or ledger to be checked."""
 
     path: str
+
+
+@dataclass(frozen=True)
+class QueuesPart(InputPartition):
+    """The queues of a shard: found out while planning, which needs them for their names."""
+
+    queues: tuple[Queue, ...]
 
 
 class Store:
@@ -189,12 +197,14 @@ def plan(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPart
     store = open_store(options, bounds)
     parts: list[InputPartition] = []
     for shard in store.shards:
-        names = Names(store.queues(shard))
+        queues = store.queues(shard)
+        if options.table is Table.QUEUES:
+            parts.append(QueuesPart(tuple(queues)))
+            continue
+        names = Names(queues)
         whole = Part(shard.partition_id, shard.journals, shard.segments, names)
         if options.table in (Table.RECORDS, Table.PAYLOADS):
             parts += _ranges(whole, options.records_per_partition, bounds)
-        elif options.table is Table.QUEUES:
-            parts.append(whole)
         else:
             parts += _shares(whole, options.tasks or _share_count(shard))
     return parts

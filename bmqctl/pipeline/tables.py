@@ -8,19 +8,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bmqctl.pipeline.columns import RECORD_SCHEMA, TIMESTAMP
+from bmqctl.pipeline.decode import payload_fields
 from bmqctl.pipeline.options import BadOption, ReadOptions, Table
+from bmqctl.pipeline.properties import PROPERTIES_TYPE
 
-__all__ = ["PROPERTY_TYPE", "schema_of", "table_schema"]
+__all__ = ["schema_of", "table_schema"]
 
 NAMES = pa.list_(pa.string())
-PROPERTY_TYPE = pa.struct(
-    [
-        pa.field("type", pa.string()),
-        ("value", pa.string()),  # as text: bytes in hex
-        ("number", pa.int64()),  # of BOOL, SHORT, INT32, INT64
-        ("bytes", pa.binary()),  # of CHAR, BINARY
-    ]
-)
 
 
 def _named(schema: pa.Schema) -> pa.Schema:
@@ -87,7 +81,6 @@ _SCHEMAS = {
             ("queue", pa.string()),
             ("app_ids", NAMES),  # those that are there at the end
             ("removed_app_ids", NAMES),
-            ("purges", pa.int32()),
             ("created_time", TIMESTAMP),
             ("deleted_time", TIMESTAMP),
         ]
@@ -111,7 +104,7 @@ _SCHEMAS = {
             ("arrival_time", TIMESTAMP),
             ("compression", pa.string()),
             ("schema_id", pa.int32()),
-            pa.field("properties", pa.map_(pa.string(), PROPERTY_TYPE)),
+            ("properties", PROPERTIES_TYPE),
             ("payload_size", pa.int64()),
             ("payload", pa.binary()),
             ("fault", pa.string()),  # why there is no payload
@@ -143,6 +136,10 @@ def table_schema(table: Table) -> pa.Schema:
 def schema_of(options: ReadOptions) -> pa.Schema:
     """The columns that are asked for; BadOption for a name that the table does not have."""
     schema = table_schema(options.table)
+    if options.payload_format:
+        if options.table is not Table.PAYLOADS:
+            raise BadOption(f"payloadFormat: payloads are decoded in the table payloads, not in {options.table}")
+        schema = pa.schema([*schema, *payload_fields(options)])
     if not options.columns:
         return schema
     unknown = [name for name in options.columns if name not in schema.names]
