@@ -5,6 +5,8 @@
 
 Options: `bmqctl.pipeline.options`. Columns: `bmqctl.pipeline.tables`; a schema given to the reader, like the option
 `columns`, names those that are wanted. Filters of any column with simple values are applied in the tasks.
+
+With the option `queue` it is a live queue, see `stream_source` and `stream_sink`.
 """
 
 from __future__ import annotations
@@ -12,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bmqctl.pipeline.options import BadOption, ReadOptions
+from bmqctl.pipeline.options import BadOption, ReadOptions, is_live
 from bmqctl.pipeline.plan import plan
 from bmqctl.pipeline.pushdown import can_push
 from bmqctl.pipeline.read import read_part
@@ -61,10 +71,33 @@ class BmqDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        if is_live(self.options):
+            from bmqctl.pipeline.stream_source import stream_schema
+
+            return stream_schema(self.options)
         return from_arrow_schema(schema_of(ReadOptions.parse(self.options)))
 
     def reader(self, schema: StructType) -> BmqReader:
+        if is_live(self.options):
+            raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
         return BmqReader(ReadOptions.parse(self.options), schema)
+
+    # A live queue, where the client is needed, and a newer PySpark: imported by those who want that.
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from bmqctl.pipeline.stream_source import QueueStreamReader
+
+        return QueueStreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from bmqctl.pipeline.stream_sink import QueueWriter
+
+        return QueueWriter(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from bmqctl.pipeline.stream_sink import QueueStreamWriter
+
+        return QueueStreamWriter(schema, self.options)
 
 
 def _chosen(options: ReadOptions, schema: StructType) -> pa.Schema:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-__all__ = ["BadOption", "FileSets", "Mode", "ReadOptions", "Table"]
+__all__ = ["BadOption", "FileSets", "Mode", "ReadOptions", "Table", "is_live"]
 
 RECORDS_PER_PARTITION = 250_000
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -44,6 +44,11 @@ class FileSets(StrEnum):
 
     CURRENT = "current"
     ALL = "all"
+
+
+def is_live(options: Mapping[str, str]) -> bool:
+    """Whether the options name a queue to be consumed, and no store."""
+    return any(name.lower() == "queue" for name in options)
 
 
 @dataclass(frozen=True)
