@@ -24,7 +24,8 @@ COMMANDS: dict[str, Entry] = {
     "cluster": Entry("bmqctl.commands.cluster", "app", "Look at a cluster that runs: who leads, what is not well."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store once more."),
-    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),
+    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to tables, with PySpark."),
+    "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare such tables with their store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
     "tool": Entry("bmqctl.commands.tool", "tool", "Post, consume and look at messages, by hand or by script."),
 }
