@@ -76,9 +76,10 @@ class _Rows:
     """What a row's columns are, found once for all of them."""
 
     def __init__(self, schema: StructType, options: PostOptions) -> None:
-        kinds = {each.name: each.type for each in to_arrow_schema(schema)}
+        used = StructType([each for each in schema if each.name in ("queue_uri", "payload", "properties")])
+        kinds = {each.name: each.type for each in to_arrow_schema(used, timezone="UTC")}
         if "payload" not in kinds:
-            raise BadOption(f"payload: the rows have no such column: they have {', '.join(kinds)}")
+            raise BadOption(f"payload: the rows have no such column: they have {', '.join(schema.names)}")
         if not (pa.types.is_binary(kinds["payload"]) or pa.types.is_string(kinds["payload"])):
             raise BadOption(f"payload: {kinds['payload']} is neither binary nor string")
         if options.queue is None and "queue_uri" not in kinds:
