@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import trio
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 
 from bmqctl.client.authentication import Credentials
@@ -192,7 +195,8 @@ def replay(
             "--status": sorted(selection.fates),
             "--rename": renames or [],
         }
-        job = _prepare(_journals(store, partition), selection, renames or [], state, about, stack)
+        progress_of = partial(_open_progress, state, dry_run, stack)
+        job = _prepare(_journals(store, partition), selection, renames or [], state, about, progress_of, stack)
         job.check_guids(selection)
         options = PostOptions(host, port, session, speed, PostingOptions(window, patience))
         account = job.rehearse() if dry_run else job.post(options)
@@ -201,12 +205,13 @@ def replay(
 
 @dataclass
 class _Job:
-    """A replay that can begin."""
+    """A replay that can begin; `silent_s` is how long ago an earlier run wrote to the state."""
 
     run: Run
-    before: np.ndarray[Any, np.dtype[np.int64]]
+    before: NDArray[np.int64]
     state: Path | None
     started: float
+    silent_s: float
     faults: int = 0
 
     @property
@@ -240,12 +245,19 @@ class _Job:
                 refuse(COMMAND, f"no broker at {options.host}:{options.port}: {error.strerror or error}")
             except (SessionLost, RequestFailed) as error:
                 refuse(COMMAND, str(error))
+            except (KeyboardInterrupt, BaseExceptionGroup) as error:
+                # SIGINT before there was a queue to post to: trio gives it in a group.
+                if isinstance(error, BaseExceptionGroup) and error.split(KeyboardInterrupt)[1] is not None:
+                    raise
+                raise typer.Exit(EXIT_INTERRUPTED) from None
         account = make_account(run, self.before)
         if account.again and run.deduplication_time_ms is not None:
+            known_s = run.deduplication_time_ms / 1000
+            late = f"; that was {self.silent_s:.0f} s ago, some may be there twice" if self.silent_s > known_s else ""
             say(
                 COMMAND,
                 f"{account.again} messages were without an answer when the last run ended: posted again with the same "
-                f"GUIDs, which the broker knows for {run.deduplication_time_ms / 1000:g} s",
+                f"GUIDs, which the broker knows for {known_s:g} s{late}",
             )
         return account
 
@@ -290,6 +302,7 @@ def _prepare(
     rules: list[str],
     state: Path | None,
     about: dict[str, Any],
+    progress_of: Callable[[Head], Progress],
     stack: ExitStack,
 ) -> _Job:
     started = time.monotonic()
@@ -303,10 +316,19 @@ def _prepare(
             plan = make_plan(journals, selection, stack, ends, on_progress)
         targets = renames.targets(plan.queues, plan.known)
         head = Head.new(plan.digest(), len(plan.entries), plan.ends, about)
-        progress = stack.enter_context(Progress.in_memory(head) if state is None else open_state(state, head))
+        silent_s = time.time() - state.stat().st_mtime if state is not None and earlier is not None else 0.0
+        progress = progress_of(head)
     except (BadRename, StateFault, StoreChanged) as error:
         refuse(COMMAND, str(error))
-    return _Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started)
+    return _Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s)
+
+
+def _open_progress(state: Path | None, dry_run: bool, stack: ExitStack, head: Head) -> Progress:
+    """A dry run begins where the state says, and leaves it as it is."""
+    if state is None or (dry_run and not state.exists()):
+        return Progress.in_memory(head)
+    progress = stack.enter_context(open_state(state, head))
+    return Progress.in_memory(progress.head, progress.steps) if dry_run else progress
 
 
 def _journals(path: Path, partition: int | None) -> list[Path]:

@@ -255,7 +255,7 @@ class _Walk:
         for at, place in enumerate(found):
             try:
                 wanted[at] = matches(expression_values(self.source.read(place).properties))
-            except FormatError:
+            except (FormatError, OSError):
                 continue
         return wanted
 

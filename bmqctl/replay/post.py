@@ -98,7 +98,7 @@ class Run:
         source: MessageSource = self.plan.sources[entry["journal"]]
         try:
             return source.read(int(entry["place"]))
-        except FormatError as error:
+        except (FormatError, OSError) as error:
             self.fail(number, Step.UNREADABLE, str(error))
             return None
 

@@ -87,9 +87,9 @@ class Progress:
         self._descriptor = descriptor
 
     @classmethod
-    def in_memory(cls, head: Head) -> Progress:
-        """One that ends with the process."""
-        return cls(head, np.zeros(head.messages, np.uint8))
+    def in_memory(cls, head: Head, steps: NDArray[np.uint8] | None = None) -> Progress:
+        """One that ends with the process; it begins at a copy of `steps`."""
+        return cls(head, np.zeros(head.messages, np.uint8) if steps is None else steps.copy())
 
     def __enter__(self) -> Self:
         return self

@@ -64,6 +64,15 @@ def test_the_official_client_reads_what_was_replayed(tmp_path: Path, node: NodeP
     assert third.properties == {"n": 2, "region": "us"} | marks[2]
 
 
+def test_a_queue_that_cannot_be_opened_is_told_before_anything_is_posted(tmp_path: Path, node: NodeProcess) -> None:
+    source = queue_name("there.priority")
+    store = build(tmp_path / "store", [{"type": "QUEUE_OP", "queue_uri": source}, message(0, source)])
+    done = replay(node, store)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"bmqctl replay: cannot open {source}: Domain 'there.priority' is not configured")
+    assert done.stderr.count("\n") == 1
+
+
 def test_only_what_an_app_missed(tmp_path: Path, node: NodeProcess, connect: Connect) -> None:
     source, target = queue_name("there.fanout"), queue_name()
     lines = [{"type": "QUEUE_OP", "queue_uri": source, "apps": ["foo", "bar"]}]

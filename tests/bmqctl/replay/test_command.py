@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
 from bmqctl.journal.reader import JournalReader
+from bmqctl.replay.plan import Selection, make_plan
+from bmqctl.replay.progress import Head, Step, open_state
 from bmqctl.testing import free_port
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, build, guid, lines, message
@@ -140,17 +143,42 @@ def test_a_queue_without_a_name_needs_one(tmp_path: Path) -> None:
     assert account(named)["queues"][0]["to"] == PRIORITY
 
 
+def write_state(state: Path, store: Path) -> None:
+    """What a run that never came to its first message leaves."""
+    with ExitStack() as stack:
+        plan = make_plan([only(store, FileType.JOURNAL.extension)], Selection(), stack)
+        about: dict[str, Any] = {name: [] for name in ("--queue", "--app", "--guid", "--status", "--rename")}
+        about |= dict.fromkeys(("--since", "--until", "--where"))
+        stack.enter_context(open_state(state, Head.new(plan.digest(), len(plan.entries), plan.ends, about)))
+
+
 def test_a_state_of_another_replay_is_refused(store: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert run("--dry-run", "--state", state, store).exit_code == 0
+    write_state(state, store)
     for options, reason in (
         (["--queue", PRIORITY], f"--queue was not given, and is {PRIORITY}"),
         (["--rename", f"{PRIORITY}={FANOUT}"], f"--rename was not given, and is {PRIORITY}={FANOUT}"),
+        (["--status", "expired"], "--status was not given, and is expired"),
     ):
         result = run("--dry-run", "--state", state, *options, store)
         assert result.exit_code == 2
         assert reason in result.stderr
     other = build(tmp_path / "other", [{"type": "QUEUE_OP", "queue_uri": PRIORITY}, message(1, PRIORITY)])
-    result = run("--dry-run", "--state", state, other)
+    result = run("--state", state, other)
     assert result.exit_code == 2
     assert "had" in result.stderr or "is of a" in result.stderr
+    result = run("--state", store, store)
+    assert (result.exit_code, result.stderr) == (2, f"bmqctl replay: {store}: Is a directory\n")
+
+
+def test_a_dry_run_leaves_the_state_as_it_is(store: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert run("--dry-run", "--state", state, store).exit_code == 0
+    assert not state.exists()
+    write_state(state, store)
+    content = bytearray(state.read_bytes())
+    content[-11:-5] = bytes([Step.POSTED] * 5 + [Step.SENT])
+    state.write_bytes(content)
+    found = account(run("--dry-run", "--json", "--state", state, store))
+    assert (found["before"], found["posted"], found["posted_again"]) == (5, 6, 1)
+    assert state.read_bytes() == content
