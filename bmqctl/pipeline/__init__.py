@@ -1,7 +1,7 @@
 """Stores as tables: a PySpark data source over journals, and the jobs that write and report on them.
 
 Needs the extra `spark`; nothing else in bmqctl imports pyspark, and the modules here that do not need it
-(`java`, `stores`, `queues`) do without.
+(`java`, `stores`) do without.
 """
 
 from __future__ import annotations

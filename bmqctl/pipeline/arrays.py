@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Labels", "code_labels", "hex_array", "integers", "scattered", "times"]
+__all__ = ["TIMESTAMP", "TIMESTAMP_MAX_S", "Labels", "code_labels", "hex_array", "integers", "scattered", "times"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MAX_S = 253_402_300_799  # the end of year 9999: what Spark can hold

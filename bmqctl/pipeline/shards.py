@@ -114,6 +114,8 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
     if not by_partition:
         raise StoreError(f"{path}: no journal (bmq_<partition>.<time>.bmq_journal) in it{_hint(path)}")
     for _, sets in sorted(by_partition.items()):
+        # A broker takes no set without its DATA file; where none has one there are at least records.
+        sets = [files for files in sets if files.data is not None] or sets
         chosen = sets if which is FileSets.ALL else [recovery_set(sets, lambda files: _is_finished(path, files))]
         yield from ((path, files) for files in chosen)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bmqctl.pipeline.columns import RECORD_SCHEMA, TIMESTAMP
+from bmqctl.pipeline.arrays import TIMESTAMP
 from bmqctl.pipeline.decode import payload_fields
 from bmqctl.pipeline.options import BadOption, ReadOptions, Table
 from bmqctl.pipeline.properties import PROPERTIES_TYPE
@@ -17,22 +17,50 @@ __all__ = ["schema_of", "table_schema"]
 NAMES = pa.list_(pa.string())
 
 
-def _named(schema: pa.Schema) -> pa.Schema:
-    """With the names after the keys."""
-    fields = []
-    for item in schema:
-        fields.append(item)
-        if item.name in ("queue_key", "app_key"):
-            fields.append(pa.field({"queue_key": "queue_uri", "app_key": "app_id"}[item.name], pa.string()))
-    return pa.schema(fields)
-
-
 _SHARD = pa.field("partition_id", pa.int32(), nullable=False)
 _QUEUE = [_SHARD, pa.field("queue_uri", pa.string()), pa.field("queue_key", pa.string(), nullable=False)]
 _SIZES = [(name, pa.int64()) for name in ("stored_size", "properties_size", "payload_size")]
 
 _SCHEMAS = {
-    Table.RECORDS: _named(RECORD_SCHEMA),
+    Table.RECORDS: pa.schema(
+        [
+            pa.field("partition_id", pa.int32(), nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),  # bytes, in the journal file
+            pa.field("type", pa.string(), nullable=False),
+            ("primary_lease_id", pa.int64()),
+            ("sequence_number", pa.int64()),
+            ("timestamp", TIMESTAMP),
+            ("queue_key", pa.string()),
+            ("queue_uri", pa.string()),
+            ("app_key", pa.string()),
+            ("app_id", pa.string()),
+            ("guid", pa.string()),
+            # MESSAGE
+            ("ref_count", pa.int32()),
+            ("compression", pa.string()),
+            ("crc32c", pa.int64()),
+            ("message_offset", pa.int64()),  # bytes, in the DATA file
+            ("stored_size", pa.int64()),
+            ("properties_size", pa.int64()),
+            ("payload_size", pa.int64()),
+            # CONFIRM, DELETION
+            ("confirm_reason", pa.string()),
+            ("deletion_flag", pa.string()),
+            # QUEUE_OP
+            ("queue_op_type", pa.string()),
+            ("queue_uri_record_offset", pa.int64()),  # bytes, in the QLIST file
+            ("start_primary_lease_id", pa.int64()),
+            ("start_sequence_number", pa.int64()),
+            # JOURNAL_OP
+            ("journal_op_type", pa.string()),
+            ("sync_point_type", pa.string()),
+            ("sync_point_primary_lease_id", pa.int64()),
+            ("sync_point_sequence_number", pa.int64()),
+            ("primary_node_id", pa.int32()),
+            ("data_file_offset", pa.int64()),  # bytes
+            ("qlist_file_offset", pa.int64()),  # bytes
+        ]
+    ),
     Table.MESSAGES: pa.schema(
         [
             *_QUEUE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from bmqctl.journal.files import map_data
 from bmqctl.pipeline.names import Names
 from bmqctl.pipeline.options import ReadOptions
-from bmqctl.pipeline.plan import Chunk, Part, scan_segments
+from bmqctl.pipeline.plan import RECORDS_PER_CHUNK, Chunk, Part, scan_segments
 from bmqctl.pipeline.pushdown import Bounds
 from bmqctl.pipeline.shards import Journal
 from bmqctl.pipeline.stores import StoreError
@@ -34,7 +35,7 @@ def walk(part: Part, options: ReadOptions, *, use_after: bool = True) -> Iterato
     """
     until = options.until.get(part.partition_id)
     after = options.after.get(part.partition_id) if use_after else None
-    for chunk in scan_segments(part.journals, part.segments):
+    for chunk in scan_segments(part.journals, part.segments, RECORDS_PER_CHUNK * part.shares):
         kinds = sound_kinds(chunk.records)
         if options.failfast and not kinds.all():
             raise StoreError(_damage(part, chunk, int(np.flatnonzero(kinds == 0)[0])))
@@ -112,7 +113,12 @@ class DataFiles:
         self._mapped: dict[int, Buffer] = {}
 
     def of(self, journal: int) -> Buffer:
+        """What was read of it before leaves the process's memory, which would grow with the file."""
         if journal not in self._mapped:
             path = self._journals[journal].data
             self._mapped[journal] = b"" if path is None else map_data(Path(path))
-        return self._mapped[journal]
+        mapped = self._mapped[journal]
+        owner = mapped.obj if isinstance(mapped, memoryview) else None
+        if isinstance(owner, mmap.mmap):
+            owner.madvise(mmap.MADV_DONTNEED)
+        return mapped
