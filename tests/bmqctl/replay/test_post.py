@@ -176,7 +176,7 @@ async def test_pace(run: Run, autojump_clock: None) -> None:
     started = trio.current_time()
     async with serving() as server:
         await run.post(options(server, speed=2.0))
-    # One message a second, at twice that pace: the last one of 40 is due after 39 / 2 s. What answers take is real time.
+    # One message a second at twice the pace: the last one of 40 is due after 39 / 2 s. What answers take is real time.
     assert trio.current_time() - started >= (COUNT - 1) / 2
 
 
