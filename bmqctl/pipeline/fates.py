@@ -19,6 +19,7 @@ from formats.disk.lives import BITS, End, Lives, Role
 
 __all__ = ["ALIVE", "Fate", "Fates", "Outcome"]
 
+KNOWN_MAX = 1 << 16
 ALIVE = 255
 """Beside the values of `End`: of messages that are still there."""
 
@@ -92,7 +93,9 @@ class Fates:
         self._queue_keys = queue_keys
         self._ids = names.app_ids()
         self._known: dict[tuple[int, ...], Fate] = {}
-        self._changes: dict[int, NDArray[Any]] = {}
+        self._changes: list[NDArray[Any]] = []
+        self._last: NDArray[Any] = np.zeros(0, np.int64)
+        self._count: NDArray[Any] = np.zeros(0, np.int64)
 
     def of(self, ended: Ended, rejected: Mapping[int, set[int]]) -> tuple[list[Fate], NDArray[Any]]:
         """Some fates, and for each message which of them is its.
@@ -128,20 +131,27 @@ class Fates:
                 *(int(message[name]) for name in ("confirmed", "automatic", "purged")),
             )
             if key not in self._known:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
                 self._known[key] = self._work_out(message, int(ends[row]), bool(whole[row]), {}, set())
             fates.append(self._known[key])
         return fates, inverse.reshape(-1)
 
     def _epochs(self, messages: NDArray[Any]) -> NDArray[Any]:
         """How often its queue's apps had changed when each message came."""
-        epochs = np.zeros(len(messages), np.int64)
-        for queue in np.flatnonzero(np.bincount(messages["queue"])).tolist():
-            if queue not in self._changes:
-                spans = self._names.apps.get(self._queue_key(queue), ())
-                self._changes[queue] = np.unique([at for span in spans for at in span[2:] if at is not None and at > 0])
-            if len(self._changes[queue]):
-                rows = np.flatnonzero(messages["queue"] == queue)
-                epochs[rows] = np.searchsorted(self._changes[queue], messages["index"][rows])
+        queues = self._queue_keys()
+        for number in range(len(self._changes), len(queues)):
+            spans = self._names.apps.get(int(queues[number]), ())
+            changes = {at for span in spans for at in (span.since, span.until) if at is not None and at > 0}
+            self._changes.append(np.array(sorted(changes), np.int64))
+        if len(self._last) < len(self._changes):
+            self._last = np.array([each[-1] if len(each) else -1 for each in self._changes])
+            self._count = np.array([len(each) for each in self._changes])
+        # Nearly all messages come after all changes; a search for each queue would cost more than all the rest.
+        of_queue = messages["queue"].astype(np.int64)
+        epochs: NDArray[Any] = self._count[of_queue]
+        for row in np.flatnonzero(messages["index"] < self._last[of_queue]).tolist():
+            epochs[row] = np.searchsorted(self._changes[of_queue[row]], messages["index"][row])
         return epochs
 
     def _queue_key(self, queue: int) -> int:

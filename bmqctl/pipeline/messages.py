@@ -55,7 +55,7 @@ class Follower:
         self.part = part
         self.lives = Lives()
         self.rejected: dict[int, set[int]] = {}
-        self._options = options
+        self.options = options
         self._bounds = bounds
         self._keys = np.zeros(0, np.uint64)
 
@@ -67,7 +67,7 @@ class Follower:
 
     def turns(self) -> Iterator[Turn]:
         """All of the shard's records of this share, some at a time."""
-        for chunk, sound in walk(self.part, self._options, use_after=False):
+        for chunk, sound in walk(self.part, self.options, use_after=False):
             kinds = select(chunk, sound, self.part.names, self._bounds, by_time=False)
             rows = np.flatnonzero(_of_share(chunk.records, kinds, self.part))
             if not len(rows):
@@ -140,7 +140,7 @@ class MessageColumns:
         self._keys = Labels(key_text)
         self._uris = Labels(self._part.names.uris.get)
         self._compressions = code_labels(CompressionAlgorithm)
-        self._files = DataFiles(self._part.journals)
+        self._files = DataFiles(self._part.journals, follower.options)
 
     def batches(self, ended: Ended, bounds: Bounds) -> Iterator[pa.RecordBatch]:
         arrived = ended.messages["timestamp"]
@@ -181,7 +181,7 @@ class MessageColumns:
         columns = [np.full(len(offsets), -1, np.int64) for _ in _SIZES]
         for journal in np.flatnonzero(np.bincount(journals)).tolist():
             rows = np.flatnonzero(journals == journal)
-            found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows])
+            found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows], self._files.path(journal))
             for column, values in zip(columns, found, strict=True):
                 column[rows] = values
         return [pa.array(column, mask=column < 0) for column in columns]

@@ -54,7 +54,7 @@ class PayloadRows:
         self._part = part
         self._failfast = options.failfast
         self._schema = schema
-        self._files = DataFiles(part.journals)
+        self._files = DataFiles(part.journals, options)
         self._keys = Labels(key_text)
         self._uris = Labels(part.names.uris.get)
         self._compressions = code_labels(CompressionAlgorithm)
@@ -87,8 +87,7 @@ class PayloadRows:
             return parse_payload(stored, record.header, compression, DECOMPRESSED_SIZE_MAX)
         except FormatError as error:
             if self._failfast:
-                path = self._part.journals[journal].data
-                raise StoreError(f"{path}: the message at offset {offset}: {error}") from None
+                raise StoreError(f"{self._files.path(journal)}: the message at offset {offset}: {error}") from None
             return str(error)
 
     def _batch(self, messages: NDArray[Any], offsets: NDArray[Any], found: list[Payload | str]) -> pa.RecordBatch:

@@ -60,7 +60,7 @@ def _batches(part: InputPartition, options: ReadOptions, schema: pa.Schema, boun
 
 def _record_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     columns = RecordColumns(schema, part.partition_id, part.names)
-    files = DataFiles(part.journals)
+    files = DataFiles(part.journals, options)
     for chunk, sound in walk(part, options):
         kinds = select(chunk, sound, part.names, bounds)
         rows = np.flatnonzero(kinds)
@@ -68,4 +68,5 @@ def _record_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds:
             records = chunk.records if len(rows) == len(kinds) else chunk.records[rows]
             journal = part.journals[chunk.journal]
             offsets = journal.first_record_offset + (chunk.place + rows) * JOURNAL_RECORD_SIZE
-            yield columns.batch(offsets, records, kinds[rows], files.of(chunk.journal))
+            data, path = files.of(chunk.journal), files.path(chunk.journal)
+            yield columns.batch(offsets, records, kinds[rows], data, path)

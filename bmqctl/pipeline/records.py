@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bmqctl.pipeline.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.names import Names, key_text
 from bmqctl.pipeline.sizes import measure
+from bmqctl.pipeline.stores import StoreError
 from formats.codes import CompressionAlgorithm
 from formats.disk.columns import key_numbers
 from formats.disk.data_columns import locate, plain_sizes
@@ -73,12 +74,20 @@ class RecordColumns:
         self._uris = Labels(names.uris.get)
         self._app_ids = AppLabels(names)
 
-    def batch(self, offsets: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any], data: Buffer) -> pa.RecordBatch:
+    def batch(
+        self,
+        offsets: NDArray[Any],
+        records: NDArray[Any],
+        kinds: NDArray[Any],
+        data: Buffer,
+        path: str | None = None,
+    ) -> pa.RecordBatch:
         """The rows of `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`, all of them sound.
 
         `data` is the DATA file beside the journal, where the sizes of messages are looked up; empty if there is none.
+        With `path`, its name, StoreError for a message that is not in it.
         """
-        rows = _Rows(records, kinds)
+        rows = _Rows(records, kinds, path)
         arrays = [self._array(field, rows, offsets, data) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -168,8 +177,9 @@ def _guid_offset(kind: int) -> int:
 class _Rows:
     """Records, and of some kinds among them the places and the records by their layout."""
 
-    def __init__(self, records: NDArray[Any], kinds: NDArray[Any]) -> None:
+    def __init__(self, records: NDArray[Any], kinds: NDArray[Any], path: str | None) -> None:
         self.records = records
+        self._path = path
         self.kinds = kinds
         self._of: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._sizes: list[pa.Array] | None = None
@@ -202,14 +212,19 @@ class _Rows:
             at, messages = self.of(RecordType.MESSAGE)
             layout = LAYOUTS[RecordType.MESSAGE]
             offsets = layout.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
-            columns = message_sizes(data, offsets, layout.column(messages, "compression"))
+            columns = message_sizes(data, offsets, layout.column(messages, "compression"), self._path)
             count = len(self.records)
             self._sizes = [integers(column[column >= 0], pa.int64(), at[column >= 0], count) for column in columns]
         return self._sizes
 
 
-def message_sizes(data: Buffer, offsets: NDArray[Any], compressions: NDArray[Any]) -> list[NDArray[Any]]:
-    """What `measure` says of the messages at `offsets` (int64, bytes): stored, properties', payload; -1 for None."""
+def message_sizes(
+    data: Buffer, offsets: NDArray[Any], compressions: NDArray[Any], path: str | None = None
+) -> list[NDArray[Any]]:
+    """What `measure` says of the messages at `offsets` (int64, bytes): stored, properties', payload; -1 for None.
+
+    With `path`, that of the DATA file, StoreError for a message of which not all can be told.
+    """
     located = locate(data, offsets)
     properties, payload = plain_sizes(data, located)
     sizes = [np.where(located.sound, located.size, -1), properties, payload]
@@ -217,4 +232,7 @@ def message_sizes(data: Buffer, offsets: NDArray[Any], compressions: NDArray[Any
         measured = measure(data, int(offsets[row]), int(compressions[row]))
         for column, size in zip(sizes, measured, strict=True):
             column[row] = -1 if size is None else size
+    if path is not None:
+        for row in np.flatnonzero(np.minimum.reduce(sizes) < 0)[:1].tolist():
+            raise StoreError(f"{path}: no sound message at offset {offsets[row]}; `bmqctl journal validate` tells why")
     return sizes

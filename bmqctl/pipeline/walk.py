@@ -108,8 +108,9 @@ def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArr
 class DataFiles:
     """The DATA files beside some journals, mapped when they are asked for; an empty one where there is none."""
 
-    def __init__(self, journals: Sequence[Journal]) -> None:
+    def __init__(self, journals: Sequence[Journal], options: ReadOptions) -> None:
         self._journals = journals
+        self._failfast = options.failfast
         self._mapped: dict[int, Buffer] = {}
 
     def of(self, journal: int) -> Buffer:
@@ -122,3 +123,11 @@ class DataFiles:
         if isinstance(owner, mmap.mmap):
             owner.madvise(mmap.MADV_DONTNEED)
         return mapped
+
+    def path(self, journal: int) -> str | None:
+        """What to name a file by that lacks something, if that is to end the job; None if it is not."""
+        return (
+            self._journals[journal].data or f"no DATA file for {self._journals[journal].path}"
+            if self._failfast
+            else None
+        )

@@ -16,6 +16,7 @@ from bmqctl.pipeline.plan import RECORDS_PER_CHUNK
 from bmqctl.pipeline.stores import StoreError
 from formats.disk.faults import CATALOGUE
 from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import QueueOpType
 from tests.bmqctl.pipeline.lifecycles import lifecycles
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.written import TIME, WrittenStore
@@ -193,6 +194,34 @@ def test_a_missing_data_file_leaves_the_records(tmp_path: Path) -> None:
         "DATA at offset 0: there is no file, or an empty one"
     ]
     assert next(row["code"] for row in read_rows(tmp_path, table="faults")) == "set-incomplete"
+    for table in ("records", "messages", "payloads"):
+        with pytest.raises(StoreError, match="no DATA file for"):
+            read_rows(tmp_path, table=table, mode="failfast")
+
+
+def test_a_message_that_is_not_in_its_file_ends_a_job_that_is_to_fail_fast(tmp_path: Path) -> None:
+    store = WrittenStore()
+    for number in range(2):
+        store.message(Q, GUIDS[number])
+    del store.data[64:]
+    store.save(tmp_path)
+    for table in ("records", "messages"):
+        assert [row["payload_size"] for row in read_rows(tmp_path, table=table)] == [7, None]
+        with pytest.raises(StoreError, match="bmq_data: no sound message at offset 64"):
+            read_rows(tmp_path, table=table, mode="failfast")
+
+
+def test_apps_that_come_and_go_change_what_messages_wait_for(tmp_path: Path) -> None:
+    store = WrittenStore()
+    apps = [(name, name.encode() * 5) for name in "abcde"]
+    store.queue(Q, "bmq://domain/fanout", apps[0])
+    for number, app in enumerate(apps[1:]):
+        store.message(Q, GUIDS[number])
+        store.queue(Q, "bmq://domain/fanout", app, kind=QueueOpType.ADDITION)
+    store.queue_op(QueueOpType.DELETION, Q, apps[0][1])
+    store.message(Q, GUIDS[4])
+    rows = read_rows(store.save(tmp_path), table="messages")
+    assert [row["pending_apps"] for row in rows] == [["a"], [*"ab"], [*"abc"], [*"abcd"], [*"bcde"]]
 
 
 @pytest.mark.parametrize("seed", range(4))
