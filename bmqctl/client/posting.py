@@ -21,6 +21,8 @@ NO_ROOM: Final = frozenset({AckStatus.LIMIT_MESSAGES, AckStatus.LIMIT_BYTES, Ack
 _BACKOFF_MIN_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
 _WATCH_INTERVAL_S: Final = 1.0
+_PIECE_COUNT: Final = 64
+_PIECE_SIZE: Final = 1 << 18
 
 T = TypeVar("T")
 
@@ -36,14 +38,14 @@ class PostingOptions:
 class Posting(Generic[T]):
     """Posts what it is given (`put`) through `post`, which gets an item and a correlation for its message.
 
-    `post` says whether there was something to post. `on_answer` hears of every answer: an item that there was no room
-    for has more than one. `take_acks` is for the session to call, `drain` the session's.
+    `post` says how many bytes it posted, None for an item that is nothing to post. `on_answer` hears of every answer:
+    an item that there was no room for has more than one. `take_acks` is for the session to call, `drain` the session's.
     """
 
     def __init__(
         self,
         options: PostingOptions,
-        post: Callable[[T, int], bool],
+        post: Callable[[T, int], int | None],
         on_answer: Callable[[T, AckStatus], None],
         drain: Callable[[], Awaitable[None]],
     ) -> None:
@@ -58,10 +60,12 @@ class Posting(Generic[T]):
         self._backoff_s = _BACKOFF_MIN_S
         self._heard = trio.Event()
         self._last_taken = time.monotonic()
+        self._piece_count = 0
+        self._piece_size = 0
 
     async def put(self, item: T) -> None:
         """Post `item` as soon as there is room, and nothing that must go before it."""
-        await self._drain()
+        await self._drain_pieces()
         while True:
             if len(self._under_way) >= self._options.window:
                 await self._heard.wait()
@@ -121,7 +125,7 @@ class Posting(Generic[T]):
         for at, (number, item) in enumerate(waiting):
             while len(self._under_way) >= self._options.window:
                 await self._heard.wait()
-            await self._drain()
+            await self._drain_pieces()
             if self._again:
                 # There is still no room: the rest stays in line.
                 self._again.update(waiting[at:])
@@ -131,5 +135,15 @@ class Posting(Generic[T]):
     def _send(self, number: int, item: T) -> None:
         # Before it is posted: an item that cannot be is not under way.
         self._under_way[number] = item
-        if not self._post(item, number):
+        size = self._post(item, number)
+        if size is None:
             del self._under_way[number]
+        self._piece_count += 1
+        self._piece_size += size or 0
+
+    async def _drain_pieces(self) -> None:
+        # What is posted between two turns of the session's writer goes out in one event: a turn for each message would
+        # cost more than the message.
+        if self._piece_count >= _PIECE_COUNT or self._piece_size >= _PIECE_SIZE:
+            self._piece_count = self._piece_size = 0
+            await self._drain()

@@ -187,7 +187,7 @@ class _Task:
             first += batch.num_rows
         await self._line.finish()
 
-    def _send(self, row: Row, correlation: int) -> bool:
+    def _send(self, row: Row, correlation: int) -> int:
         self._queues[row.queue].post_nowait(
             row.payload,
             row.properties,
@@ -195,7 +195,7 @@ class _Task:
             correlation=correlation,
             guid=row_guid(self.scope, row),
         )
-        return True
+        return len(row.payload)
 
     def _take_acks(self, acks: list[Ack]) -> None:
         self._line.take_acks(acks)

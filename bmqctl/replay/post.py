@@ -172,13 +172,13 @@ class _Poster:
             await self._line.put(number)
         await self._line.finish()
 
-    def _post(self, number: int, correlation: int) -> bool:
+    def _post(self, number: int, correlation: int) -> int | None:
         run = self._run
         message = run.read(number)
         if message is None:
-            return False
+            return None
         queue = self._queues[run.targets[self._queue_numbers[number]]]
-        self._sizes[number] = len(message.payload)
+        size = self._sizes[number] = len(message.payload)
         run.progress.steps[number] = Step.SENT
         try:
             queue.post_nowait(
@@ -190,8 +190,8 @@ class _Poster:
             )
         except ValueError as error:
             run.fail(number, Step.UNFIT, str(error))
-            return False
-        return True
+            return None
+        return size
 
     def _take_acks(self, acks: list[Ack]) -> None:
         if not self._closing:
