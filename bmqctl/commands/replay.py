@@ -22,7 +22,7 @@ from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
 from bmqctl.commands.admin import endpoint_of
 from bmqctl.commands.journal.printing import missing, say, stopped_by
-from bmqctl.journal.files import find_files, recovery_sets
+from bmqctl.journal.files import FileKind, find_files, identify, recovery_sets
 from bmqctl.journal.filters import BadFilter, parse_time
 from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
 from bmqctl.replay.account import Account, count_steps, make_account
@@ -336,6 +336,9 @@ def _journals(path: Path, partition: int | None) -> list[Path]:
     if not path.is_dir():
         if partition is not None:
             refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
+        kind = identify(path)
+        if kind is not FileKind.JOURNAL:
+            refuse(COMMAND, f"{path} is a {kind}: name the .bmq_journal file beside it, or the directory")
         return [path]
     sets = recovery_sets(path)
     older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
@@ -400,10 +403,12 @@ def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) 
     for source, target, counts, size in zip(
         run.plan.queues, run.targets, account.queues, account.payload_bytes, strict=True
     ):
-        names = [source] if run.targets == run.plan.queues else [source, target]
-        table.add_row(*names, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
+        cells = [source] if run.targets == run.plan.queues else [source, target]
+        table.add_row(*cells, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
     console = ResultConsole()
-    console.width = max(console.width, WIDTH_MIN)
+    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
+    names = sum(max(map(len, column), default=0) for column in (run.plan.queues, run.targets))
+    console.width = max(console.width, WIDTH_MIN + names)
     if account.queues:
         console.print(table)
     for status, count in sorted(account.refused.items()):

@@ -115,7 +115,10 @@ def test_no_store_no_broker(store: Path, tmp_path: Path) -> None:
     alone = run("--broker", f"tcp://127.0.0.1:{port}", store)
     assert alone.exit_code == 2
     assert f"no broker at 127.0.0.1:{port}: " in alone.stderr
-    (only(store, FileType.DATA.extension)).unlink()
+    data = only(store, FileType.DATA.extension)
+    assert f"{data} is a DATA file: name the .bmq_journal file beside it" in run(data).stderr
+    assert "is no file of a BlazingMQ store" in run(__file__).stderr
+    data.unlink()
     assert "has no DATA file beside it" in run("--dry-run", store).stderr
 
 
