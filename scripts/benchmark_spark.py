@@ -167,13 +167,14 @@ def measure_query(work: Path, store: LargeStore) -> list[Figure]:
     if not our_rows == their_rows == _by_duckdb(lines):
         raise SystemExit("benchmark-spark: the counts and sums are not the same")
     advantage = (dump.wall_s + their_s) / our_s
+    cpu_advantage = (dump.cpu_s + theirs.cpu_s) / ours.cpu_s
+    reached = advantage >= ADVANTAGE_MIN
     return [
         Figure("counts and sums by the format bmq", our_s, "s"),
         Figure("the storage tool's JSON lines, written", dump.wall_s, "s"),
         Figure("counts and sums by spark.read.json of them", their_s, "s"),
-        Figure(
-            "JSON lines in all, beside the format bmq", advantage, "x", f"{ADVANTAGE_MIN}", advantage >= ADVANTAGE_MIN
-        ),
+        Figure("JSON lines in all, beside the format bmq", advantage, "x", f"{ADVANTAGE_MIN}", reached),
+        Figure("the same in processor time, Spark's start included", cpu_advantage, "x"),
         Figure("spark.read.json alone, beside the format bmq", their_s / our_s, "x"),
     ]
 
