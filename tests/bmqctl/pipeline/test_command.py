@@ -20,6 +20,9 @@ from bmqctl.app import app
 from bmqctl.pipeline import java, launch
 from tests.bmqctl.pipeline.written import WrittenStore
 
+# Starting Python workers takes long where many others work too.
+pytestmark = pytest.mark.timeout(400)
+
 
 def run(*arguments: object, command: str = "spark-export") -> Result:
     return CliRunner().invoke(app, [command, *map(str, arguments)])
@@ -94,6 +97,19 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
     assert other.stdout.endswith("\n3 differences\n")
 
 
+def test_a_store_is_reported_on(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    store, page = golden("single-clean"), tmp_path / "page.html"
+    done = run(store, "--html", page, command="spark-report")
+    assert done.exit_code == 0, done.output
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0].endswith("297 messages (140 confirmed, 80 partially confirmed, 47 outstanding, 30 expired)")
+    assert "bmq://bmq.test.persistent.fanout/prices-1 80 376,036" in "\n".join(lines)
+    assert done.stderr == f"bmqctl spark-report: {page} written\n"
+    assert '"messages":297' in page.read_text()
+    as_json = json.loads(run(store, "--json", command="spark-report").stdout)
+    assert as_json["outcomes"]["confirmed"] == 140
+
+
 def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> None:
     written = WrittenStore()
     written.message(b"queue", bytes(16))
@@ -139,6 +155,11 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     )
     assert refusal(store, "--out", out, "--conf", "x").startswith("--conf x: expected KEY=VALUE")
     assert refusal(store, "--out", "what://x").startswith("what://x: ")
+    assert refusal(command="spark-report") == "name either directories of a store, or --export DIRECTORY"
+    assert refusal(store, "--html", out / "page.html", command="spark-report") == (
+        f"--html {out}/page.html: no such directory"
+    )
+    assert refusal(tmp_path / "gone", command="spark-report") == f"{tmp_path}/gone: no such file or directory"
     assert refusal(out, command="spark-verify") == f"{out}: no export (there is no _bmqctl/manifest.json in it)"
     assert refusal(store, "--out", out, "--memory", "much") == "--memory much: expected a number and k, m, g or t"
     monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
@@ -159,7 +180,11 @@ def test_without_the_extra_one_line_says_what_to_install(
         return None if name == missing else find(name, package)
 
     monkeypatch.setattr("bmqctl.commands.spark_common.find_spec", find_spec)
-    for command, *arguments in (("spark-export", tmp_path, "--out", tmp_path / "out"), ("spark-verify", tmp_path)):
+    for command, *arguments in (
+        ("spark-export", tmp_path, "--out", tmp_path / "out"),
+        ("spark-verify", tmp_path),
+        ("spark-report", tmp_path),
+    ):
         done = run(*arguments, command=str(command))
         assert done.exit_code == 2
         assert done.stderr == f"bmqctl {command}: needs PySpark and PyArrow: pip install 'bmqctl[spark]'\n"
@@ -170,9 +195,9 @@ def test_help_does_without_spark() -> None:
 import sys
 from typer.testing import CliRunner
 from bmqctl.app import app
-for command in ("spark-export", "spark-verify"):
+for command in ("spark-export", "spark-verify", "spark-report"):
     done = CliRunner().invoke(app, [command, "--help"])
     print(done.exit_code, "--master" in done.output, sorted({"pyspark", "pyarrow", "numpy"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "0 True []\n" * 2
+    assert done.stdout == "0 True []\n" * 3
