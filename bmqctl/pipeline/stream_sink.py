@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack
 from bmqctl.client.posting import NO_ROOM, Posting
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
@@ -138,7 +139,7 @@ def _post(rows: _Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
         trio.run(task.run, batches)
     except OSError as error:
         raise PostFailed(f"no broker at {broker.host}:{broker.port}: {error.strerror or error}") from None
-    except (SessionLost, RequestFailed, ValueError) as error:
+    except (SessionLost, RequestFailed, Unusable, ValueError) as error:
         raise PostFailed(str(error)) from None
     if task.fault is not None:
         raise PostFailed(task.fault)
@@ -166,7 +167,7 @@ class _Task:
                 nursery.start_soon(self._watch)
                 try:
                     await self._post_all(session, batches)
-                except (SessionLost, RequestFailed, ValueError) as error:
+                except (SessionLost, RequestFailed, Unusable, ValueError) as error:
                     # Out of the nursery it would come wrapped in a group.
                     fault = error
                 nursery.cancel_scope.cancel()

@@ -90,10 +90,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         consumer = self._started()
         is_ours = start["run"] == self.run
         begin = start["index"] if is_ours else 0
-        if is_ours and consumer.count == begin and start["confirmed"] < begin:
-            return {**start, "confirmed": begin}
-        if consumer.wait(begin, self.wait_s) == begin:
-            return start
+        is_committed = not is_ours or start["confirmed"] == begin
+        if consumer.wait(begin, self.wait_s if is_committed else _WAIT_S) == begin:
+            return start if is_committed else {**start, "confirmed": begin}
         end = consumer.end_of_batch(begin, self.options.batch, self.options.max_unconfirmed_bytes // 2)
         return {"run": self.run, "index": end, "confirmed": begin}
 
