@@ -71,9 +71,13 @@ def spark_report(
     if html is not None and not html.absolute().parent.is_dir():
         refuse(COMMAND, f"--html {html}: no such directory")
     with refusing(COMMAND):
+        from bmqctl.pipeline.manifest import need_manifest
+        from bmqctl.pipeline.output import open_output
         from bmqctl.pipeline.report import NothingToReport, ReportRequest
         from bmqctl.pipeline.report_page import report_page
 
+        if export is not None:
+            need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
         try:
             report = run(request, where(master, cores, memory, conf, ship, _records(storage)))

@@ -63,8 +63,11 @@ def spark_verify(
     if store and no_store:
         refuse(COMMAND, "--store and --no-store contradict each other")
     with refusing(COMMAND):
+        from bmqctl.pipeline.manifest import need_manifest
+        from bmqctl.pipeline.output import open_output
         from bmqctl.pipeline.verify import VerifyRequest
 
+        need_manifest(open_output(export))  # before Spark starts, which takes seconds
         verdict = run(VerifyRequest(export, tuple(store or ()), not no_store), where(master, cores, memory, conf, ship))
     with until_reader_leaves():
         if as_json:

@@ -27,7 +27,7 @@ from bmqctl.pipeline.manifest import (
 )
 from bmqctl.pipeline.options import FileSets, ReadOptions
 from bmqctl.pipeline.options import Table as Source
-from bmqctl.pipeline.output import Output, open_output
+from bmqctl.pipeline.output import Output, OutputError, open_output
 from bmqctl.pipeline.plan import plan, plan_shards
 from bmqctl.pipeline.read import read_part
 from bmqctl.pipeline.run_tasks import OnProgress, quiet, run_all
@@ -243,6 +243,10 @@ class _Export:
         rewritten = run_all(self.session, run_task, rewrites, "replacing what changed", self.on_progress)
         self.on_progress("committing", 0, 0)
         commit = self._commit(written, rewritten, frozenset(task.path for task in rewrites))
+        unseen = commit.moves.keys() - self.output.sizes(self.staging).keys()
+        if unseen:
+            where = self.output.url(min(unseen))
+            raise OutputError(f"{where} was written, but is not there: --out must be one place to all executors")
         commit.write(self.output)
         settle(self.output)
         return _summary(commit.manifest, written, self.plan)

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +39,8 @@ __all__ = ["Job", "SparkFailed", "Where", "is_local", "run_job", "run_submitted"
 OUR_PACKAGES = ("bmqctl", "formats")
 SHIPPED = ("numpy", "pyarrow", "crc32c", "construct")
 SHIPPED_AS = "bmqctl_packages"
+_SUBMITTER = "submitter"
+_LOOK_EACH_S = 1.0
 _STOP_TIMEOUT_S = 10
 _REASON_LINES = 400
 Result = TypeVar("Result", covariant=True)
@@ -98,6 +102,7 @@ def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
         work = Path(name)
         on_progress("packing what the executors need", 0, 0)
         (work / "job").write_bytes(pickle.dumps(job))
+        (work / _SUBMITTER).write_text(str(os.getpid()))
         command, environment = _command(where, work)
         on_progress("submitting to Spark", 0, 0)
         with _driver(command, environment, work / "log") as progress:
@@ -201,10 +206,23 @@ def _reason(log: str) -> str:
     return said[0] if said else (lines[-1] if lines else "the driver said nothing")
 
 
+def _end_without(job: Path) -> None:
+    submitter = int(job.with_name(_SUBMITTER).read_text())
+    while True:
+        time.sleep(_LOOK_EACH_S)
+        try:
+            os.kill(submitter, 0)
+        except ProcessLookupError:
+            shutil.rmtree(job.parent, ignore_errors=True)
+            os._exit(1)
+
+
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
     """In the driver that `spark-submit` started: run the job, and leave what came of it."""
     from bmqctl.pipeline import register
 
+    # Whoever submitted us may be killed: then nobody waits for the result, and no one would end us.
+    threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())
     session = SparkSession.builder.getOrCreate()
     outcome: object

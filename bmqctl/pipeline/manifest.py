@@ -24,6 +24,7 @@ __all__ = [
     "Table",
     "WrittenFile",
     "is_unsettled",
+    "need_manifest",
     "read_manifest",
     "run_directory",
     "settle",
@@ -175,6 +176,14 @@ def read_manifest(output: Output) -> Manifest | None:
         return Manifest.from_json(json.loads(content))
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
         raise OutputError(f"{output.url(MANIFEST)}: not a manifest of bmqctl ({fault})") from None
+
+
+def need_manifest(output: Output) -> Manifest:
+    """OutputError if there is no export."""
+    manifest = read_manifest(output)
+    if manifest is None:
+        raise OutputError(f"{output.uri}: no export (there is no {MANIFEST} in it)")
+    return manifest
 
 
 def is_unsettled(output: Output) -> bool:

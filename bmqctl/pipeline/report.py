@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bmqctl.pipeline.exported import exported_table
-from bmqctl.pipeline.manifest import MANIFEST, read_manifest
-from bmqctl.pipeline.output import OutputError, open_output
+from bmqctl.pipeline.manifest import need_manifest
+from bmqctl.pipeline.output import open_output
 from bmqctl.pipeline.report_model import Confirms, Messages, Report, TimeLine, assemble
 from bmqctl.pipeline.run_tasks import OnProgress
 
@@ -81,9 +81,7 @@ def _frame(session: SparkSession, request: ReportRequest, table: str, columns: t
         return reader.load(list(request.sources))
     (source,) = request.sources
     output = open_output(source)
-    manifest = read_manifest(output)
-    if manifest is None:
-        raise OutputError(f"{source}: no export (there is no {MANIFEST} in it)")
+    manifest = need_manifest(output)
     if table not in manifest.tables:
         raise NothingToReport(f"{source} has no table {table}: export it with --tables records,messages,confirms")
     return exported_table(session, output, manifest, table).select(*columns)

@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from bmqctl.pipeline.delta import live_files
 from bmqctl.pipeline.export import table_options
 from bmqctl.pipeline.exported import exported_table
-from bmqctl.pipeline.manifest import MANIFEST, Manifest, is_unsettled, read_manifest
+from bmqctl.pipeline.manifest import MANIFEST, Manifest, is_unsettled, need_manifest
 from bmqctl.pipeline.options import FileSets, ReadOptions
 from bmqctl.pipeline.options import Table as Source
-from bmqctl.pipeline.output import Output, OutputError, open_output
+from bmqctl.pipeline.output import Output, open_output
 from bmqctl.pipeline.plan import Part, plan, plan_shards
 from bmqctl.pipeline.read import read_part
 from bmqctl.pipeline.run_tasks import OnProgress, run_all
@@ -99,10 +99,7 @@ class VerifyRequest:
 def verify(session: SparkSession, request: VerifyRequest, on_progress: OnProgress) -> Verdict:
     """OutputError if there is no export, StoreError if the store cannot be read."""
     output = open_output(request.out)
-    manifest = read_manifest(output)
-    if manifest is None:
-        raise OutputError(f"{request.out}: no export (there is no {MANIFEST} in it)")
-    return _Verification(session, request, output, manifest, on_progress).run()
+    return _Verification(session, request, output, need_manifest(output), on_progress).run()
 
 
 class _Verification:

@@ -160,7 +160,11 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
         f"--html {out}/page.html: no such directory"
     )
     assert refusal(tmp_path / "gone", command="spark-report") == f"{tmp_path}/gone: no such file or directory"
-    assert refusal(out, command="spark-verify") == f"{out}: no export (there is no _bmqctl/manifest.json in it)"
+    with monkeypatch.context() as no_spark:
+        no_spark.setattr(launch, "local_session", None)
+        no_export = f"{out}: no export (there is no _bmqctl/manifest.json in it)"
+        assert refusal("--export", out, command="spark-report") == no_export
+        assert refusal(out, command="spark-verify") == no_export
     assert refusal(store, "--out", out, "--memory", "much") == "--memory much: expected a number and k, m, g or t"
     monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
     assert refusal(store, "--out", out) == (

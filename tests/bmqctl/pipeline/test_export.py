@@ -287,6 +287,21 @@ def test_a_run_killed_at_any_step_is_undone_or_finished(
     assert sorted(path.name for path in (out / "_bmqctl").iterdir()) == ["lock", "manifest.json"]
 
 
+def test_files_that_the_driver_does_not_see_are_not_committed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where executors write to disks of their own."""
+    store = WrittenStore()
+    store.message(Q, guid(1))
+    sizes = Output.sizes
+    monkeypatch.setattr(Output, "sizes", lambda self, name: {} if "run-" in name else sizes(self, name))
+    with pytest.raises(OutputError, match="one place to all executors"):
+        export(spark, store.save(tmp_path / "store"), tmp_path / "out")
+    monkeypatch.undo()
+    assert read_manifest(open_output(str(tmp_path / "out"))) is None
+    export(spark, tmp_path / "store", tmp_path / "out")
+
+
 def test_two_exports_do_not_write_at_a_time(spark: SparkSession, grown: tuple[WrittenStore, Path, Path]) -> None:
     _, store, out = grown
     with open_output(str(out)).locked(), pytest.raises(OutputBusy, match="another export"):
