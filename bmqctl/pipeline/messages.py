@@ -31,6 +31,7 @@ from formats.padding import DWORD
 __all__ = ["Follower", "Turn", "ended_in", "guid_bytes", "message_batches"]
 
 ROWS_PER_BATCH = 1 << 15
+ROWS_PER_LOOK = 1 << 11
 _WITH_GUID = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION)
 
 
@@ -180,10 +181,14 @@ class MessageColumns:
     def _sizes(self, journals: NDArray[Any], offsets: NDArray[Any], compressions: NDArray[Any]) -> list[pa.Array]:
         columns = [np.full(len(offsets), -1, np.int64) for _ in _SIZES]
         for journal in np.flatnonzero(np.bincount(journals)).tolist():
-            rows = np.flatnonzero(journals == journal)
-            found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows], self._files.path(journal))
-            for column, values in zip(columns, found, strict=True):
-                column[rows] = values
+            of_journal = np.flatnonzero(journals == journal)
+            path = self._files.path(journal)
+            # Messages that stay lie all over the file: the pages of some thousands are let go before the next.
+            for start in range(0, len(of_journal), ROWS_PER_LOOK):
+                rows = of_journal[start : start + ROWS_PER_LOOK]
+                found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows], path)
+                for column, values in zip(columns, found, strict=True):
+                    column[rows] = values
         return [pa.array(column, mask=column < 0) for column in columns]
 
     def _add_fates(self, made: dict[str, Any], ended: Ended) -> None:
