@@ -23,7 +23,10 @@ COMMANDS: dict[str, Entry] = {
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Look at a cluster that runs: who leads, what is not well."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
-    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to Parquet tables, with PySpark."),
+    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store once more."),
+    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to tables, with PySpark."),
+    "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),
+    "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare such tables with their store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
     "tool": Entry("bmqctl.commands.tool", "tool", "Post, consume and look at messages, by hand or by script."),
 }

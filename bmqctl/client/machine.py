@@ -173,9 +173,11 @@ class Machine:
         correlation: Any,
         now_ns: int,
         ack: bool = True,
+        guid: bytes | None = None,
     ) -> bytes:
         """Post a message and return its GUID; an `Ack` with `correlation` will follow if `ack` asks for it.
 
+        A `guid` of the caller's own must be one that no other message has: the broker keeps one message of each.
         `ValueError` if it is too large, or a property cannot be written.
         """
         if not queue.write or not (queue.is_open or queue.state in _RETURNING):
@@ -185,7 +187,7 @@ class Machine:
             raise ValueError(f"a message of {len(data)} bytes: the limit is {PUT_SIZE_MAX}")
         if not ack:
             flags &= ~PutFlag.ACK_REQUESTED
-        guid = self._guids.make(now_ns)
+        guid = guid or self._guids.make(now_ns)
         checksum = crc32c(data)
         if ack or self._holding:
             self._posted[guid] = Posted(queue, correlation, now_ns, data, checksum, flags, compression, schema_id)

@@ -117,6 +117,11 @@ class Queue:
     def is_open(self) -> bool:
         return self._handle.is_open
 
+    @property
+    def deduplication_time_ms(self) -> int:
+        """How long the broker recognizes a message that is posted again with the same GUID."""
+        return self._handle.deduplication_time_ms
+
     def post_nowait(
         self,
         payload: bytes,
@@ -124,15 +129,23 @@ class Queue:
         *,
         compress: bool = False,
         correlation: Any = None,
+        guid: bytes | None = None,
     ) -> bytes:
-        """Put a message among what is to be sent, and return its GUID.
+        """Put a message among what is to be sent, and return its GUID: `guid`, or a new one.
 
         The ack goes to the session's `on_acks`, with `correlation`; nothing bounds how much may gather.
+        A message that the broker has already, by its GUID, is acked and not kept again.
         """
         session = self._session
         session.check()
         guid = session.machine.post(
-            self._handle, payload, properties, compress=compress, correlation=correlation, now_ns=now_ns()
+            self._handle,
+            payload,
+            properties,
+            compress=compress,
+            correlation=correlation,
+            now_ns=now_ns(),
+            guid=guid,
         )
         session.wake()
         return guid

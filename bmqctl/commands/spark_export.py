@@ -1,32 +1,36 @@
-"""`bmqctl spark-export`: a store as Parquet tables."""
+"""`bmqctl spark-export`: a store as tables, all of it or what is new."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
-from contextlib import AbstractContextManager, nullcontext
-from importlib.util import find_spec
-from pathlib import Path
+from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
-from bmqctl.render import ResultConsole, refuse
+from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.render import ResultConsole, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
-    from bmqctl.pipeline.export import Plan, Summary
+    from bmqctl.pipeline.export import ExportPlan, Summary
 
 __all__ = ["app"]
 
 COMMAND = "spark-export"
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
+TABLES = ("records", "messages", "confirms")
+
+
+class Format(StrEnum):
+    """The same as `bmqctl.pipeline.table_files.FileFormat`, which would take PyArrow to ask for help."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    JSON = "json"
+    CSV = "csv"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -35,96 +39,135 @@ Examples:
 
 `bmqctl spark-export /var/bmq/storage --out /tmp/export`
 
+`bmqctl spark-export node*/storage --out /data/bmq --since-last --format delta`
+
+`bmqctl spark-export storage --out s3://bucket/bmq --master spark://host:7077`
+
 `bmqctl spark-export storage --out export --overwrite --json | jq .messages`
 
 `pyspark> spark.read.parquet("export/messages").where("outcome = 'outstanding'").groupBy("queue_uri").count()`
+
+Exit codes: 0 done, 1 Spark failed, 2 cannot be done as asked.
 """
 
 
 @app.command(COMMAND, epilog=EXAMPLES)
 def spark_export(
     storage: Annotated[
-        Path, typer.Argument(help="The directory with the store's bmq_*.bmq_journal files.", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Directories with bmq_*.bmq_journal files, or patterns of them; those of one cluster are merged.",
+            show_default=False,
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory for the tables; made if need be.", show_default=False)],
+    out: Annotated[
+        str, typer.Option(help="Directory for the tables, or its URI (s3, gs, abfs, hdfs).", show_default=False)
+    ],
+    file_format: Annotated[Format, typer.Option("--format", help="What the tables are.")] = Format.PARQUET,
+    tables: Annotated[str, typer.Option(help="Which: records, messages, confirms.")] = "records,messages",
+    since_last: Annotated[
+        bool, typer.Option("--since-last", help="Add what is new since the export before; the first exports all.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tables of an earlier export.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    cores: Annotated[
-        int | None, typer.Option(min=1, help="Cores to use; all if not given.", show_default=False)
-    ] = None,
-    memory: Annotated[str, typer.Option(help="Memory for Spark: 512m, 4g.")] = "2g",
+    as_json: AsJson = False,
+    master: Master = "local[*]",
+    cores: Cores = None,
+    memory: Memory = "2g",
+    conf: Conf = None,
+    ship: Ship = True,
     records_per_task: Annotated[int, typer.Option(min=1, help="Journal records that one task reads.")] = 250_000,
 ) -> None:
-    """Write the journals and messages of a store to Parquet, with PySpark.
+    """Write the records and messages of a store to tables, with PySpark.
 
     OUT/records has one row per journal record; OUT/messages one per message: queue, GUID, arrival, sizes, and what
-    became of it (outstanding, partially_confirmed, confirmed, expired, no_quorum, purged). Runs on this machine's
-    cores; needs no installed Java. Of several file sets of a partition, it reads the one that a broker would recover.
+    became of it (outstanding, partially_confirmed, confirmed, expired, no_quorum, purged); OUT/confirms one per confirm
+    of an app, with its latency. They are partitioned by date and domain. OUT/_bmqctl/manifest.json tells how far the
+    store was read, and each file's rows and checksums: `bmqctl spark-verify` compares them.
+
+    With --since-last, new records are added, and messages that changed replace their rows; one that left the store
+    unseen is `removed`. A run that is killed is undone or finished by the next. Needs no installed Java.
     """
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        what = "the single binary has no PySpark" if getattr(sys, "frozen", False) else "needs PySpark and PyArrow"
-        refuse(COMMAND, f"{what}: pip install 'bmqctl[spark]'")
-    if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", memory):
-        refuse(COMMAND, f"--memory {memory}: expected a number and k, m, g or t")
-    from bmqctl.pipeline.export import OutputExists, plan_export
-    from bmqctl.pipeline.java import NoFitJava
-    from bmqctl.pipeline.stores import StoreError
+    check_spark(COMMAND, memory, conf, master)
+    wanted = tuple(name.strip() for name in tables.split(","))
+    for name in wanted:
+        if name not in TABLES:
+            refuse(COMMAND, f"--tables {tables}: {name!r} is none of {', '.join(TABLES)}")
+    if overwrite and since_last:
+        refuse(COMMAND, "--overwrite and --since-last contradict each other")
+    from bmqctl.pipeline.export import ExportRequest, OtherExport, OutputExists, plan_export
+    from bmqctl.pipeline.table_files import FileFormat
 
     started = monotonic()
-    try:
-        plan = plan_export(storage.absolute(), out.absolute(), overwrite=overwrite)
-        summary = _run(plan, cores, memory, records_per_task)
-    except (StoreError, NoFitJava) as fault:
-        refuse(COMMAND, str(fault))
-    except OutputExists as fault:
-        refuse(COMMAND, f"{fault} exists; --overwrite replaces it, or choose another --out")
-    except OSError as fault:
-        refuse(COMMAND, f"{fault.filename or out}: {fault.strerror}")
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    if as_json:
-        print(json.dumps(_as_json(plan, summary, monotonic() - started), indent=2))
-    else:
-        _print_tables(plan, summary)
-    if summary.invalid:
+    with refusing(COMMAND):
+        request = ExportRequest(
+            stores=tuple(_absolute(path) for path in storage),
+            out=out,
+            format=FileFormat(file_format.value),
+            tables=tuple(dict.fromkeys(wanted)),
+            overwrite=overwrite,
+            since_last=since_last,
+            records_per_task=records_per_task,
+        )
+        try:
+            plan = plan_export(request)
+            summary = run(plan, where(master, cores, memory, conf, ship, plan.record_count))
+        except OutputExists as fault:
+            refuse(COMMAND, f"{fault} exists; --overwrite replaces it, or choose another --out")
+        except OtherExport as fault:
+            refuse(COMMAND, str(fault))
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps(_as_json(plan, summary, monotonic() - started), indent=2))
+        else:
+            _print_tables(plan, summary)
+    if summary.unsound:
         typer.echo(
-            f"bmqctl {COMMAND}: {summary.invalid} records are damaged (type INVALID); "
-            f"`bmqctl journal validate {storage}` shows why",
+            f"bmqctl {COMMAND}: {summary.unsound} records are damaged, and not among them; "
+            f"`bmqctl journal validate {storage[0]}` shows why",
+            err=True,
+        )
+    if summary.run.missed:
+        typer.echo(
+            f"bmqctl {COMMAND}: {summary.run.missed:,} records since the last export are not in the store any more "
+            "(rolled over), or cannot be read",
             err=True,
         )
 
 
-def _run(plan: Plan, cores: int | None, memory: str, records_per_task: int) -> Summary:
-    from bmqctl.pipeline.export import SparkFailed, run_export
+def _absolute(path: str) -> str:
+    """The manifest names stores as they can be found again, from wherever."""
+    from pathlib import Path
 
-    console = Console(stderr=True)
-    live: AbstractContextManager[Status | None] = (
-        console.status("starting Spark") if console.is_terminal else nullcontext()
-    )
-    with live as status:
-
-        def show(step: str) -> None:
-            if status is not None:
-                status.update(step)
-
-        try:
-            return run_export(plan, cores=cores, memory=memory, records_per_partition=records_per_task, on_step=show)
-        except SparkFailed as fault:
-            typer.echo(f"bmqctl {COMMAND}: Spark failed: {fault}", err=True)
-            raise typer.Exit(EXIT_FAILED) from None
+    return path if "://" in path else str(Path(path).absolute())
 
 
-def _as_json(plan: Plan, summary: Summary, elapsed_s: float) -> dict[str, object]:
+def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, object]:
     outcomes: dict[str, int] = {}
     for queue in summary.queues:
         for outcome, count in queue.outcomes.items():
             outcomes[outcome] = outcomes.get(outcome, 0) + count
+    tables = {
+        name: {
+            "path": plan.output.url(name),
+            "rows": table.rows,
+            "added": summary.run.added[name],
+            "files": len(table.files),
+            "bytes": table.bytes,
+            "checksum": f"{table.checksum:016x}",
+        }
+        for name, table in summary.manifest.tables.items()
+    }
     return {
-        "storage": str(plan.store),
-        "tables": [str(table) for table in plan.tables],
-        "journals": [str(partition.journal) for partition in plan.partitions],
+        "storage": list(plan.request.stores),
+        "format": summary.manifest.format,
+        "run": summary.run.number,
+        "journals": list(plan.journals.values()),
+        "tables": tables,
         "records": summary.records,
         "messages": outcomes,
+        "replaced": summary.run.replaced,
+        "missed": summary.run.missed,
+        "damaged": summary.unsound,
         "queues": [
             {"uri": queue.uri, "messages": queue.outcomes, "payload_bytes": queue.payload_bytes}
             for queue in summary.queues
@@ -133,21 +176,27 @@ def _as_json(plan: Plan, summary: Summary, elapsed_s: float) -> dict[str, object
     }
 
 
-def _print_tables(plan: Plan, summary: Summary) -> None:
-    from bmqctl.pipeline.lifecycle import Outcome
+def _print_tables(plan: ExportPlan, summary: Summary) -> None:
+    from bmqctl.pipeline.fates import Outcome
 
-    seen = [outcome for outcome in Outcome if any(outcome in queue.outcomes for queue in summary.queues)]
-    table = Table(box=None, pad_edge=False)
-    table.add_column("queue", overflow="fold")
-    for title in ("messages", *(outcome.replace("_", " ") for outcome in seen), "payload bytes"):
-        table.add_column(title, justify="right")
-    for queue in summary.queues:
-        counts = [queue.messages, *(queue.outcomes.get(outcome, 0) for outcome in seen), queue.payload_bytes]
-        table.add_row(queue.uri, *(f"{count:,}" for count in counts))
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
-    console.print(table)
-    records, messages = plan.tables
-    by_type = ", ".join(f"{count:,} {kind}" for kind, count in summary.records.items())
-    console.print(f"\n{records}: {sum(summary.records.values()):,} rows ({by_type})", soft_wrap=True)
-    console.print(f"{messages}: {sum(queue.messages for queue in summary.queues):,} rows", soft_wrap=True)
+    seen = [outcome for outcome in Outcome if any(outcome in queue.outcomes for queue in summary.queues)]
+    if summary.queues:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("queue", overflow="fold")
+        for title in ("messages", *(outcome.replace("_", " ") for outcome in seen), "payload bytes"):
+            table.add_column(title, justify="right")
+        for queue in summary.queues:
+            counts = [queue.messages, *(queue.outcomes.get(outcome, 0) for outcome in seen), queue.payload_bytes]
+            table.add_row(queue.uri, *(f"{count:,}" for count in counts))
+        console.print(table)
+        console.print()
+    for name, written in summary.manifest.tables.items():
+        by_type = ", ".join(f"{count:,} {kind}" for kind, count in summary.records.items()) if name == "records" else ""
+        text = f"{plan.output.url(name)}: {written.rows:,} rows in {len(written.files)} files"
+        if plan.request.since_last:
+            text += f", {summary.run.added[name]:,} of them new"
+            if name == "messages" and summary.run.replaced:
+                text += f", {summary.run.replaced:,} changed"
+        console.print(text + (f" ({by_type})" if by_type else ""), soft_wrap=True)

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from bmqctl.journal.columns import Column, Derived, Kind, Value
 from bmqctl.journal.data_file import DataFile
 from formats.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm, PropertyType
-from formats.disk.data import DataHeaderFlags, DataRecord
+from formats.disk.data import DataHeader, DataHeaderFlags
 from formats.disk.padding import DWORD, WORD
 from formats.errors import FormatError
 from formats.wire.properties import PROPERTIES_HEADER, Property, decode_properties, properties_size
 
-__all__ = ["PAYLOAD_COLUMNS", "Payload", "PayloadForm", "PayloadReader"]
+__all__ = ["PAYLOAD_COLUMNS", "Payload", "PayloadForm", "PayloadReader", "parse_payload"]
 
 INFLATE_STEP = 1 << 20
 PAYLOAD_COLUMNS = (
@@ -79,33 +79,10 @@ class PayloadReader:
         """The message at this offset; FormatError, with offsets in the DATA file, if there is no sound one."""
         offset = offset_dwords * DWORD
         try:
-            return self._parse(*self._file.record(offset), compression)
+            buffer, record = self._file.record(offset)
+            return parse_payload(record.app_data(buffer), record.header, compression, self._limit)
         except FormatError as error:
             raise error.shifted(offset) from None
-
-    def _parse(self, buffer: bytes, record: DataRecord, compression: int) -> Payload:
-        data = record.app_data(buffer)
-        schema_id = record.header.schema_id
-        has_properties = bool(record.header.flags & DataHeaderFlags.MESSAGE_PROPERTIES)
-        if compression not in (CompressionAlgorithm.NONE, CompressionAlgorithm.ZLIB):
-            raise FormatError("MessageRecord.compression", 0, f"{compression} is no algorithm")
-        if not has_properties:
-            head, size = self._head(data, compression, 0)
-            return Payload([], schema_id, head, size)
-        if schema_id or compression == CompressionAlgorithm.NONE:
-            skip = properties_size(data)
-            head, size = self._head(data[skip:], compression, 0)
-            return Payload(decode_properties(data[:skip], schema_id), schema_id, head, size)
-        # Properties of the older encoding are compressed together with the payload.
-        start, _ = _inflate(data, PROPERTIES_HEADER.size, stop=True)
-        skip = PROPERTIES_HEADER.unpack(start).area_words * WORD
-        head, size = self._head(data, compression, skip)
-        return Payload(decode_properties(head[:skip], schema_id), schema_id, head[skip:], size - skip)
-
-    def _head(self, data: memoryview, compression: int, skip: int) -> tuple[bytes, int]:
-        if compression == CompressionAlgorithm.NONE:
-            return bytes(data[: self._limit]), len(data)
-        return _inflate(data, skip + self._limit)
 
     def _values(self, offset_dwords: int, compression: int) -> tuple[Value, ...]:
         try:
@@ -145,6 +122,34 @@ class PayloadReader:
         except FormatError:
             self.faults += 1
             return (None,)
+
+
+def parse_payload(data: memoryview, header: DataHeader, compression: int, limit: int) -> Payload:
+    """The message whose application's data is `data`; FormatError, with offsets in it, if it is not sound.
+
+    `limit` is in bytes of the payload.
+    """
+    schema_id = header.schema_id
+    if compression not in (CompressionAlgorithm.NONE, CompressionAlgorithm.ZLIB):
+        raise FormatError("MessageRecord.compression", 0, f"{compression} is no algorithm")
+    if not header.flags & DataHeaderFlags.MESSAGE_PROPERTIES:
+        head, size = _head(data, compression, 0, limit)
+        return Payload([], schema_id, head, size)
+    if schema_id or compression == CompressionAlgorithm.NONE:
+        skip = properties_size(data)
+        head, size = _head(data[skip:], compression, 0, limit)
+        return Payload(decode_properties(data[:skip], schema_id), schema_id, head, size)
+    # Properties of the older encoding are compressed together with the payload.
+    start, _ = _inflate(data, PROPERTIES_HEADER.size, stop=True)
+    skip = PROPERTIES_HEADER.unpack(start).area_words * WORD
+    head, size = _head(data, compression, skip, limit)
+    return Payload(decode_properties(head[:skip], schema_id), schema_id, head[skip:], size - skip)
+
+
+def _head(data: memoryview, compression: int, skip: int, limit: int) -> tuple[bytes, int]:
+    if compression == CompressionAlgorithm.NONE:
+        return bytes(data[:limit]), len(data)
+    return _inflate(data, skip + limit)
 
 
 def _inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, int]:

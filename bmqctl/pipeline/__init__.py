@@ -1,5 +1,23 @@
-"""Stores as tables: a PySpark data source over journals, and the jobs that write them to Parquet.
+"""Stores as tables: a PySpark data source over journals, and the jobs that write and report on them.
 
 Needs the extra `spark`; nothing else in bmqctl imports pyspark, and the modules here that do not need it
-(`java`, `stores`, `queues`) do without.
+(`java`, `stores`) do without.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `bmq` known to a session, of whatever master; executors need bmqctl too."""
+    from bmqctl.pipeline.datasource import BmqDataSource
+
+    # PySpark refuses a source that takes over filters in a session that does not hand them down.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(BmqDataSource)

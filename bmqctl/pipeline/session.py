@@ -9,16 +9,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from bmqctl.pipeline import register
 from bmqctl.pipeline.java import find_java, write_java_home
-from bmqctl.pipeline.source import StoreDataSource
 
 __all__ = ["local_session"]
 
@@ -43,10 +44,13 @@ appender.stderr.layout.pattern = spark: %m%n
 
 
 @contextmanager
-def local_session(cores: int | None = None, memory: str = "2g", *, quick: bool = False) -> Iterator[SparkSession]:
+def local_session(
+    cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
+) -> Iterator[SparkSession]:
     """A session on this machine, the data source registered; NoFitJava if Java is missing.
 
-    `cores` None uses all of them; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small stores.
+    `cores` None uses those that `master` says; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
+    stores.
 
     Spark's own SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment do not matter: this is the installed
     pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the end.
@@ -70,8 +74,8 @@ def local_session(cores: int | None = None, memory: str = "2g", *, quick: bool =
         with _environment(environment), _no_logging():
             try:
                 with _interrupts_later():
-                    session = _build(cores, memory, work, QUICK if quick else "")
-                    session.dataSource.register(StoreDataSource)
+                    session = _build(f"local[{cores}]" if cores else master, memory, work, QUICK if quick else "")
+                    register(session)
                 yield session
             finally:
                 if session is not None:
@@ -79,7 +83,7 @@ def local_session(cores: int | None = None, memory: str = "2g", *, quick: bool =
                 _end_jvm()
 
 
-def _build(cores: int | None, memory: str, work: Path, java_options: str) -> SparkSession:
+def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": java_options,
@@ -91,7 +95,7 @@ def _build(cores: int | None, memory: str, work: Path, java_options: str) -> Spa
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
     }
-    builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName("bmqctl")
+    builder = SparkSession.builder.master(master).appName("bmqctl")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -118,8 +122,16 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop the session from a thread of its own: it has a connection of its own, on which nothing was interrupted."""
-    stopping = threading.Thread(target=session.stop, daemon=True)
+    """Stop the session from a thread of its own: it has a connection of its own, on which nothing was interrupted.
+
+    What goes wrong meanwhile does not matter: the JVM ends next.
+    """
+
+    def stop() -> None:
+        with suppress(Py4JError, OSError):
+            session.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()
     stopping.join(STOP_TIMEOUT_S)
 

@@ -164,6 +164,8 @@ _COPIED = (
     ("sequence_number", "sequence_number"),
     ("primary_lease_id", "primary_lease_id"),
     ("data_offset_dwords", "message_offset_dwords"),
+    ("crc32c", "crc32c"),
+    ("compression", "compression"),
     ("ref_count", "ref_count_low"),
 )
 

@@ -39,8 +39,10 @@ def message_dtype() -> np.dtype[Any]:
             ("queue", np.uint32),
             ("primary_lease_id", np.uint32),
             ("data_offset_dwords", np.uint32),
+            ("crc32c", np.uint32),
             ("ref_count", np.int32),
             ("confirms", np.int32),
+            ("compression", np.uint8),
         ]
     )
 

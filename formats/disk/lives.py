@@ -84,6 +84,10 @@ class Step(NamedTuple):
     `ref_count` counts; `early` deletions (no flag) of messages that more than one app had not confirmed. Records that
     do not fit change nothing, but for those of `excess` and `early`.
 
+    `confirms` are the confirms of messages alive, repeated ones too, in no order; beside it, of the same length, the
+    index of the message (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`). Automatic confirms are
+    not among them.
+
     `beyond` has what `Lives.beyond` had of the messages that ended.
     """
 
@@ -97,6 +101,9 @@ class Step(NamedTuple):
     repeated: NDArray[Any]
     excess: NDArray[Any]
     early: NDArray[Any]
+    confirms: NDArray[Any]
+    confirmed: NDArray[Any]
+    confirmed_arrived: NDArray[Any]
     beyond: Mapping[int, Mapping[int, Role]]
 
 
@@ -224,6 +231,8 @@ class Lives:
         arrived = messages.take(new[np.argsort(events.indexes[course.begins[new]])])
         repeated, excess = self._take_confirms(events, course, messages)
 
+        confirmed = course.life[course.confirms]
+
         last = np.full(len(messages), -1, np.int64)
         last[course.life[course.deletions]] = course.deletions
         by = course.deletions[np.argsort(events.indexes[course.deletions])]
@@ -244,6 +253,9 @@ class Lives:
             repeated=np.sort(events.indexes[repeated]),
             excess=np.sort(events.indexes[excess]),
             early=events.indexes[by[early]],
+            confirms=events.indexes[course.confirms],
+            confirmed=messages["index"][confirmed],
+            confirmed_arrived=messages["timestamp"][confirmed],
             beyond=self._leave_beyond(ended),
         )
 

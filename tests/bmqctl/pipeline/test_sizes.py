@@ -8,12 +8,12 @@ import pytest
 
 from bmqctl.pipeline import sizes
 from bmqctl.pipeline.sizes import MessageSizes, measure
-from bmqctl.pipeline.stores import find_partitions, map_file
+from bmqctl.pipeline.stores import map_file
 from formats.codes import CompressionAlgorithm
 from formats.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.disk.journal import MessageRecord
 from formats.disk.recover import iter_journal
-from tests.golden.archives import truth
+from tests.golden.archives import only, truth
 
 
 def properties(words: int) -> bytes:
@@ -81,11 +81,10 @@ def test_inflating_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "posted"), [("single-crash", "single"), ("cluster-node2", "cluster")])
 def test_payload_sizes_are_those_that_the_client_posted(golden: Callable[[str], Path], name: str, posted: str) -> None:
-    (partition,) = find_partitions(golden(name))
-    data = map_file(partition.data)
+    data = map_file(only(golden(name), ".bmq_data"))
     measured = {
         record.guid.hex(): measure(data, record.message_offset_dwords * 8, record.compression)
-        for _, record in iter_journal(map_file(partition.journal))
+        for _, record in iter_journal(map_file(only(golden(name), ".bmq_journal")))
         if isinstance(record, MessageRecord)
     }
     checked = 0

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from bmqctl.pipeline.stores import Partition, StoreError, find_ledgers, find_partitions
+from bmqctl.pipeline.options import FileSets
+from bmqctl.pipeline.shards import Journal, find_journals
+from bmqctl.pipeline.stores import find_ledgers
 from formats.disk.journal import SyncPointType
 from tests.bmqctl.pipeline.written import WrittenStore
 
 
-def journal_times(partitions: list[Partition]) -> list[tuple[int, str]]:
-    return [(partition.partition_id, partition.journal.name.split(".")[1]) for partition in partitions]
+def find(store: Path) -> list[Journal]:
+    """Those that can be opened."""
+    return [found for found in find_journals([str(store)], FileSets.CURRENT) if isinstance(found, Journal)]
+
+
+def journal_times(journals: list[Journal]) -> list[tuple[int, str]]:
+    return [(journal.partition_id, Path(journal.path).name.split(".")[1]) for journal in journals]
 
 
 def test_partitions_are_found_by_number(tmp_path: Path) -> None:
@@ -18,16 +23,16 @@ def test_partitions_are_found_by_number(tmp_path: Path) -> None:
         written = WrittenStore(partition_id)
         written.sync_point()
         written.save(tmp_path)
-    partitions = find_partitions(tmp_path)
+    partitions = find(tmp_path)
     assert [partition.partition_id for partition in partitions] == [2, 10]
-    assert [partition.extent.record_count for partition in partitions] == [1, 1]
-    assert partitions[0].qlist == tmp_path / "bmq_2.20270115_080000.bmq_qlist"
+    assert [partition.record_count for partition in partitions] == [1, 1]
+    assert partitions[0].qlist == str(tmp_path / "bmq_2.20270115_080000.bmq_qlist")
 
 
 def test_a_store_without_qlist_can_be_read(tmp_path: Path) -> None:
     WrittenStore().save(tmp_path)
     (tmp_path / "bmq_0.20270115_080000.bmq_qlist").unlink()
-    assert find_partitions(tmp_path)[0].qlist is None
+    assert find(tmp_path)[0].qlist is None
 
 
 def test_the_newest_file_set_is_read_once_its_rollover_is_complete(tmp_path: Path) -> None:
@@ -37,10 +42,10 @@ def test_the_newest_file_set_is_read_once_its_rollover_is_complete(tmp_path: Pat
     new = WrittenStore(timestamp="20270116_080000")
     new.sync_point(SyncPointType.REGULAR)
     new.save(tmp_path)
-    assert journal_times(find_partitions(tmp_path)) == [(0, "20270115_080000")]
+    assert journal_times(find(tmp_path)) == [(0, "20270115_080000")]
     new.finish_rollover()
     new.save(tmp_path)
-    assert journal_times(find_partitions(tmp_path)) == [(0, "20270116_080000")]
+    assert journal_times(find(tmp_path)) == [(0, "20270116_080000")]
 
 
 def test_a_torso_after_a_torso_is_passed_over_too(tmp_path: Path) -> None:
@@ -49,14 +54,14 @@ def test_a_torso_after_a_torso_is_passed_over_too(tmp_path: Path) -> None:
     whole.save(tmp_path)
     for timestamp in ("20270115_080000", "20270117_080000", "20270118_080000"):
         WrittenStore(timestamp=timestamp).save(tmp_path)
-    assert journal_times(find_partitions(tmp_path)) == [(0, "20270116_080000")]
+    assert journal_times(find(tmp_path)) == [(0, "20270116_080000")]
 
 
 def test_a_newest_journal_that_cannot_be_opened_is_passed_over(tmp_path: Path) -> None:
     WrittenStore(timestamp="20270115_080000").save(tmp_path)
     WrittenStore(timestamp="20270116_080000").save(tmp_path)
     (tmp_path / "bmq_0.20270116_080000.bmq_journal").write_bytes(b"")
-    assert journal_times(find_partitions(tmp_path)) == [(0, "20270115_080000")]
+    assert journal_times(find(tmp_path)) == [(0, "20270115_080000")]
 
 
 def test_a_file_set_without_its_data_is_no_candidate(tmp_path: Path) -> None:
@@ -65,7 +70,7 @@ def test_a_file_set_without_its_data_is_no_candidate(tmp_path: Path) -> None:
     torso.finish_rollover()
     torso.save(tmp_path)
     (tmp_path / "bmq_0.20270116_080000.bmq_data").unlink()
-    assert journal_times(find_partitions(tmp_path)) == [(0, "20270115_080000")]
+    assert journal_times(find(tmp_path)) == [(0, "20270115_080000")]
 
 
 def test_ledgers_are_found_oldest_first(tmp_path: Path) -> None:
@@ -73,27 +78,3 @@ def test_ledgers_are_found_oldest_first(tmp_path: Path) -> None:
     for name in reversed(names):
         (tmp_path / name).touch()
     assert [path.name for path in find_ledgers(tmp_path)] == names
-
-
-def test_what_is_no_store_is_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"/gone: no such directory$"):
-        find_partitions(tmp_path / "gone")
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"/file: not a directory$"):
-        find_partitions(tmp_path / "file")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(StoreError, match=r"\.bmq_data\) in it$"):
-        find_partitions(empty)
-    WrittenStore().save(tmp_path / "store")
-    with pytest.raises(StoreError, match=r"did you mean \S+/store\?$"):
-        find_partitions(tmp_path)
-
-
-@pytest.mark.parametrize("extension", ["journal", "data"])
-def test_a_damaged_header_is_named(tmp_path: Path, extension: str) -> None:
-    WrittenStore().save(tmp_path)
-    damaged = tmp_path / f"bmq_0.20270115_080000.bmq_{extension}"
-    damaged.write_bytes(b"!bmx" + damaged.read_bytes()[4:])
-    with pytest.raises(StoreError, match=rf"bmq_{extension}: FileHeader\.magic at offset 0: .*journal validate"):
-        find_partitions(tmp_path)

@@ -5,30 +5,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from bmqctl.pipeline.columns import INVALID, RECORD_SCHEMA, record_batch
-from bmqctl.pipeline.stores import find_partitions, map_file
-from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import QueueOpType, scan
+from formats.disk.journal import QueueOpType
+from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.written import WrittenStore
 from tests.golden.archives import STORES, storage_records
 
 KEY, GUID, APP = b"queue", bytes(range(16)), b"appid"
 
 
-def rows_of(store: Path, chunk: int = 1 << 20) -> list[dict[str, Any]]:
-    (partition,) = find_partitions(store)
-    journal, data, extent = map_file(partition.journal), map_file(partition.data), partition.extent
-    rows: list[dict[str, Any]] = []
-    for index in range(0, extent.record_count, chunk):
-        offset = extent.first_record_offset + index * JOURNAL_RECORD_SIZE
-        records = scan(journal, offset, min(chunk, extent.record_count - index))
-        batch = record_batch(records, offset, partition.partition_id, data)
-        batch.validate(full=True)
-        rows += batch.to_pylist()
-    return rows
+def rows_of(store: Path, per_part: int = 1 << 20) -> list[dict[str, Any]]:
+    return read_rows(store, recordsPerPartition=str(per_part))
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +60,7 @@ def test_rows_are_what_the_storage_tool_prints(golden: Callable[[str], Path], na
 
 
 def test_rows_do_not_depend_on_how_the_journal_is_cut(golden: Callable[[str], Path]) -> None:
-    assert rows_of(golden("single-clean"), chunk=7) == rows_of(golden("single-clean"))
+    assert rows_of(golden("single-clean"), per_part=7) == rows_of(golden("single-clean"))
 
 
 def test_each_kind_fills_its_columns_and_no_other(tmp_path: Path) -> None:
@@ -124,18 +112,6 @@ def test_each_kind_fills_its_columns_and_no_other(tmp_path: Path) -> None:
     ]
 
 
-def test_damaged_records_are_rows_without_values(tmp_path: Path) -> None:
-    written = WrittenStore()
-    for _ in range(3):
-        written.message(KEY, GUID)
-    written.sync_point()
-    written.journal[44 + 56] ^= 0xFF  # the first one's magic
-    written.journal[104] |= 0xF0  # the second one's type
-    rows = rows_of(written.save(tmp_path))
-    assert [row["type"] for row in rows] == [INVALID, INVALID, "MESSAGE", "JOURNAL_OP"]
-    assert without_nulls(rows[0]) == {"partition_id": 0, "offset": 44, "type": INVALID}
-
-
 def test_values_out_of_range(tmp_path: Path) -> None:
     """A type code without a name is a number, a time beyond year 9999 and an unreadable payload are null."""
     written = WrittenStore()
@@ -148,10 +124,3 @@ def test_values_out_of_range(tmp_path: Path) -> None:
     assert (first["timestamp"], first["queue_op_type"], first["app_key"]) == (None, "99", None)
     assert second["message_offset"] == 0xFFFFFFFF * 8
     assert (second["stored_size"], second["properties_size"], second["payload_size"]) == (None, None, None)
-
-
-def test_no_records_make_an_empty_batch() -> None:
-    written = WrittenStore()
-    batch = record_batch(scan(written.journal, 44, 0), 44, 0, written.data)
-    assert (batch.num_rows, batch.schema) == (0, RECORD_SCHEMA)
-    assert pa.types.is_timestamp(batch.schema.field("timestamp").type)

@@ -1,0 +1,1 @@
+"""The client: a machine that decides, without I/O, and what carries its bytes."""

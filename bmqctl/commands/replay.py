@@ -1,0 +1,417 @@
+"""`bmqctl replay`: messages of a store, posted once more."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import trio
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+
+from bmqctl.client.authentication import Credentials
+from bmqctl.client.posting import PostingOptions
+from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
+from bmqctl.commands.admin import endpoint_of
+from bmqctl.commands.journal.printing import missing, say, stopped_by
+from bmqctl.journal.files import FileKind, find_files, identify, recovery_sets
+from bmqctl.journal.filters import BadFilter, parse_time
+from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
+from bmqctl.replay.account import Account, count_steps, make_account
+from bmqctl.replay.fates import Fate
+from bmqctl.replay.plan import BadRename, Matches, Plan, Renames, Selection, StoreChanged, make_plan
+from bmqctl.replay.post import Fault, PostOptions, Run, read_all
+from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
+from broker.core.expressions import ExpressionError, compile_expression
+from formats.errors import FormatError
+from formats.guid import GUID_SIZE, parse_guid
+
+__all__ = ["replay"]
+
+COMMAND = "replay"
+EXIT_INTERRUPTED = 130
+FAULTS_SHOWN = 10
+SPEED_MAX = 1e6
+WIDTH_MIN = 100
+
+_SELECTION = "Which messages"
+_BROKER = "Broker"
+
+
+def replay(
+    store: Annotated[Path, typer.Argument(help="A store's directory, or one JOURNAL file of it.", show_default=False)],
+    broker: Annotated[
+        str, typer.Option("--broker", "-b", help="The broker, as tcp://HOST:PORT.", rich_help_panel=_BROKER)
+    ] = "tcp://localhost:30114",
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", help="Of this queue, by URI or key.", rich_help_panel=_SELECTION, show_default=False),
+    ] = None,
+    apps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--app",
+            help="That this app, by id or key, was to get; --status is then what became of them there.",
+            rich_help_panel=_SELECTION,
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Posted from this time on: ISO 8601 (UTC), or seconds.",
+            rich_help_panel=_SELECTION,
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Posted before this time.", rich_help_panel=_SELECTION, show_default=False)
+    ] = None,
+    guids: Annotated[
+        list[str] | None,
+        typer.Option("--guid", help="With this GUID.", rich_help_panel=_SELECTION, show_default=False),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose properties match, in the language of subscriptions.",
+            rich_help_panel=_SELECTION,
+            show_default=False,
+        ),
+    ] = None,
+    statuses: Annotated[
+        list[Fate] | None,
+        typer.Option("--status", help="Of which this became.", rich_help_panel=_SELECTION, show_default=False),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Of this partition.", rich_help_panel=_SELECTION, show_default=False)
+    ] = None,
+    renames: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            help="FROM=TO: post what was in queue FROM to queue TO. FROM may end with * for all that begin so, TO "
+            "with * for what FROM's stood for. The first that fits decides.",
+            show_default=False,
+        ),
+    ] = None,
+    pace: Annotated[
+        str, typer.Option(help="max; original; or a factor of the original pace, as 10 or 0.5.", metavar="PACE")
+    ] = "max",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read all messages and say what would be posted; ask no broker.")
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that keeps how far the replay has come. Run again with it, after whatever ended the last run, "
+            "the replay goes on where it was.",
+            show_default=False,
+        ),
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, help="Messages without an answer at most.")] = 4096,
+    patience: Annotated[
+        float, typer.Option(min=0.1, help="Seconds in which nothing was taken, after which to end.")
+    ] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+    tls_authority: Annotated[
+        Path | None,
+        typer.Option(
+            help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
+            rich_help_panel=_BROKER,
+            show_default=False,
+        ),
+    ] = None,
+    authn_mechanism: Annotated[
+        str | None, typer.Option(help="As in BASIC; none without.", rich_help_panel=_BROKER, show_default=False)
+    ] = None,
+    authn_data: Annotated[
+        str,
+        typer.Option(
+            help="Credentials, as in user:password.",
+            rich_help_panel=_BROKER,
+            envvar="BMQCTL_AUTHN_DATA",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
+    """Post messages of a store once more: to the same queues or others, of the same broker or another.
+
+    Options that select narrow each other; each may be given again, and one of its values must hold. Messages go out
+    in the order in which they came, with their properties and two more: `replay_guid`, the GUID that they had, and
+    `replay_time`, when they were posted, in seconds since 1970. The journal knows whole seconds: at a pace, the
+    messages of one are spread evenly over it.
+
+    Examples:
+
+        bmqctl replay --dry-run --queue bmq://my.domain/orders --since 2026-11-21T05:00 store/
+
+        bmqctl replay --app billing --status outstanding --rename bmq://my.domain/*=bmq://test.domain/* store/
+
+        bmqctl replay --where 'region == "eu" && amount > 100' --pace original store/
+
+        bmqctl replay --state replay.state --pace 10 --broker tcp://10.0.0.5:30114 store/
+
+    With --state nothing is posted twice, however a run ended: what may or may not have reached the broker goes out
+    again under the same GUID, by which the broker knows it, for as long as its domain's deduplicationTimeMs says.
+
+    What a queue has no room for is posted again until --patience ends; other refusals are final for this run.
+
+    Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
+    begin: a wrong option, no such store, no broker, a --state of another replay.
+    """
+    host, port = endpoint_of(COMMAND, broker)
+    speed = _speed(pace)
+    credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
+    session = SessionOptions(
+        process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
+    )
+    with stopped_by(COMMAND, store), ExitStack() as stack:
+        selection = Selection(
+            queues=tuple(queues or []),
+            apps=tuple(apps or []),
+            since=None if since is None else parse_time(since),
+            until=None if until is None else parse_time(until),
+            guids=frozenset(map(_guid, guids or [])),
+            fates=frozenset(statuses or []),
+            matches=None if where is None else _matches(where),
+        )
+        selection.filters()
+        about = {
+            "--queue": sorted(selection.queues),
+            "--app": sorted(selection.apps),
+            "--since": selection.since,
+            "--until": selection.until,
+            "--guid": sorted(map(bytes.hex, selection.guids)),
+            "--where": where,
+            "--status": sorted(selection.fates),
+            "--rename": renames or [],
+        }
+        progress_of = partial(_open_progress, state, dry_run, stack)
+        job = _prepare(_journals(store, partition), selection, renames or [], state, about, progress_of, stack)
+        job.check_guids(selection)
+        options = PostOptions(host, port, session, speed, PostingOptions(window, patience))
+        account = job.rehearse() if dry_run else job.post(options)
+    job.tell(account, dry_run, as_json)
+
+
+@dataclass
+class _Job:
+    """A replay that can begin; `silent_s` is how long ago an earlier run wrote to the state."""
+
+    run: Run
+    before: NDArray[np.int64]
+    state: Path | None
+    started: float
+    silent_s: float
+    faults: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    def check_guids(self, selection: Selection) -> None:
+        """Tell of messages that were asked for by GUID and are not there."""
+        if not selection.guids:
+            return
+        found = set()
+        for entry in self.plan.entries:
+            record = self.plan.sources[entry["journal"]].reader.read(int(entry["place"]), 1)
+            found |= {guid for guid in selection.guids if guid in record}
+        for guid in sorted(selection.guids - found):
+            say(COMMAND, missing(guid))
+            self.faults += 1
+
+    def rehearse(self) -> Account:
+        with LateProgress("reading messages") as self.run.on_progress:
+            self.run.on_fault = self.tell_fault
+            return make_account(self.run, self.before, np.fromiter(read_all(self.run), np.int64))
+
+    def post(self, options: PostOptions) -> Account:
+        run = self.run
+        with LateProgress("posting messages") as run.on_progress:
+            run.on_fault = self.tell_fault
+            try:
+                trio.run(run.post, options)
+            except OSError as error:
+                refuse(COMMAND, f"no broker at {options.host}:{options.port}: {error.strerror or error}")
+            except (SessionLost, RequestFailed) as error:
+                refuse(COMMAND, str(error))
+            except (KeyboardInterrupt, BaseExceptionGroup) as error:
+                # SIGINT before there was a queue to post to: trio gives it in a group.
+                if isinstance(error, BaseExceptionGroup) and error.split(KeyboardInterrupt)[1] is not None:
+                    raise
+                raise typer.Exit(EXIT_INTERRUPTED) from None
+        account = make_account(run, self.before)
+        if account.again and run.deduplication_time_ms is not None:
+            known_s = run.deduplication_time_ms / 1000
+            late = f"; that was {self.silent_s:.0f} s ago, some may be there twice" if self.silent_s > known_s else ""
+            say(
+                COMMAND,
+                f"{account.again} messages were without an answer when the last run ended: posted again with the same "
+                f"GUIDs, which the broker knows for {known_s:g} s{late}",
+            )
+        return account
+
+    def tell_fault(self, fault: Fault) -> None:
+        """The first few, on standard error."""
+        self.faults += 1
+        if self.faults <= FAULTS_SHOWN:
+            say(COMMAND, f"{fault.journal}: the message at place {fault.place}: {fault.reason}")
+        elif self.faults == FAULTS_SHOWN + 1:
+            say(COMMAND, "and more")
+
+    def tell(self, account: Account, dry_run: bool, as_json: bool) -> None:
+        """Print the account, and end with the exit code that it deserves."""
+        run = self.run
+        with until_reader_leaves():
+            if as_json:
+                facts = {
+                    **account.as_json(run.plan, run.targets),
+                    "dry_run": dry_run,
+                    "interrupted": run.interrupted,
+                    "ended_by": run.ended_by,
+                    "elapsed_s": round(time.monotonic() - self.started, 3),
+                }
+                print(json.dumps(facts, indent=2))
+            else:
+                _print_account(account, run, dry_run, time.monotonic() - self.started)
+        if run.ended_by is not None:
+            say(COMMAND, run.ended_by)
+        if account.damaged:
+            say(COMMAND, f"{account.damaged} places of the journals hold no record: see bmqctl journal validate")
+        if not dry_run and not account.total.is_complete:
+            say(COMMAND, "not all were posted" + (f": run again with --state {self.state}" if self.state else ""))
+        if run.interrupted:
+            raise typer.Exit(EXIT_INTERRUPTED)
+        if self.faults or account.damaged or not account.total.is_complete:
+            raise typer.Exit(EXIT_FAULTS)
+
+
+def _prepare(
+    journals: list[Path],
+    selection: Selection,
+    rules: list[str],
+    state: Path | None,
+    about: dict[str, Any],
+    progress_of: Callable[[Head], Progress],
+    stack: ExitStack,
+) -> _Job:
+    started = time.monotonic()
+    try:
+        renames = Renames(rules)
+        earlier = None if state is None else read_head(state)
+        ends = None if earlier is None else earlier.ends
+        if ends is not None and set(ends) != {path.name for path in journals}:
+            raise StateFault(f"{state} is of a replay of other files: {', '.join(sorted(ends))}")
+        with LateProgress("looking for messages") as on_progress:
+            plan = make_plan(journals, selection, stack, ends, on_progress)
+        targets = renames.targets(plan.queues, plan.known)
+        head = Head.new(plan.digest(), len(plan.entries), plan.ends, about)
+        silent_s = time.time() - state.stat().st_mtime if state is not None and earlier is not None else 0.0
+        progress = progress_of(head)
+    except (BadRename, StateFault, StoreChanged) as error:
+        refuse(COMMAND, str(error))
+    return _Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s)
+
+
+def _open_progress(state: Path | None, dry_run: bool, stack: ExitStack, head: Head) -> Progress:
+    """A dry run begins where the state says, and leaves it as it is."""
+    if state is None or (dry_run and not state.exists()):
+        return Progress.in_memory(head)
+    progress = stack.enter_context(open_state(state, head))
+    return Progress.in_memory(progress.head, progress.steps) if dry_run else progress
+
+
+def _journals(path: Path, partition: int | None) -> list[Path]:
+    """The journals that a broker would recover from."""
+    if not path.is_dir():
+        if partition is not None:
+            refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
+        kind = identify(path)
+        if kind is not FileKind.JOURNAL:
+            refuse(COMMAND, f"{path} is a {kind}: name the .bmq_journal file beside it, or the directory")
+        return [path]
+    sets = recovery_sets(path)
+    older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
+    if older:
+        say(COMMAND, f"{older} older journals in {path} left out: name one to replay it")
+    if partition is not None and partition not in sets:
+        refuse(COMMAND, f"--partition {partition}: {path} has {', '.join(map(str, sorted(sets)))}")
+    chosen = sets if partition is None else {partition: sets[partition]}
+    return [path / files.journal for _, files in sorted(chosen.items()) if files.journal is not None]
+
+
+def _speed(pace: str) -> float | None:
+    if pace in ("max", "original"):
+        return None if pace == "max" else 1.0
+    try:
+        speed = float(pace)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= SPEED_MAX:
+        refuse(COMMAND, f"--pace {pace}: expected max, original, or a factor above 0")
+    return speed
+
+
+def _guid(text: str) -> bytes:
+    try:
+        return parse_guid(text.upper())
+    except FormatError:
+        raise BadFilter(f"--guid {text}: a GUID has {2 * GUID_SIZE} hexadecimal digits") from None
+
+
+def _matches(text: str) -> Matches:
+    try:
+        return compile_expression(text).matches
+    except ExpressionError as error:
+        refuse(COMMAND, f"--where: {error}")
+
+
+_TITLES = {
+    "selected": "selected",
+    "before": "posted before",
+    "posted": "posted",
+    "refused": "refused",
+    "unreadable": "unreadable",
+    "unfit": "unfit",
+    "unanswered": "unanswered",
+    "left": "left",
+}
+
+
+def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) -> None:
+    """A row for each queue, with the columns that say anything, and the sums."""
+    total = account.total._asdict()
+    shown = [name for name in _TITLES if name in ("selected", "posted") or total[name]]
+    table = Table(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
+    table.add_column("queue", "in all", overflow="fold")
+    if run.targets != run.plan.queues:
+        table.add_column("to", overflow="fold")
+    for name in shown:
+        title = "fit to post" if dry_run and name == "posted" else _TITLES[name]
+        table.add_column(title, f"{total[name]:,}", justify="right")
+    table.add_column("payload bytes", f"{sum(account.payload_bytes):,}", justify="right")
+    for source, target, counts, size in zip(
+        run.plan.queues, run.targets, account.queues, account.payload_bytes, strict=True
+    ):
+        cells = [source] if run.targets == run.plan.queues else [source, target]
+        table.add_row(*cells, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
+    console = ResultConsole()
+    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
+    names = sum(max(map(len, column), default=0) for column in (run.plan.queues, run.targets))
+    console.width = max(console.width, WIDTH_MIN + names)
+    if account.queues:
+        console.print(table)
+    for status, count in sorted(account.refused.items()):
+        console.print(f"refused by the broker: {count:,} {status}")
+    what = "fit to post, and nothing was posted" if dry_run else "posted"
+    console.print(f"{total['posted']:,} of {total['selected']:,} messages {what}, in {elapsed_s:.1f} s")

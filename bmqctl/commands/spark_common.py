@@ -1,0 +1,110 @@
+"""What the commands that use Spark share: their options, their progress, and how they end when it cannot be done."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from bmqctl.render import refuse
+
+if TYPE_CHECKING:
+    from bmqctl.pipeline.launch import Job, Where
+
+__all__ = ["AsJson", "Conf", "Cores", "Master", "Memory", "Ship", "check_spark", "refusing", "run", "where"]
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+QUICK_RECORDS = 200_000
+Result = TypeVar("Result")
+
+Master = Annotated[
+    str,
+    typer.Option(
+        help="Where Spark runs: local[N] in this process; other masters (spark://…, yarn, k8s://…) by `spark-submit`."
+    ),
+]
+Cores = Annotated[
+    int | None, typer.Option(min=1, help="Cores of this machine to use; all if not given.", show_default=False)
+]
+Memory = Annotated[str, typer.Option(help="Memory for Spark's driver: 512m, 4g.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A setting for `spark-submit`: KEY=VALUE.", show_default=False)
+]
+Ship = Annotated[
+    bool,
+    typer.Option(
+        "--ship/--no-ship",
+        help="With other masters: send numpy, pyarrow and what else executors need along, not bmqctl's code alone.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def check_spark(command: str, memory: str, conf: list[str] | None, master: str) -> None:
+    """Refuses what Spark would fail at later."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        what = "the single binary has no PySpark" if getattr(sys, "frozen", False) else "needs PySpark and PyArrow"
+        refuse(command, f"{what}: pip install 'bmqctl[spark]'")
+    if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", memory):
+        refuse(command, f"--memory {memory}: expected a number and k, m, g or t")
+    for setting in conf or ():
+        if not re.fullmatch(r"[\w.-]+=.*", setting):
+            refuse(command, f"--conf {setting}: expected KEY=VALUE")
+    if not re.fullmatch(
+        r"local(\[(\d+|\*)\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|k8s://.+|yarn|mesos://.+", master
+    ):
+        refuse(command, f"--master {master}: no master that Spark knows (local[N], spark://HOST:PORT, yarn, k8s://URL)")
+
+
+def where(
+    master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, records: int | None = None
+) -> Where:
+    """`records` is how many there are to read, where that is known: a few are read sooner by a JVM for short jobs."""
+    from bmqctl.pipeline.launch import Where
+
+    quick = records is not None and records < QUICK_RECORDS
+    return Where(master, cores, memory, quick, ship, tuple(conf or ()))
+
+
+@contextmanager
+def refusing(command: str) -> Iterator[None]:
+    """What a user can put right is one line and exit code 2; an interrupt ends quietly."""
+    from bmqctl.pipeline.java import NoFitJava
+    from bmqctl.pipeline.launch import SparkFailed
+    from bmqctl.pipeline.options import BadOption
+    from bmqctl.pipeline.output import OutputError
+    from bmqctl.pipeline.stores import StoreError
+
+    try:
+        yield
+    except (StoreError, NoFitJava, OutputError, BadOption) as fault:
+        refuse(command, str(fault))
+    except SparkFailed as fault:
+        typer.echo(f"bmqctl {command}: Spark failed: {fault}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    except OSError as fault:
+        refuse(command, f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def run(job: Job[Result], place: Where) -> Result:
+    """The job's result, with its progress on a terminal."""
+    from bmqctl.pipeline.launch import run_job
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return run_job(job, place, lambda step, done, total: None)
+    with console.status("starting Spark") as status:
+
+        def show(step: str, done: int, total: int, /) -> None:
+            status.update(f"{step}: {done} of {total} tasks, {100 * done // total} %" if total else step)
+
+        return run_job(job, place, show)

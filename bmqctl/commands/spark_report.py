@@ -1,0 +1,157 @@
+"""`bmqctl spark-report`: what became of the messages of a store, in the terminal and as a page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.render import ResultConsole, refuse, until_reader_leaves
+
+if TYPE_CHECKING:
+    from bmqctl.pipeline.report_model import Latency, Report
+
+__all__ = ["app"]
+
+COMMAND = "spark-report"
+WIDTH_MIN = 130
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+EXAMPLES = """
+Examples:
+
+`bmqctl spark-report /var/bmq/storage`
+
+`bmqctl spark-report node*/storage --html report.html`
+
+`bmqctl spark-report --export /data/bmq --json | jq '.apps[0]'`
+
+Exit codes: 0 done, 1 Spark failed, 2 cannot be done as asked (no messages, no store).
+"""
+
+
+@app.command(COMMAND, epilog=EXAMPLES)
+def spark_report(
+    storage: Annotated[
+        list[str] | None,
+        typer.Argument(help="Directories with bmq_*.bmq_journal files, or patterns of them.", show_default=False),
+    ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export", help="Report on an export instead, with its tables messages and confirms.", show_default=False
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the report to this page, too.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many queues and apps to show.")] = 10,
+    as_json: AsJson = False,
+    master: Master = "local[*]",
+    cores: Cores = None,
+    memory: Memory = "2g",
+    conf: Conf = None,
+    ship: Ship = True,
+) -> None:
+    """Tell what became of the messages of a store: latency, backlog, throughput, what expired and was given up.
+
+    Messages are joined with their confirms, of each app; percentiles are exact, to the second that the files tell. The
+    page holds its plots itself: it can be sent by mail, and opened without a network.
+    """
+    check_spark(COMMAND, memory, conf, master)
+    if bool(storage) == (export is not None):
+        refuse(COMMAND, "name either directories of a store, or --export DIRECTORY")
+    if html is not None and not html.absolute().parent.is_dir():
+        refuse(COMMAND, f"--html {html}: no such directory")
+    with refusing(COMMAND):
+        from bmqctl.pipeline.manifest import need_manifest
+        from bmqctl.pipeline.output import open_output
+        from bmqctl.pipeline.report import NothingToReport, ReportRequest
+        from bmqctl.pipeline.report_page import report_page
+
+        if export is not None:
+            need_manifest(open_output(export))  # before Spark starts, which takes seconds
+        request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
+        try:
+            report = run(request, where(master, cores, memory, conf, ship, _records(storage)))
+        except NothingToReport as fault:
+            refuse(COMMAND, str(fault))
+        if html is not None:
+            html.write_text(report_page(report))
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps(report.as_json(), indent=2))
+        else:
+            _print(report, top)
+    if html is not None:
+        typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
+
+
+def _records(storage: list[str] | None) -> int | None:
+    """How many records there are to read; StoreError if the store cannot be read."""
+    if not storage:
+        return None
+    from bmqctl.pipeline.export import table_options
+    from bmqctl.pipeline.plan import plan_shards
+
+    return sum(shard.record_count for shard in plan_shards(table_options(storage, "records")))
+
+
+def _moment(at_s: int) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _seconds(latency: Latency | None, *names: str) -> list[str]:
+    return [f"{getattr(latency, name):,} s" if latency is not None else "" for name in names]
+
+
+def _table(title: str, *columns: str) -> Table:
+    first, *others = columns
+    table = Table(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
+    table.add_column(first, overflow="fold")
+    for column in others:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _print(report: Report, top: int) -> None:
+    console = ResultConsole()
+    console.width = max(console.width, WIDTH_MIN)
+    outcomes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in report.outcomes.items())
+    console.print(f"{_moment(report.from_s)} to {_moment(report.to_s)} UTC: {report.messages:,} messages ({outcomes})")
+    console.print()
+    queues = _table(
+        "Hottest queues", "queue", "messages", "payload bytes", "peak per s", "backlog", "most", "oldest waits"
+    )
+    for queue in report.queues[:top]:
+        oldest = "" if queue.oldest_pending_s is None else f"{queue.oldest_pending_s:,} s"
+        numbers = [f"{queue.messages:,}", f"{queue.payload_bytes:,}", f"{queue.peak_per_s:,.1f}"]
+        queues.add_row(escape(queue.queue), *numbers, f"{queue.backlog:,}", f"{queue.backlog_max:,}", oldest)
+    console.print(queues)
+    console.print()
+    apps = _table(
+        "Slowest apps", "app", "queue", "confirmed", "rejected", "pending", "50 %", "90 %", "99 %", "99.9 %", "most"
+    )
+    apps.columns[1].justify = "left"
+    for each in report.apps[:top]:
+        counts = [f"{each.confirmed:,}", f"{each.rejected:,}", f"{each.pending:,}"]
+        percentiles = _seconds(each.latency, "p50_s", "p90_s", "p99_s", "p999_s", "max_s")
+        apps.add_row(escape(each.app), escape(each.queue), *counts, *percentiles)
+    console.print(apps)
+    console.print()
+    sizes = _table("Compression", "queue", "algorithm", "messages", "posted bytes", "stored bytes", "saved")
+    for use in report.compression[:top]:
+        saved = f"{100 - 100 * use.stored_bytes / use.posted_bytes:.1f} %" if use.posted_bytes else ""
+        numbers = [f"{use.messages:,}", f"{use.posted_bytes:,}", f"{use.stored_bytes:,}", saved]
+        sizes.add_row(escape(use.queue), use.algorithm, *numbers)
+    console.print(sizes)
+    console.print()
+    for note in report.notes:
+        console.print(f"[dim]{note}[/dim]", soft_wrap=True)

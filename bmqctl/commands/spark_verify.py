@@ -1,0 +1,103 @@
+"""`bmqctl spark-verify`: an export against its manifest and its store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.render import EXIT_FAULTS, ResultConsole, refuse, until_reader_leaves
+
+if TYPE_CHECKING:
+    from bmqctl.pipeline.verify import Verdict
+
+__all__ = ["app"]
+
+COMMAND = "spark-verify"
+WIDTH_MIN = 120
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+EXAMPLES = """
+Examples:
+
+`bmqctl spark-verify /tmp/export`
+
+`bmqctl spark-verify s3://bucket/bmq --store /var/bmq/storage --json`
+
+`bmqctl spark-verify /tmp/export --no-store`
+
+Exit codes: 0 all is the same, 1 something differs (or Spark failed), 2 cannot be done as asked.
+"""
+
+
+@app.command(COMMAND, epilog=EXAMPLES)
+def spark_verify(
+    export: Annotated[str, typer.Argument(help="The directory (or URI) that an export went to.", show_default=False)],
+    store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store", help="Where the store is now, if not where it was; may be repeated.", show_default=False
+        ),
+    ] = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Look at the export only.")] = False,
+    as_json: AsJson = False,
+    master: Master = "local[*]",
+    cores: Cores = None,
+    memory: Memory = "2g",
+    conf: Conf = None,
+    ship: Ship = True,
+) -> None:
+    """Compare an export with its manifest, and with the store that it was made of.
+
+    Every file must have the bytes (SHA-256) and the rows that were written, and Spark must read as many. The store, as
+    of the last record exported, must have the same rows: each that is missing, added or different is told. Records that
+    a rollover has taken from the store since are counted, and no difference.
+    """
+    check_spark(COMMAND, memory, conf, master)
+    if store and no_store:
+        refuse(COMMAND, "--store and --no-store contradict each other")
+    with refusing(COMMAND):
+        from bmqctl.pipeline.manifest import need_manifest
+        from bmqctl.pipeline.output import open_output
+        from bmqctl.pipeline.verify import VerifyRequest
+
+        need_manifest(open_output(export))  # before Spark starts, which takes seconds
+        verdict = run(VerifyRequest(export, tuple(store or ()), not no_store), where(master, cores, memory, conf, ship))
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps({"same": not verdict.differences, **asdict(verdict)}, indent=2))
+        else:
+            _print(verdict, export)
+    if verdict.differences:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _print(verdict: Verdict, export: str) -> None:
+    console = ResultConsole()
+    console.width = max(console.width, WIDTH_MIN)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table")
+    for title in ("files", "bytes", "rows", "rows in the store", "left the store", "different"):
+        table.add_column(title, justify="right")
+    for name, check in verdict.tables.items():
+        in_store = "not looked at" if check.in_store is None else f"{check.in_store:,}"
+        counts = (f"{number:,}" for number in (check.files, check.bytes, check.rows))
+        table.add_row(name, *counts, in_store, f"{check.left:,}", f"{check.different:,}")
+    console.print(table)
+    console.print()
+    for difference in verdict.differences:
+        where_ = f"{difference.table}: " if difference.table and difference.where != difference.table else ""
+        console.print(escape(f"{where_}{difference.where} {difference.what}"), soft_wrap=True)
+    if verdict.gone_on:
+        shards = ", ".join(map(str, verdict.gone_on))
+        console.print(f"The store has newer records in partition {shards}: --since-last exports them.", soft_wrap=True)
+    if verdict.differences:
+        console.print(f"{len(verdict.differences)} differences")
+    else:
+        console.print(escape(f"{export} is what was written, and what the store has"), soft_wrap=True)

@@ -1,0 +1,121 @@
+"""Checksums of rows that do not depend on their order, nor on how they are cut into batches and files.
+
+A row's hash is of its values; a table's checksum is the sum of its rows' hashes modulo 2**64, so that the checksum of
+two parts is the sum of theirs, and a row counted twice shows. It finds mistakes and damage, not forgery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+__all__ = ["add_checksums", "checksum", "row_hashes"]
+
+_WORD = 8
+_MASK = (1 << 64) - 1
+_NULL = np.uint64(0x9E37_79B9_7F4A_7C15)
+_SEED = np.uint64(0x2545_F491_4F6C_DD1D)
+_LONG_CHARACTERS = 16  # longer strings (GUIDs) rarely repeat, so that a dictionary of them would not pay
+
+
+def add_checksums(*parts: int) -> int:
+    """The checksum of the parts together."""
+    return sum(parts) & _MASK
+
+
+def checksum(hashes: NDArray[Any]) -> int:
+    """The checksum of rows by their hashes (uint64)."""
+    return int(hashes.sum(dtype=np.uint64))
+
+
+def row_hashes(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> NDArray[Any]:
+    """A hash per row of the named columns, in their order: uint64 of shape (n,)."""
+    hashes = np.full(rows.num_rows, _SEED)
+    for name in columns:
+        hashes = _mix(hashes ^ _hashes(_one_array(rows.column(name))))
+    return hashes
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _mix(values: NDArray[Any]) -> NDArray[Any]:
+    """The finalizer of splitmix64."""
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D0_49BB_1331_11EB)
+    mixed: NDArray[Any] = values ^ values >> np.uint64(31)
+    return mixed
+
+
+def _hashes(array: pa.Array) -> NDArray[Any]:
+    if not array.null_count:
+        return _of_valid(array)
+    hashes = np.full(len(array), _NULL)
+    hashes[pc.is_valid(array).to_numpy(zero_copy_only=False)] = _of_valid(array.drop_null())
+    return hashes
+
+
+def _of_valid(array: pa.Array) -> NDArray[Any]:
+    kind = array.type
+    if not len(array):
+        return np.zeros(0, np.uint64)
+    if pa.types.is_dictionary(kind):
+        values: NDArray[Any] = _of_valid(array.dictionary)[array.indices.to_numpy()]
+        return values
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _of_strings(array)
+    if pa.types.is_list(kind):
+        return _of_lists(array)
+    if pa.types.is_struct(kind):
+        hashes = np.full(len(array), _SEED)
+        for child in array.flatten():
+            hashes = _mix(hashes ^ _hashes(child))
+        return hashes
+    if not pa.types.is_integer(kind):
+        array = array.cast(pa.int32()) if pa.types.is_date32(kind) else array
+    numbers: NDArray[Any] = array.cast(pa.int64()).to_numpy().view(np.uint64)
+    return _mix(numbers)
+
+
+def _of_lists(array: pa.Array) -> NDArray[Any]:
+    """Of the elements with their places: the order in a list counts."""
+    ends = np.cumsum(pc.list_value_length(array).to_numpy())
+    starts = np.concatenate([[0], ends[:-1]])
+    elements = _hashes(array.flatten())
+    place = np.arange(len(elements)) - np.repeat(starts, ends - starts)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(elements + place.astype(np.uint64)))])
+    sums: NDArray[Any] = total[ends] - total[starts]
+    return _mix(sums ^ (ends - starts).astype(np.uint64))
+
+
+def _of_strings(array: pa.Array) -> NDArray[Any]:
+    lengths = pc.binary_length(array).to_numpy().astype(np.int64)
+    if int(lengths.max()) <= _LONG_CHARACTERS or int(lengths.min()) != int(lengths.max()):
+        encoded = array.dictionary_encode()
+        values: NDArray[Any] = _of_bytes(encoded.dictionary)[encoded.indices.to_numpy()]
+        return values
+    return _of_bytes(array)
+
+
+def _of_bytes(array: pa.Array) -> NDArray[Any]:
+    """Word by word, the last one filled up with zeros: strings of one length at a time."""
+    _, offsets_buffer, values = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    content = np.zeros(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
+    lengths = np.diff(offsets)
+    hashes = np.empty(len(array), np.uint64)
+    for length in np.unique(lengths).tolist():
+        at = np.flatnonzero(lengths == length)
+        padded = np.zeros((len(at), -(-length // _WORD) * _WORD), np.uint8)
+        padded[:, :length] = content[offsets[at][:, None] + np.arange(length)]
+        one = np.full(len(at), np.uint64(length))
+        for place in range(0, padded.shape[1], _WORD):
+            one = _mix(one ^ padded[:, place : place + _WORD].copy().view("<u8")[:, 0])
+        hashes[at] = one
+    return hashes

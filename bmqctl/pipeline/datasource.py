@@ -1,0 +1,115 @@
+"""The PySpark data source `bmq`: stores as tables, read in parallel.
+
+    bmqctl.pipeline.register(spark)
+    messages = spark.read.format("bmq").option("table", "messages").load("/var/bmq/*/storage")
+
+Options: `bmqctl.pipeline.options`. Columns: `bmqctl.pipeline.tables`; a schema given to the reader, like the option
+`columns`, names those that are wanted. Filters of any column with simple values are applied in the tasks.
+
+With the option `queue` it is a live queue, see `stream_source` and `stream_sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from bmqctl.pipeline.options import BadOption, ReadOptions, is_live
+from bmqctl.pipeline.plan import plan
+from bmqctl.pipeline.pushdown import can_push
+from bmqctl.pipeline.read import read_part
+from bmqctl.pipeline.tables import schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FORMAT", "BmqDataSource"]
+
+FORMAT = "bmq"
+
+
+class BmqReader(DataSourceReader):
+    """Plans the tasks, and reads one of them in an executor."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """BadOption if `schema` has columns that the table does not have, or of another type."""
+        self.options = options
+        self.schema = _chosen(options, schema)
+        self.returned = to_arrow_schema(schema, timezone="UTC")
+        self.filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.filters = [one for one in filters if can_push(self.schema, one)]
+        return [one for one in filters if not can_push(self.schema, one)]
+
+    def partitions(self) -> list[InputPartition]:
+        return plan(self.options, self.filters)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in read_part(partition, self.options, self.schema, self.filters):
+            # Spark compares the names of lists' and maps' items too.
+            yield batch if batch.schema.equals(self.returned) else batch.cast(self.returned)
+
+
+class BmqDataSource(DataSource):
+    """Registered by `bmqctl.pipeline.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        if is_live(self.options):
+            from bmqctl.pipeline.stream_source import stream_schema
+
+            return stream_schema(self.options)
+        return from_arrow_schema(schema_of(ReadOptions.parse(self.options)))
+
+    def reader(self, schema: StructType) -> BmqReader:
+        if is_live(self.options):
+            raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
+        return BmqReader(ReadOptions.parse(self.options), schema)
+
+    # A live queue, where the client is needed, and a newer PySpark: imported by those who want that.
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from bmqctl.pipeline.stream_source import QueueStreamReader
+
+        return QueueStreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from bmqctl.pipeline.stream_sink import QueueWriter
+
+        return QueueWriter(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from bmqctl.pipeline.stream_sink import QueueStreamWriter
+
+        return QueueStreamWriter(schema, self.options)
+
+
+def _chosen(options: ReadOptions, schema: StructType) -> pa.Schema:
+    """The table's columns that `schema` names, in its order."""
+    import pyarrow as pa
+
+    table = schema_of(options)
+    known = {field.name: field.dataType for field in from_arrow_schema(table)}
+    for field in schema:
+        if field.name not in known:
+            raise BadOption(f"schema: {options.table} has no {field.name}: it has {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            wanted, given = known[field.name].simpleString(), field.dataType.simpleString()
+            raise BadOption(f"schema: {field.name} is {wanted}, not {given}")
+    return pa.schema([table.field(name) for name in schema.names])

@@ -1,0 +1,148 @@
+"""Filters that Spark hands down: which can be taken over, what they let be left unread, and which rows they keep.
+
+Every filter that is taken over is applied to the finished rows, exactly as Spark would; `Bounds` only saves work before
+that, and may keep too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+__all__ = ["Bounds", "bounds_of", "can_push", "kept"]
+
+_COMPARE: dict[type[Filter], Callable[..., Any]] = {
+    EqualTo: pc.equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+}
+_TEXT: dict[type[Filter], Callable[..., Any]] = {
+    StringStartsWith: pc.starts_with,
+    StringEndsWith: pc.ends_with,
+    StringContains: pc.match_substring,
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is wanted at most: None is everything. `since` and `until` are in seconds, both inclusive."""
+
+    shards: frozenset[int] | None = None
+    queue_uris: frozenset[str] | None = None
+    queue_keys: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def wants_shard(self, partition_id: int) -> bool:
+        return self.shards is None or partition_id in self.shards
+
+
+def can_push(schema: pa.Schema, one: Filter) -> bool:
+    """Whether `kept` can apply it to rows with the columns in `schema`."""
+    if isinstance(one, Not):
+        return can_push(schema, one.child)
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names:
+        return False
+    kind = schema.field(path[0]).type
+    if isinstance(one, (IsNull, IsNotNull)):
+        return True
+    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    return all(_fits(kind, value) for value in values) and type(one) in (*_COMPARE, *_TEXT, In, EqualNullSafe)
+
+
+def _fits(kind: pa.DataType, value: Any) -> bool:
+    if pa.types.is_string(kind):
+        return isinstance(value, str)
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return pa.types.is_timestamp(kind) and isinstance(value, datetime) and value.tzinfo is not None
+
+
+def kept(batch: pa.RecordBatch, filters: Iterable[Filter]) -> pa.RecordBatch:
+    """The rows that pass all filters; a filter that is null of a row drops it."""
+    mask: Any = None
+    for one in filters:
+        passes = _passes(batch, one)
+        mask = passes if mask is None else pc.and_kleene(mask, passes)
+    return batch if mask is None else batch.filter(mask)
+
+
+def _passes(batch: pa.RecordBatch, one: Filter) -> pa.Array:
+    if isinstance(one, Not):
+        return pc.invert(_passes(batch, one.child))
+    column = batch.column(one.attribute[0])  # type: ignore[attr-defined]
+    if isinstance(one, IsNull):
+        return pc.is_null(column)
+    if isinstance(one, IsNotNull):
+        return pc.is_valid(column)
+    kind = pa.int64() if pa.types.is_integer(column.type) else column.type
+    if isinstance(one, In):
+        found = pc.is_in(column.cast(kind), value_set=pa.array(list(one.value), kind))
+        return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+    if isinstance(one, EqualNullSafe):
+        return pc.fill_null(pc.equal(column, pa.scalar(one.value, kind)), False)
+    if type(one) in _TEXT:
+        return _TEXT[type(one)](column, one.value)  # type: ignore[attr-defined]
+    return _COMPARE[type(one)](column, pa.scalar(one.value, kind))  # type: ignore[attr-defined]
+
+
+def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
+    """What filters of shard, queue, type and time leave."""
+    since, until = [], []
+    for one in filters:
+        if getattr(one, "attribute", ()) == (time_column,) and isinstance(getattr(one, "value", None), datetime):
+            seconds = int((one.value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())  # type: ignore[attr-defined]
+            if isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)):
+                since.append(seconds)
+            if isinstance(one, (EqualTo, LessThan, LessThanOrEqual)):
+                until.append(seconds)
+    return Bounds(
+        _values(filters, "partition_id"),
+        _values(filters, "queue_uri"),
+        _values(filters, "queue_key"),
+        _values(filters, "type"),
+        max(since, default=None),
+        min(until, default=None),
+    )
+
+
+def _values(filters: Sequence[Filter], name: str) -> frozenset[Any] | None:
+    """The values that a column may have; None for any."""
+    found: frozenset[Any] | None = None
+    for one in filters:
+        if getattr(one, "attribute", ()) == (name,):
+            if isinstance(one, In):
+                these = frozenset(one.value)
+            elif isinstance(one, (EqualTo, EqualNullSafe)):
+                these = frozenset([one.value])
+            else:
+                continue
+            found = these if found is None else found & these
+    return found

@@ -1,0 +1,67 @@
+"""Work handed to Spark, item by item, and how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+__all__ = ["OnProgress", "quiet", "run_all"]
+
+_LOOK_EACH_S = 0.3
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class OnProgress(Protocol):
+    """Told which step runs, and how many of its tasks are done; `total` 0 if it has none to count."""
+
+    def __call__(self, step: str, done: int, total: int, /) -> None: ...
+
+
+def quiet(step: str, done: int, total: int, /) -> None:
+    """Tells nobody."""
+
+
+def run_all(
+    session: SparkSession, run: Callable[[Item], Result], items: Sequence[Item], step: str, on_progress: OnProgress
+) -> list[Result]:
+    """`run` of every item, each in a task of its own, in the items' order; what a task raises comes as Spark's fault.
+
+    The job runs in a thread, so that an interrupt is served at once; whoever stops the session ends the job with it.
+    """
+    if not items:
+        return []
+    context = session.sparkContext
+    group = f"bmqctl-{id(items)}-{threading.get_ident()}"
+    done: list[list[Result]] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            context.setJobGroup(group, step)
+            done.append(context.parallelize(items, len(items)).map(run).collect())
+        except BaseException as fault:  # to be raised where it is waited for
+            failed.append(fault)
+
+    thread = InheritableThread(target=work, daemon=True, session=session)
+    thread.start()
+    on_progress(step, 0, len(items))
+    tracker = context.statusTracker()
+    while thread.is_alive():
+        thread.join(_LOOK_EACH_S)
+        stages = [
+            info
+            for job in tracker.getJobIdsForGroup(group)
+            for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
+            if (info := tracker.getStageInfo(stage)) is not None
+        ]
+        if thread.is_alive() and stages:
+            on_progress(step, sum(info.numCompletedTasks for info in stages), len(items))
+    if failed:
+        raise failed[0]
+    on_progress(step, len(items), len(items))
+    return done[0]

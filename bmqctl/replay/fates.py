@@ -1,0 +1,166 @@
+"""Which messages of a journal have one of the fates asked for: of the message as a whole, or with some of its apps.
+
+What became of a message is known only after its last record: the journal is read to its end, and one byte is kept for
+each of its places. With apps, a message's fate is that with the app: an app is done with a message that it confirmed
+while others are not, and has never had one that was posted before it was an app of the queue, or that its subscription
+did not want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.journal.names import QueueNames
+from bmqctl.journal.reader import JournalReader
+from formats.disk.journal import RecordType
+from formats.disk.lives import BITS, End, Lives, Role
+from formats.disk.queues import hex_of
+
+__all__ = ["Fate", "chosen_places"]
+
+Progress = Callable[[int, int], None]
+Beyond = Mapping[int, Mapping[int, Role]]
+
+
+class Fate(StrEnum):
+    """OUTSTANDING is a message that is not gone, PARTIALLY_CONFIRMED one of these that some apps have confirmed.
+
+    One that went with its queue counts as purged.
+    """
+
+    OUTSTANDING = "outstanding"
+    PARTIALLY_CONFIRMED = "partially-confirmed"
+    CONFIRMED = "confirmed"
+    EXPIRED = "expired"
+    NO_QUORUM = "no-quorum"
+    PURGED = "purged"
+
+
+_CODES = {fate: code for code, fate in enumerate(Fate)}
+_ENDED = np.array(
+    [
+        _CODES[
+            {End.CONFIRMED: Fate.CONFIRMED, End.EXPIRED: Fate.EXPIRED, End.NO_QUORUM: Fate.NO_QUORUM}.get(
+                end, Fate.PURGED
+            )
+        ]
+        for end in End
+    ],
+    np.uint8,
+)
+
+
+class _App(NamedTuple):
+    """An app that is asked for, of the messages from place `first` to before `end`."""
+
+    app_key: str
+    first: int
+    end: int
+
+
+def chosen_places(
+    reader: JournalReader,
+    names: QueueNames,
+    end: int,
+    fates: Collection[Fate],
+    apps: Collection[str],
+    on_progress: Progress = lambda done, total: None,
+) -> NDArray[np.bool_]:
+    """For each place before `end`, whether it holds a message with one of `fates` (empty: any).
+
+    With `apps`, ids or keys, a message of one of these, that has one of the fates with it.
+    """
+    chooser = _Chooser(end, fates, _wanted_apps(reader, names, end, apps) if apps else None)
+    for chunk in reader.chunks(0, end):
+        chooser.feed(chunk.index, chunk.records, chunk.kinds)
+        on_progress(chunk.end_offset, reader.size)
+    return chooser.finish()
+
+
+def _wanted_apps(reader: JournalReader, names: QueueNames, end: int, apps: Collection[str]) -> dict[str, list[_App]]:
+    """The apps that are asked for, by their queue's key."""
+    ops: list[tuple[int, NDArray[Any]]] = []
+    for chunk in reader.chunks(0, end):
+        rows = np.flatnonzero(chunk.kinds == RecordType.QUEUE_OP).tolist()
+        ops += [(int(chunk.offset[row]), chunk.records[row : row + 1].copy()) for row in rows]
+    keys = {name.upper() for name in apps}
+    return {
+        queue.queue_key: [
+            _App(
+                app.app_key,
+                reader.index_of(max(0, app.since)),
+                end if app.until is None else reader.index_of(app.until),
+            )
+            for app in queue.apps
+            if app.app_id in apps or app.app_key in keys
+        ]
+        for queue in names.queues(ops)
+    }
+
+
+class _Chooser:
+    def __init__(self, end: int, fates: Collection[Fate], apps: dict[str, list[_App]] | None) -> None:
+        self._wanted = np.zeros(len(Fate), np.bool_)
+        self._wanted[[_CODES[fate] for fate in fates or Fate]] = True
+        self._apps = apps
+        self._lives = Lives()
+        self._chosen = np.zeros(end, np.bool_)
+
+    def feed(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
+        step = self._lives.feed(indexes, records, kinds)
+        self._choose(step.ended, _ENDED[step.end], step.beyond)
+
+    def finish(self) -> NDArray[np.bool_]:
+        alive = self._lives.alive()
+        outstanding = np.full(len(alive), _CODES[Fate.OUTSTANDING], np.uint8)
+        self._choose(alive, outstanding, self._lives.beyond)
+        return self._chosen
+
+    def _choose(self, messages: NDArray[Any], fates: NDArray[np.uint8], beyond: Beyond) -> None:
+        if self._apps is None:
+            wanted = self._is_wanted(fates, messages["confirms"] > 0)
+        else:
+            wanted = self._wanted_by_apps(self._apps, messages, fates, beyond)
+        self._chosen[messages["index"][wanted]] = True
+
+    def _is_wanted(self, fates: NDArray[np.uint8], confirmed_by_some: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        partially = (fates == _CODES[Fate.OUTSTANDING]) & confirmed_by_some
+        wanted: NDArray[np.bool_] = self._wanted[fates] | (partially & self._wanted[_CODES[Fate.PARTIALLY_CONFIRMED]])
+        return wanted
+
+    def _wanted_by_apps(
+        self, apps: dict[str, list[_App]], messages: NDArray[Any], fates: NDArray[np.uint8], beyond: Beyond
+    ) -> NDArray[np.bool_]:
+        wanted = np.zeros(len(messages), np.bool_)
+        queue_keys = self._lives.queue_keys()
+        for number in np.unique(messages["queue"]).tolist():
+            rows = np.flatnonzero(messages["queue"] == number)
+            mine, places = messages[rows], messages["index"][rows]
+            known = [hex_of(key) for key in self._lives.app_keys(number)]
+            for app in apps.get(hex_of(queue_keys[number]), []):
+                at = known.index(app.app_key) if app.app_key in known else None
+                own = fates[rows].copy()
+                own[_did(mine, at, Role.CONFIRMED, beyond)] = _CODES[Fate.CONFIRMED]
+                own[_did(mine, at, Role.PURGED, beyond)] = _CODES[Fate.PURGED]
+                is_of_app = (places >= app.first) & (places < app.end) & ~_did(mine, at, Role.AUTOMATIC, beyond)
+                wanted[rows] |= is_of_app & self._is_wanted(own, mine["confirms"] > 0)
+        return wanted
+
+
+_FIELDS = {Role.CONFIRMED: "confirmed", Role.AUTOMATIC: "automatic", Role.PURGED: "purged"}
+
+
+def _did(messages: NDArray[Any], app: int | None, role: Role, beyond: Beyond) -> NDArray[np.bool_]:
+    """Of which messages the app with this number was `role`; none if it has no number, as it never did anything."""
+    if app is None:
+        return np.zeros(len(messages), np.bool_)
+    if app < BITS:
+        done: NDArray[np.bool_] = messages[_FIELDS[role]] >> np.uint64(app) & np.uint64(1) != 0
+        return done
+    roles = (beyond.get(index, {}).get(app) for index in messages["index"].tolist())
+    return np.array([found is role for found in roles], np.bool_)

@@ -1,0 +1,90 @@
+"""The messages of a journal as they were posted: looked up by their record's place, checked, inflated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from bmqctl.journal.data_file import DataFile
+from bmqctl.journal.files import NotAStoreFile, companions
+from bmqctl.journal.reader import JournalReader
+from formats.codes import CompressionAlgorithm
+from formats.disk.data import DataHeaderFlags, DataRecord
+from formats.disk.journal import MessageRecord, decode_record
+from formats.disk.padding import DWORD
+from formats.errors import FormatError
+from formats.schema import Buffer
+from formats.wire.application_data import split_application_data
+from formats.wire.properties import Property, PropertyType, decode_properties
+
+__all__ = ["MessageSource", "StoredMessage", "expression_values"]
+
+
+class StoredMessage(NamedTuple):
+    """`timestamp` is in seconds; `compressed` says whether the payload, inflated here, is compressed in the store."""
+
+    guid: bytes
+    timestamp: int
+    properties: list[Property]
+    payload: Buffer
+    compressed: bool
+
+
+class MessageSource:
+    """A journal and the DATA file beside it; a context manager. NotAStoreFile without the latter."""
+
+    def __init__(self, journal: Path) -> None:
+        files = companions(journal)
+        if files is None or files.data is None:
+            raise NotAStoreFile(f"{journal} has no DATA file beside it, where the messages are")
+        self.path = journal
+        self.reader = JournalReader(journal)
+        try:
+            self._data = DataFile(journal.with_name(files.data))
+        except BaseException:
+            self.reader.__exit__(None, None, None)
+            raise
+
+    def __enter__(self) -> MessageSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.reader.__exit__(kind, error, trace)
+        self._data.close()
+
+    def read(self, place: int) -> StoredMessage:
+        """The message whose record is at `place` of the journal; FormatError if one of its parts is damaged."""
+        record = decode_record(self.reader.read(place, 1))
+        if not isinstance(record, MessageRecord):
+            raise FormatError("RecordHeader.type", self.reader.offset_of(place), "no message's record any more")
+        offset = record.message_offset_dwords * DWORD
+        try:
+            return self._parse(record, *self._data.record(offset))
+        except FormatError as error:
+            raise error.shifted(offset) from None
+
+    def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:
+        if found.crc32c(buffer) != record.crc32c:
+            raise FormatError("DataRecord", 0, "its checksum is not the one that the journal has")
+        has_properties = bool(found.header.flags & DataHeaderFlags.MESSAGE_PROPERTIES)
+        schema_id = found.header.schema_id
+        if record.compression not in (CompressionAlgorithm.NONE, CompressionAlgorithm.ZLIB):
+            raise FormatError("MessageRecord.compression", 0, f"{record.compression} is no algorithm")
+        parts = split_application_data(found.app_data(buffer), has_properties, schema_id, record.compression)
+        properties = decode_properties(parts.properties, schema_id) if has_properties else []
+        is_compressed = record.compression != CompressionAlgorithm.NONE
+        return StoredMessage(record.guid, record.timestamp, properties, parts.payload, is_compressed)
+
+
+def expression_values(properties: list[Property]) -> dict[str, bool | int | str]:
+    """What expressions see of a message's properties: no binary ones, and a character is a number."""
+    values: dict[str, bool | int | str] = {}
+    for name, kind, value in properties:
+        if not isinstance(value, bytes):
+            values[name] = value
+        elif kind is PropertyType.CHAR:
+            values[name] = int.from_bytes(value, "big", signed=True)
+    return values

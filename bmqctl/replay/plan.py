@@ -1,0 +1,273 @@
+"""Which messages are replayed, in what order, and to which queues."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.journal.chunks import Chunk
+from bmqctl.journal.filters import BadFilter, Filters, Selector, parse_key, places
+from bmqctl.journal.names import QueueNames
+from bmqctl.journal.reader import load_names, with_names
+from bmqctl.replay.fates import Fate, chosen_places
+from bmqctl.replay.messages import MessageSource, expression_values
+from formats.disk.journal import RecordType
+from formats.disk.queues import hex_of
+from formats.errors import FormatError
+from formats.uri import parse_uri
+
+__all__ = ["ENTRY", "BadRename", "Plan", "Renames", "Selection", "StoreChanged", "make_plan"]
+
+Progress = Callable[[int, int], None]
+Matches = Callable[[dict[str, bool | int | str]], bool]
+
+ENTRY = np.dtype([("time", np.int64), ("place", np.uint32), ("journal", np.uint16), ("queue", np.uint32)])
+"""A message: seconds since 1970 (see `Plan`), its record's place, and the numbers of its journal and its queue."""
+
+
+class StoreChanged(Exception):
+    """What was to be replayed is not there any more; one line."""
+
+
+class BadRename(ValueError):
+    """A rename that cannot be read, or that leads nowhere; one line."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked of the messages: each of these must hold, with one of the values of each; empty, it holds.
+
+    `queues` and `apps` are names or keys, times in seconds, `since` inclusive and `until` exclusive. `matches` decides
+    by the message's properties; one whose properties cannot be read is selected, so that it is reported.
+    """
+
+    queues: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    guids: frozenset[bytes] = frozenset()
+    fates: frozenset[Fate] = frozenset()
+    matches: Matches | None = None
+
+    def filters(self) -> Filters:
+        """The part that a journal's own filters can decide; `BadFilter` if the times contradict each other."""
+        return Filters(
+            types=frozenset({RecordType.MESSAGE}),
+            queues=self.queues,
+            guids=self.guids,
+            since=self.since,
+            until=self.until,
+        )
+
+
+class Renames:
+    """`FROM=TO` for queues: FROM is a URI, or a key in hex; with `*` at its end it stands for all that begin so.
+
+    A `*` at the end of TO is what FROM's stood for. The first rule that fits decides.
+    """
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        self._rules: list[tuple[str, str]] = []
+        for rule in rules:
+            source, equals, target = rule.partition("=")
+            if not (source and equals and target):
+                raise BadRename(f"{rule!r}: write FROM=TO")
+            if target.endswith("*") and not source.endswith("*"):
+                raise BadRename(f"{rule!r}: the * of TO stands for nothing, as FROM has none")
+            self._rules.append((source, target))
+
+    def targets(self, queues: Iterable[str], known: Collection[str]) -> list[str]:
+        """Where the messages of each of `queues` go.
+
+        `BadRename` for a rule that fits none of the `known` queues, selected or not, and for a target that is no URI.
+        """
+        for source, _ in self._rules:
+            if not any(_fits(source, queue) for queue in known):
+                raise BadRename(f"--rename {source}: the store has no such queue")
+        return [self._target(queue) for queue in queues]
+
+    def _target(self, queue: str) -> str:
+        found = queue
+        for source, target in self._rules:
+            if _fits(source, queue):
+                found = target[:-1] + queue[len(source) - 1 :] if target.endswith("*") else target
+                break
+        if found == queue and parse_key(queue) is not None:
+            raise BadRename(f"the queue with key {queue} has no name in this store: give it one, {queue}=bmq://...")
+        try:
+            uri = parse_uri(found)
+        except FormatError as error:
+            raise BadRename(f"{found}: {error.reason}") from None
+        if uri.app_id:
+            raise BadRename(f"{found}: messages are posted to a queue, not to one of its apps")
+        return found
+
+
+def _fits(source: str, queue: str) -> bool:
+    return queue.startswith(source[:-1]) if source.endswith("*") else queue == source
+
+
+@dataclass
+class Plan:
+    """The messages in the order in which they are replayed: `entries` are `ENTRY`.
+
+    The order is that of time. Within a journal it is that of its records, whatever its clocks did: an entry's time is
+    at least that of those before it in its journal. `queues` are URIs, or keys in hex where a store has no name.
+    `ends` are the places up to which each journal was looked at, by its file's name. `damaged` counts the places that
+    hold no record, though records follow. `known` are the names of all queues, `queues` of those that are selected.
+    """
+
+    sources: list[MessageSource]
+    entries: NDArray[Any]
+    queues: list[str]
+    ends: dict[str, int]
+    damaged: int = 0
+    known: frozenset[str] = frozenset()
+
+    def digest(self) -> str:
+        """Two plans with the same one replay the same messages in the same order."""
+        return hashlib.sha256(self.entries.tobytes() + "\n".join(self.queues).encode()).hexdigest()
+
+    def due_s(self, order: NDArray[np.int64], speed: float) -> NDArray[np.float64]:
+        """When each of the entries `order` is due, counted from the first one.
+
+        A journal knows whole seconds: the messages of one are spread evenly over it.
+        """
+        times = self.entries["time"][order]
+        if not len(times):
+            return np.zeros(0)
+        starts = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
+        counts = np.diff(starts, append=len(times))
+        within = np.arange(len(times)) - np.repeat(starts, counts)
+        due: NDArray[np.float64] = (times - times[0] + within / np.repeat(counts, counts)) / speed
+        return due
+
+
+@dataclass
+class _Queues:
+    """Counts off queues by their names."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def of(self, names: QueueNames, keys: list[bytes]) -> list[int]:
+        by_key: dict[bytes, int] = {}
+        # In the order in which they come, so that a plan made again is the same.
+        for key in dict.fromkeys(keys):
+            name = names.uris.get(key) or hex_of(key)
+            by_key[key] = self.numbers.setdefault(name, len(self.numbers))
+        return [by_key[key] for key in keys]
+
+
+def make_plan(
+    journals: list[Path],
+    selection: Selection,
+    stack: ExitStack,
+    ends: Mapping[str, int] | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> Plan:
+    """Look for the messages of `journals`; their files stay open in `stack`.
+
+    With the `ends` of an earlier plan, what came to the journals since is left out; `StoreChanged` if they have become
+    shorter. FormatError if a journal's headers are damaged, BadFilter if no journal has a queue or app asked for,
+    NotAStoreFile if there are no messages beside one.
+    """
+    sources = [stack.enter_context(MessageSource(path)) for path in journals]
+    names = [load_names(source.path, source.reader.partition_id) for source in sources]
+    _check_names(names, selection)
+    found, queues = Plan(sources, np.zeros(0, ENTRY), [], {}), _Queues()
+    parts = []
+    for number, source in enumerate(sources):
+        end = source.reader.record_end()
+        if ends is not None:
+            if end < ends[source.path.name]:
+                raise StoreChanged(f"{source.path} has {end} records, and had {ends[source.path.name]}")
+            end = ends[source.path.name]
+        found.ends[source.path.name] = end
+
+        def show(done: int, total: int, before: int = number) -> None:
+            on_progress(before * total + done, len(sources) * total)
+
+        walk = _Walk(source, names[number], selection, end, show)
+        parts += [_entries(chunk, names[number], number, queues) for chunk in walk.messages()]
+        found.damaged += walk.damaged
+    if parts:
+        entries = np.concatenate(parts)
+        for number in range(len(sources)):
+            rows = np.flatnonzero(entries["journal"] == number)
+            entries["time"][rows] = np.maximum.accumulate(entries["time"][rows])
+        found.entries = entries[np.argsort(entries["time"], kind="stable")]
+    found.queues = list(queues.numbers)
+    found.known = frozenset(uri for each in names for uri in each.uris.values()).union(found.queues)
+    return found
+
+
+def _check_names(names: list[QueueNames], selection: Selection) -> None:
+    for option, wanted, there in (
+        ("--queue", selection.queues, {uri for each in names for uri in each.uris.values()}),
+        ("--app", selection.apps, {app_id for each in names for app_id in each.app_ids.values()}),
+    ):
+        for name in wanted:
+            if parse_key(name) is None and name not in there:
+                listed = ", ".join(sorted(there)[:5]) + (", ..." if len(there) > 5 else "")
+                raise BadFilter(f"{option} {name}: the store names none such; there are {listed or 'no names'}")
+
+
+@dataclass
+class _Walk:
+    """Looks for the messages of one journal."""
+
+    source: MessageSource
+    names: QueueNames
+    selection: Selection
+    end: int
+    on_progress: Progress
+    damaged: int = 0
+
+    def messages(self) -> Iterator[Chunk]:
+        """The selected messages, chunk by chunk; while one is out, `names` are those of its records."""
+        reader, selection, filters = self.source.reader, self.selection, self.selection.filters()
+        chosen = None
+        if selection.fates or selection.apps:
+            chosen = chosen_places(reader, self.names, self.end, selection.fates, selection.apps, self.on_progress)
+        start, end = places(reader, filters)
+        end = self.end if end is None else min(end, self.end)
+        selector = Selector(filters, self.names)
+        for chunk in with_names(reader.chunks(start, end), self.names):
+            self.damaged += len(chunk.faults)
+            self.on_progress(chunk.end_offset, reader.size)
+            messages = selector.select(chunk.without_faults())
+            if chosen is not None:
+                messages = messages.where(chosen[messages.index])
+            if selection.matches is not None:
+                messages = messages.where(self._matching(messages.index.tolist(), selection.matches))
+            if len(messages):
+                yield messages
+
+    def _matching(self, found: list[int], matches: Matches) -> NDArray[np.bool_]:
+        wanted = np.ones(len(found), np.bool_)
+        for at, place in enumerate(found):
+            try:
+                wanted[at] = matches(expression_values(self.source.read(place).properties))
+            except (FormatError, OSError):
+                continue
+        return wanted
+
+
+def _entries(chunk: Chunk, names: QueueNames, journal: int, queues: _Queues) -> NDArray[Any]:
+    part = chunk.of_kind(RecordType.MESSAGE)
+    entries = np.zeros(len(part.rows), ENTRY)
+    entries["time"] = np.minimum(part.column("timestamp"), _TIME_MAX_S).astype(np.int64)
+    entries["place"] = part.places["index"]
+    entries["journal"] = journal
+    entries["queue"] = queues.of(names, part.column("queue_key").tolist())
+    return entries
+
+
+_TIME_MAX_S = (1 << 63) - 1

@@ -1,0 +1,211 @@
+"""The runner behind scripts/benchmark-spark: how fast stores become tables, on two cores, in one run.
+
+A store is exported (`bmqctl spark-export`: the tables records and messages, as a whole process), and one of twice the
+size. Then counts and sums of its records are asked for twice: of the format `bmq`, and of the JSON lines that the
+storage tool prints, read by `spark.read.json`; and told a third time by DuckDB, over the same lines. All three must say
+the same, and the exported tables as well.
+
+Wall time depends on what else the machine does, so the time of the processor stands beside it. Memory is that of the
+largest process of a kind, looked at twice a second; of Python's workers without the files that they map.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow.dataset
+
+from scripts.figures import Figure, print_figures
+from scripts.large_store import LargeStore, write_store
+
+RECORDS = 10_000_000
+RECORDS_PER_MESSAGE = 2.99  # of `write_store`, which keeps one message in a hundred
+PAYLOAD_SIZE = 256
+CORES = 2
+RATE_MIN = 400_000
+DOUBLE_MAX = 2.1
+ADVANTAGE_MIN = 10
+SAMPLE_S = 0.5
+
+BMQCTL = [sys.executable, "-c", "from bmqctl.app import main; main()"]
+
+# What is asked of the store, and of the lines: the same counts and sums by type and queue.
+QUERY = """
+import json, sys, time
+import bmqctl.pipeline
+from bmqctl.pipeline.session import local_session
+from pyspark.sql import functions as f
+
+form, path = sys.argv[1:]
+with local_session({cores}, "2g") as spark:
+    bmqctl.pipeline.register(spark)
+    spark.range(1).count()
+    started = time.perf_counter()
+    if form == "bmq":
+        frame = spark.read.format("bmq").option("columns", "type,queue_uri,sequence_number,ref_count,crc32c").load(path)
+    else:
+        frame = spark.read.json(path)
+    sums = (f.sum(name) for name in ("sequence_number", "ref_count", "crc32c"))
+    rows = frame.groupBy("type", "queue_uri").agg(f.count("*"), *sums).collect()
+    print(json.dumps([time.perf_counter() - started, sorted((list(row) for row in rows), key=str)]))
+"""
+
+
+class Usage(NamedTuple):
+    """What a process and those below it took; memory in MiB, by kind of program."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: dict[str, float]
+    said: str
+
+
+def use(command: list[str], into: Path | None = None) -> Usage:
+    """Run `command`; what it prints goes to the file `into`, or is returned. SystemExit if it fails."""
+    started = time.perf_counter()
+    with open(into or os.devnull, "wb") as file:  # noqa: PTH123
+        output = subprocess.PIPE if into is None else file
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+        peaks: dict[str, float] = {}
+        ended = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, ended))
+        watcher.start()
+        said = process.stdout.read().decode() if process.stdout else ""
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        ended.set()
+        watcher.join()
+    if process.stdout:
+        process.stdout.close()
+    if process.returncode:
+        raise SystemExit(f"benchmark-spark: {' '.join(command[3:])}: exit code {process.returncode}")
+    return Usage(time.perf_counter() - started, used.ru_utime + used.ru_stime, peaks, said)
+
+
+def _watch(root: int, peaks: dict[str, float], ended: threading.Event) -> None:
+    while not ended.wait(SAMPLE_S):
+        for name, mib in _memory(root):
+            peaks[name] = max(mib, peaks.get(name, 0))
+
+
+def _memory(root: int) -> Iterator[tuple[str, float]]:
+    """(java or python, MiB in use) of `root` and all processes below it."""
+    status: dict[int, dict[str, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                lines = (entry / "status").read_text().splitlines()
+            except OSError:
+                continue
+            status[int(entry.name)] = {
+                name: value.strip() for name, _, value in (line.partition(":") for line in lines)
+            }
+    below = {root}
+    for pid, fields in sorted(status.items()):
+        if int(fields["PPid"]) in below:
+            below.add(pid)
+    for pid in below & status.keys():
+        kind = "java" if status[pid]["Name"] == "java" else "python"
+        yield kind, int(status[pid].get("RssAnon", "0 kB").split()[0]) / 1024
+
+
+def make(directory: Path, records: int) -> LargeStore:
+    directory.mkdir()
+    return write_store(directory, round(records / RECORDS_PER_MESSAGE), PAYLOAD_SIZE)
+
+
+def export(store: LargeStore, out: Path) -> Usage:
+    return use([*BMQCTL, "spark-export", str(store.directory), "--out", str(out), "--cores", str(CORES)])
+
+
+def measure_export(work: Path, records: int) -> tuple[LargeStore, list[Figure]]:
+    """The export of a store, and of one twice as large."""
+    one, two = make(work / "one", records), make(work / "two", 2 * records)
+    first, second = export(one, work / "export-one"), export(two, work / "export-two")
+    rate, cpu_rate = one.records / first.wall_s, one.records / (first.cpu_s / CORES)
+    ratio, cpu_ratio = second.wall_s / first.wall_s, second.cpu_s / first.cpu_s
+    figures = [
+        Figure("wall time of the export", first.wall_s, "s"),
+        Figure("processor time of it", first.cpu_s, "s"),
+        Figure("records exported, end to end", rate, "/s", f"{RATE_MIN:,}", rate >= RATE_MIN),
+        Figure("the same, of two whole processors", cpu_rate, "/s", f"{RATE_MIN:,}", cpu_rate >= RATE_MIN),
+        Figure("wall time of twice the records", ratio, "x", f"{DOUBLE_MAX}", ratio <= DOUBLE_MAX),
+        Figure("processor time of twice the records", cpu_ratio, "x", f"{DOUBLE_MAX}", cpu_ratio <= DOUBLE_MAX),
+    ]
+    for kind in ("java", "python"):
+        figures.append(Figure(f"largest {kind} process", first.peak_mib.get(kind, 0), "MiB"))
+        figures.append(Figure(f"largest {kind} process, twice the records", second.peak_mib.get(kind, 0), "MiB"))
+    tables = {name: pyarrow.dataset.dataset(work / "export-one" / name, partitioning="hive") for name in _TABLES}
+    counts = {name: table.count_rows() for name, table in tables.items()}
+    if counts["records"] != one.records:
+        raise SystemExit(f"benchmark-spark: {counts['records']} records exported of {one.records}")
+    return one, figures
+
+
+_TABLES = ("records", "messages")
+
+
+def measure_query(work: Path, store: LargeStore) -> list[Figure]:
+    """Counts and sums by the format `bmq`, and by way of JSON lines."""
+    query = [sys.executable, "-c", QUERY.format(cores=CORES)]
+    lines = work / "records.jsonl"
+    ours = use([*query, "bmq", str(store.directory)])
+    dump = use([*BMQCTL, "journal", "dump", "--output", "json-line", str(store.directory)], lines)
+    theirs = use([*query, "json", str(lines)])
+    (our_s, our_rows), (their_s, their_rows) = (_answer(usage) for usage in (ours, theirs))
+    if not our_rows == their_rows == _by_duckdb(lines):
+        raise SystemExit("benchmark-spark: the counts and sums are not the same")
+    advantage = (dump.wall_s + their_s) / our_s
+    cpu_advantage = (dump.cpu_s + theirs.cpu_s) / ours.cpu_s
+    reached = advantage >= ADVANTAGE_MIN
+    return [
+        Figure("counts and sums by the format bmq", our_s, "s"),
+        Figure("the storage tool's JSON lines, written", dump.wall_s, "s"),
+        Figure("counts and sums by spark.read.json of them", their_s, "s"),
+        Figure("JSON lines in all, beside the format bmq", advantage, "x", f"{ADVANTAGE_MIN}", reached),
+        Figure("the same in processor time, Spark's start included", cpu_advantage, "x"),
+        Figure("spark.read.json alone, beside the format bmq", their_s / our_s, "x"),
+    ]
+
+
+def _answer(usage: Usage) -> tuple[float, object]:
+    seconds, rows = json.loads(usage.said.splitlines()[-1])
+    return seconds, rows
+
+
+def _by_duckdb(lines: Path) -> list[list[object]]:
+    counted = duckdb.sql(
+        "SELECT type, queue_uri, count(*), sum(sequence_number), sum(ref_count), sum(crc32c)"
+        f" FROM read_json('{lines}', format = 'newline_delimited') GROUP BY ALL"
+    )
+    assert counted is not None
+    return sorted((list(row) for row in counted.fetchall()), key=str)
+
+
+def main() -> None:
+    """Make the stores, measure, and remove them."""
+    parser = argparse.ArgumentParser(description="How fast stores become tables.")
+    parser.add_argument("records", nargs="?", type=int, default=RECORDS, metavar="RECORDS")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as directory:
+        work = Path(directory)
+        load = os.getloadavg()[0]
+        store, figures = measure_export(work, arguments.records)
+        print_figures(f"export of {store.records:,} records, payloads of {PAYLOAD_SIZE} bytes", figures, load)
+        load = os.getloadavg()[0]
+        print_figures(f"query of {store.records:,} records", measure_query(work, store), load)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""`bmqctl replay` without a broker: dry runs, refusals, and a broker that is not there or refuses."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bmqctl.app import app
+from bmqctl.journal.reader import JournalReader
+from bmqctl.replay.plan import Selection, make_plan
+from bmqctl.replay.progress import Head, Step, open_state
+from bmqctl.testing import free_port
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType
+from tests.bmqctl.replay.stores import FANOUT, PRIORITY, build, guid, lines, message
+from tests.golden.archives import STORES, only, storage_records, unpack_store
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, ["replay", *map(str, arguments)], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def account(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    parts = ("before", "posted", "refused", "unreadable", "unfit", "unanswered", "left")
+    for each in (found, *found["queues"]):
+        assert each["selected"] == sum(each[part] for part in parts)
+    assert found["selected"] == sum(each["selected"] for each in found["queues"])
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return build(tmp_path / "store", lines())
+
+
+def test_a_dry_run_reads_all_and_says_what_would_go_where(store: Path) -> None:
+    result = run("--dry-run", "--rename", "bmq://bmq.test.persistent.*=bmq://bmq.test.mem.*", store)
+    assert (result.exit_code, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[1][:4] == [FANOUT, "bmq://bmq.test.mem.fanout/replayed", "6", "6"]
+    assert rows[2][:4] == [PRIORITY, "bmq://bmq.test.mem.priority/replayed", "5", "5"]
+    assert rows[3] == ["in", "all", "11", "11", f"{6 * 9 + 4 * 10 + 3300:,}"]
+    assert result.stdout.splitlines()[4].startswith("11 of 11 messages fit to post, and nothing was posted, in ")
+
+
+def test_damaged_messages_are_counted_and_told(store: Path) -> None:
+    data = only(store, FileType.DATA.extension)
+    data.write_bytes(data.read_bytes().replace(b"message 12", b"message xx"))
+    result = run("--dry-run", "--json", store)
+    assert result.exit_code == 1
+    found = account(result)
+    assert (found["selected"], found["posted"], found["unreadable"]) == (11, 10, 1)
+    assert "its checksum is not the one that the journal has" in result.stderr
+
+
+def test_damaged_journals_are_told(store: Path) -> None:
+    journal = only(store, FileType.JOURNAL.extension)
+    content = bytearray(journal.read_bytes())
+    with JournalReader(journal) as reader:
+        at = reader.offset_of(reader.index_of(content.index(bytes.fromhex(guid(10)))) - 1)
+    content[at : at + JOURNAL_RECORD_SIZE] = bytes(JOURNAL_RECORD_SIZE)
+    journal.write_bytes(content)
+    result = run("--dry-run", "--json", store)
+    assert result.exit_code == 1
+    assert account(result)["selected"] == 10
+    assert "hold no record: see bmqctl journal validate" in result.stderr
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_all_messages_of_the_reference_s_stores_can_be_read(tmp_path: Path, name: str) -> None:
+    found = account(run("--dry-run", "--json", unpack_store(name, tmp_path)))
+    records = [each for each in storage_records(name) if each["RecordType"] == "MESSAGE"]
+    assert found["selected"] >= len(records) > 0
+    assert found["unreadable"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--pace", "0"], "--pace 0: expected max, original, or a factor above 0"),
+        (["--pace", "nan"], "--pace nan: expected max"),
+        (["--pace", "fast"], "--pace fast: expected max"),
+        (["--broker", "ftp://x"], "--broker ftp://x: expected tcp://HOST:PORT"),
+        (["--where", "region =="], "--where: syntax error"),
+        (["--where", "true"], "--where: expression does not use any properties"),
+        (["--guid", "xyz"], "--guid xyz: a GUID has 32 hexadecimal digits"),
+        (["--queue", "bmq://a/b"], "--queue bmq://a/b: the store names none such"),
+        (["--since", "yesterday"], "'yesterday' is no time"),
+        (["--since", "5", "--until", "5"], "--since must be before --until"),
+        (["--partition", "7"], "--partition 7: "),
+        (["--rename", "x"], "'x': write FROM=TO"),
+        (["--rename", f"{PRIORITY}=bmq://a/b?id=c"], "not to one of its apps"),
+    ],
+)
+def test_refusals_are_one_line(store: Path, options: list[str], reason: str) -> None:
+    result = run(*options, store)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("bmqctl replay: ")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_store_no_broker(store: Path, tmp_path: Path) -> None:
+    missing = run(tmp_path / "nowhere")
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    port = free_port()
+    alone = run("--broker", f"tcp://127.0.0.1:{port}", store)
+    assert alone.exit_code == 2
+    assert f"no broker at 127.0.0.1:{port}: " in alone.stderr
+    data = only(store, FileType.DATA.extension)
+    assert f"{data} is a DATA file: name the .bmq_journal file beside it" in run(data).stderr
+    assert "is no file of a BlazingMQ store" in run(__file__).stderr
+    data.unlink()
+    assert "has no DATA file beside it" in run("--dry-run", store).stderr
+
+
+def test_a_guid_that_is_not_there_is_missed(store: Path) -> None:
+    result = run("--dry-run", "--json", "--guid", guid(1), "--guid", guid(99), store)
+    assert result.exit_code == 1
+    assert account(result)["posted"] == 1
+    assert f"no record has the GUID {guid(99)}" in result.stderr
+
+
+def test_nothing_selected_is_no_fault(store: Path) -> None:
+    result = run("--status", "no-quorum", "--json", store)
+    assert result.exit_code == 0
+    assert account(result)["selected"] == 0
+
+
+def test_a_queue_without_a_name_needs_one(tmp_path: Path) -> None:
+    store = build(tmp_path / "store", [{"type": "QUEUE_OP", "queue_uri": PRIORITY}, message(1, PRIORITY)])
+    for extension in (FileType.QLIST.extension, ".bmq_csl"):
+        only(store, extension).unlink()
+    result = run("--dry-run", store)
+    assert result.exit_code == 2
+    key = result.stderr.split("the queue with key ")[1][:10]
+    named = run("--dry-run", "--json", "--rename", f"{key}={PRIORITY}", store)
+    assert account(named)["queues"][0]["to"] == PRIORITY
+
+
+def write_state(state: Path, store: Path) -> None:
+    """What a run that never came to its first message leaves."""
+    with ExitStack() as stack:
+        plan = make_plan([only(store, FileType.JOURNAL.extension)], Selection(), stack)
+        about: dict[str, Any] = {name: [] for name in ("--queue", "--app", "--guid", "--status", "--rename")}
+        about |= dict.fromkeys(("--since", "--until", "--where"))
+        stack.enter_context(open_state(state, Head.new(plan.digest(), len(plan.entries), plan.ends, about)))
+
+
+def test_a_state_of_another_replay_is_refused(store: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    write_state(state, store)
+    for options, reason in (
+        (["--queue", PRIORITY], f"--queue was not given, and is {PRIORITY}"),
+        (["--rename", f"{PRIORITY}={FANOUT}"], f"--rename was not given, and is {PRIORITY}={FANOUT}"),
+        (["--status", "expired"], "--status was not given, and is expired"),
+    ):
+        result = run("--dry-run", "--state", state, *options, store)
+        assert result.exit_code == 2
+        assert reason in result.stderr
+    other = build(tmp_path / "other", [{"type": "QUEUE_OP", "queue_uri": PRIORITY}, message(1, PRIORITY)])
+    result = run("--state", state, other)
+    assert result.exit_code == 2
+    assert "had" in result.stderr or "is of a" in result.stderr
+    result = run("--state", store, store)
+    assert (result.exit_code, result.stderr) == (2, f"bmqctl replay: {store}: Is a directory\n")
+
+
+def test_a_dry_run_leaves_the_state_as_it_is(store: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert run("--dry-run", "--state", state, store).exit_code == 0
+    assert not state.exists()
+    write_state(state, store)
+    content = bytearray(state.read_bytes())
+    content[-11:-5] = bytes([Step.POSTED] * 5 + [Step.SENT])
+    state.write_bytes(content)
+    found = account(run("--dry-run", "--json", "--state", state, store))
+    assert (found["before"], found["posted"], found["posted_again"]) == (5, 6, 1)
+    assert state.read_bytes() == content

@@ -1,0 +1,124 @@
+"""The state file: kept over kills, for one replay, by one process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bmqctl.replay.progress import Head, Progress, StateFault, Step, open_state, read_head, replay_guid
+
+ABOUT = {"--queue": ["bmq://a/q"], "--since": None}
+
+
+def head(messages: int = 10, digest: str = "d") -> Head:
+    return Head.new(digest, messages, {"bmq_0.bmq_journal": 7}, ABOUT)
+
+
+def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    assert read_head(path) is None
+    first = head()
+    with open_state(path, first) as progress:
+        assert progress.steps.tolist() == [Step.NEW] * 10
+        progress.steps[3] = Step.POSTED
+        progress.steps[4] = Step.SENT
+    assert read_head(path) == first
+    with open_state(path, head()) as progress:
+        # The seed is the first run's: GUIDs are made of it.
+        assert progress.head == first
+        assert progress.steps.tolist() == [0, 0, 0, 2, 1, 0, 0, 0, 0, 0]
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    code = """
+import os, signal, sys
+from pathlib import Path
+from bmqctl.replay.progress import Head, Step, open_state
+progress = open_state(Path(sys.argv[1]), Head.new("d", 10, {}, {}))
+progress.steps[:5] = Step.POSTED
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with open_state(path, Head.new("d", 10, {}, {})) as progress:
+        assert progress.steps.tolist() == [Step.POSTED] * 5 + [Step.NEW] * 5
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (head(digest="e"), "is of another replay: of 10 messages, and these are 10 others"),
+        (head(messages=11), "of 10 messages, and these are 11 others"),
+        (
+            head()._replace(about={"--queue": ["bmq://a/p"], "--since": None}),
+            "--queue was bmq://a/q, and is bmq://a/p",
+        ),
+        (head()._replace(about={"--queue": ["bmq://a/q"], "--since": 5}), "--since was not given, and is 5"),
+    ],
+)
+def test_another_replay_does_not_get_it(tmp_path: Path, other: Head, reason: str) -> None:
+    path = tmp_path / "state"
+    with open_state(path, head()):
+        pass
+    with pytest.raises(StateFault, match=reason):
+        open_state(path, other)
+
+
+def test_two_at_a_time_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with open_state(path, head()), pytest.raises(StateFault, match="in use by another replay"):
+        open_state(path, head())
+    with open_state(path, head()):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: b"", "is no state of a replay"),
+        (lambda content: b"something else\n" * 1000, "is no state of a replay"),
+        (lambda content: content.replace(b"bmqctl-replay 1", b"bmqctl-replay 2", 1), "another version"),
+        (lambda content: content[:-1], "is damaged"),
+        (lambda content: content + b"\0", "is damaged"),
+        (lambda content: content.replace(b"{", b"[", 1), "is damaged"),
+        (lambda content: content.replace(b" 4096\n", b" 9999999999\n", 1), "is damaged"),
+        (lambda content: content.replace(b'"seed"', b'"sead"', 1), "is damaged"),
+        (lambda content: content[:-1] + b"\x09", "message 9 has no state"),
+    ],
+)
+def test_damage_is_told(tmp_path: Path, damage: object, reason: str) -> None:
+    assert callable(damage)
+    path = tmp_path / "state"
+    with open_state(path, head()):
+        pass
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StateFault, match=reason):
+        open_state(path, head())
+
+
+def test_where_no_file_can_be_made(tmp_path: Path) -> None:
+    with pytest.raises(StateFault, match="No such file or directory"):
+        open_state(tmp_path / "nowhere" / "state", head())
+    with pytest.raises(StateFault, match="Is a directory"):
+        open_state(tmp_path, head())
+
+
+def test_an_empty_plan_needs_no_file(tmp_path: Path) -> None:
+    with open_state(tmp_path / "state", head(messages=0)) as progress:
+        assert len(progress.steps) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_guids_are_the_same_in_every_run_and_differ() -> None:
+    seed = bytes(range(6))
+    made = [replay_guid(seed, number) for number in (0, 1, 0xFFFF, 0x10000, 0xFFFF_FFFF)]
+    assert len(set(made)) == len(made)
+    assert made == [replay_guid(seed, number) for number in (0, 1, 0xFFFF, 0x10000, 0xFFFF_FFFF)]
+    assert made[3].hex() == "4000000000000001" + "0000" + "000102030405"
+    assert Progress.in_memory(head()).head.seed != Progress.in_memory(head()).head.seed
