@@ -21,6 +21,7 @@ from bmqctl.pipeline.manifest import (
     Run,
     Table,
     WrittenFile,
+    coming_manifest,
     read_manifest,
     run_directory,
     settle,
@@ -166,19 +167,14 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     already, unless they may be replaced or added to; OtherExport if they are not of the kind asked for.
     """
     output = open_output(request.out)
-    earlier = read_manifest(output)
+    earlier = coming_manifest(output)
     if request.since_last:
         # What a rollover has left behind may not be exported yet: earlier file sets are read while they are there.
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
     shards = plan_shards(table_options(request.stores, "records", file_sets=file_sets))
-    if not request.since_last and not request.overwrite:
-        for table in TIME_COLUMNS:
-            if output.sizes(table):
-                raise OutputExists(output.url(table))
-    if request.since_last:
-        _check_same(request, output, earlier)
+    _check_place(request, output, earlier)
     return ExportPlan(
         request,
         output,
@@ -190,7 +186,13 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     )
 
 
-def _check_same(request: ExportRequest, output: Output, earlier: Manifest | None) -> None:
+def _check_place(request: ExportRequest, output: Output, earlier: Manifest | None) -> None:
+    """OutputExists, OtherExport: what is there must not be touched, or not like this."""
+    if not request.since_last:
+        for table in TIME_COLUMNS:
+            if output.sizes(table) and not request.overwrite:
+                raise OutputExists(output.url(table))
+        return
     if earlier is None:
         for table in TIME_COLUMNS:
             if output.sizes(table):
@@ -215,8 +217,12 @@ def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProg
     with plan.output.locked():
         on_progress("looking at what is there", 0, 0)
         settle(plan.output)
-        if plan.request.since_last:
-            plan = replace(plan, earlier=read_manifest(plan.output))
+        # Another export may have ended since the plan was made: then it may have read further than this one would.
+        earlier = read_manifest(plan.output)
+        _check_place(plan.request, plan.output, earlier)
+        if earlier is not None and plan.request.since_last:
+            last = {shard: max(at, earlier.positions.get(str(shard), at)) for shard, at in plan.last.items()}
+            plan = replace(plan, earlier=earlier, last=last)
         return _Export(session, plan, on_progress).run()
 
 

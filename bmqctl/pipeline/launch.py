@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
-import tempfile
 import threading
 import time
 import zipfile
@@ -33,15 +33,18 @@ from pyspark.sql import SparkSession
 from bmqctl.pipeline.java import find_java, write_java_home
 from bmqctl.pipeline.run_tasks import OnProgress
 from bmqctl.pipeline.session import local_session
+from bmqctl.pipeline.work_directory import work_directory
 
 __all__ = ["Job", "SparkFailed", "Where", "is_local", "run_job", "run_submitted"]
 
 OUR_PACKAGES = ("bmqctl", "formats")
 SHIPPED = ("numpy", "pyarrow", "crc32c", "construct")
 SHIPPED_AS = "bmqctl_packages"
+STANDALONE = "spark://"
 _SUBMITTER = "submitter"
 _LOOK_EACH_S = 1.0
 _STOP_TIMEOUT_S = 10
+_CONNECT_TIMEOUT_S = 5
 _REASON_LINES = 400
 Result = TypeVar("Result", covariant=True)
 
@@ -98,8 +101,8 @@ def first_line(fault: BaseException) -> str:
 
 
 def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
-    with tempfile.TemporaryDirectory(prefix="bmqctl-submit-") as name:
-        work = Path(name)
+    _check_master(where.master)
+    with work_directory("bmqctl-submit-") as work:
         on_progress("packing what the executors need", 0, 0)
         (work / "job").write_bytes(pickle.dumps(job))
         (work / _SUBMITTER).write_text(str(os.getpid()))
@@ -114,6 +117,24 @@ def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
+
+
+def _check_master(master: str) -> None:
+    """SparkFailed if it is a standalone one and nobody listens there: Spark would take a minute to say less."""
+    if not master.startswith(STANDALONE):
+        return
+    reasons = []
+    for address in master.removeprefix(STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise SparkFailed(f"{master}: expected {STANDALONE}HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+        except (OSError, OverflowError, UnicodeError) as fault:
+            reasons.append(f"{address}: {getattr(fault, 'strerror', None) or fault}")
+        else:
+            return
+    raise SparkFailed(f"no master there ({'; '.join(reasons)})")
 
 
 def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
@@ -203,6 +224,8 @@ def _reason(log: str) -> str:
     """What of the driver's log says why it ended."""
     lines = [line.strip() for line in log.splitlines()[-_REASON_LINES:] if line.strip()]
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
+    # "Exception thrown in awaitResult:" and such say nothing: what follows tells of the cause.
+    said = [line for line in said if not line.endswith(":")] or said
     return said[0] if said else (lines[-1] if lines else "the driver said nothing")
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Run",
     "Table",
     "WrittenFile",
+    "coming_manifest",
     "is_unsettled",
     "need_manifest",
     "read_manifest",
@@ -170,12 +171,21 @@ def run_directory(number: int) -> str:
 def read_manifest(output: Output) -> Manifest | None:
     """None if there is no export; OutputError if its manifest cannot be understood."""
     content = output.read(MANIFEST)
-    if content is None:
-        return None
+    return None if content is None else _parsed(output, MANIFEST, content)
+
+
+def coming_manifest(output: Output) -> Manifest | None:
+    """The manifest that `settle` leaves: that of a run which was written down, and cut short before its end."""
+    content = output.read(_COMMIT)
+    return read_manifest(output) if content is None else _parsed(output, _COMMIT, content)
+
+
+def _parsed(output: Output, name: str, content: bytes) -> Manifest:
     try:
-        return Manifest.from_json(json.loads(content))
+        parsed = json.loads(content)
+        return Manifest.from_json(parsed["manifest"] if name == _COMMIT else parsed)
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
-        raise OutputError(f"{output.url(MANIFEST)}: not a manifest of bmqctl ({fault})") from None
+        raise OutputError(f"{output.url(name)}: not a manifest of bmqctl ({fault})") from None
 
 
 def need_manifest(output: Output) -> Manifest:

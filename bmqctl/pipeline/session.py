@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,8 +19,9 @@ from pyspark.sql import SparkSession
 
 from bmqctl.pipeline import register
 from bmqctl.pipeline.java import find_java, write_java_home
+from bmqctl.pipeline.work_directory import work_directory
 
-__all__ = ["local_session"]
+__all__ = ["QUICK", "local_session"]
 
 STOP_TIMEOUT_S = 10
 
@@ -53,11 +53,11 @@ def local_session(
     stores.
 
     Spark's own SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment do not matter: this is the installed
-    pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the end.
+    pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the
+    end, or by the next session where this one is killed.
     """
     java = find_java()
-    with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as name:
-        work = Path(name)
+    with work_directory("bmqctl-spark-") as work:
         conf = work / "conf"
         conf.mkdir()
         (conf / "log4j2.properties").write_text(LOG4J)
@@ -86,7 +86,8 @@ def local_session(
 def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": java_options,
+        # Spark's own temporary files: the JVM is ended before it would remove them.
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work} {java_options}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
