@@ -85,7 +85,10 @@ class MessageThrottle:
 class NodeIdentity:
     """Who this node says it is, and how it watches its peers.
 
-    `cluster_features` tells other nodes of its cluster what must agree; see `broker.cluster.agreement`.
+    `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
+    that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;
+    see `broker.cluster.agreement`. Missed heartbeats are those of clients, of other nodes of the cluster, of proxies
+    below it, and of brokers that it is a proxy to; 0 is any number.
     """
 
     cluster_name: str
@@ -98,4 +101,7 @@ class NodeIdentity:
     heartbeat_interval_ms: int = 3000
     heartbeats_missed_max: int = 10
     peer_heartbeats_missed_max: int = 0
+    downstream_heartbeats_missed_max: int = 0
+    upstream_heartbeats_missed_max: int = 0
     cluster_features: str = ""
+    virtual_clusters: Mapping[str, int] = field(default_factory=dict)

@@ -111,7 +111,12 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 
 
 class BrokerPeer(Protocol):
-    """What a session with another broker of this cluster is for; heartbeats are the session's own affair."""
+    """What a session with another broker is for; heartbeats are the session's own affair."""
+
+    @property
+    def heartbeats_missed_max(self) -> int:
+        """After how many silent intervals the session is given up; 0 never."""
+        ...
 
     def begun(self) -> None:
         """Both sides know who the other is."""
@@ -299,7 +304,7 @@ class Session:
             self.end("authenticated not again in time")
             return
         identity = self.host.identity
-        missed_max = identity.heartbeats_missed_max if self._broker is None else identity.peer_heartbeats_missed_max
+        missed_max = identity.heartbeats_missed_max if self._broker is None else self._broker.heartbeats_missed_max
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
@@ -330,7 +335,7 @@ class Session:
                 broker = admitted
         elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
-        answer = answer_identity(self.host.identity, self.session_id, refusal, to_broker=bool(identity.cluster_name))
+        answer = answer_identity(self.host.identity, self.session_id, refusal, identity)
         self.send_event(self._encode(answer))
         if refusal:
             self.end(refusal)
