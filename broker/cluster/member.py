@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.guests import Guests
 from broker.cluster.metadata import Metadata
 from broker.cluster.partition import Partition
 from broker.cluster.peer_links import Peer, PeerLinks
@@ -107,6 +108,7 @@ class Member:
         self.queues = ClusterQueues(
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
+        self.guests = Guests(node, NodeStatus.STARTING)
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self._upkeep_healed = self.metadata.on_healed
@@ -318,3 +320,4 @@ class Member:
         self.metadata.node_status(self.links.own_id, status)
         for node_id in self.links.peers:
             self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
+        self.guests.set_status(status)

@@ -73,9 +73,20 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions."""
+    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions.
 
-    def __init__(self, uri: str, queue_id: int, now: Now, timers: Timers, opened: Callable[[], None]) -> None:
+    `learn` is told each answer to a request that an upstream has met.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        queue_id: int,
+        now: Now,
+        timers: Timers,
+        opened: Callable[[], None],
+        learn: Callable[[OpenQueueResponse], None],
+    ) -> None:
         self.uri = uri
         self.queue_id = queue_id
         self.state = UpstreamState.NONE
@@ -85,6 +96,7 @@ class Openings:
         self._now = now
         self._timers = timers
         self._opened = opened
+        self._learn = learn
         self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
@@ -153,6 +165,8 @@ class Openings:
                 again |= passing
                 if passing:
                     self._not_asked(what)
+            elif isinstance(choice, OpenQueueResponse):
+                self._learn(choice)
             if not left:
                 if again:
                     self._timers.at(self._now.ms + RETRY_MS, lambda: self._retry(generation))
@@ -225,6 +239,7 @@ class Openings:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
             elif isinstance(choice, OpenQueueResponse):
+                self._learn(choice)
                 self._count(parameters, consumer)
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):

@@ -97,3 +97,6 @@ class PeerLink:
 
     def ended(self) -> None:
         self._owner.ended(self)
+
+    def output_sent(self) -> None:
+        """Who sends by this link looks at the backlog."""

@@ -13,9 +13,9 @@ from broker.cluster.agreement import disagreement
 from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
 from broker.cluster.member import Member
 from broker.cluster.peer_links import PeerLink
-from broker.core.negotiation import own_identity
+from broker.core.negotiation import NO_NODE_ID, own_identity
 from broker.core.node import Node
-from broker.core.session import Session
+from broker.core.session import BrokerPeer, Session
 from formats.control.messages import BrokerResponse, ClientIdentity
 
 __all__ = ["Peers"]
@@ -96,8 +96,10 @@ class Peers:
 
     # -- links
 
-    def admit(self, session: Session, identity: ClientIdentity) -> PeerLink | str:
-        """See `Node.admit`: those of the same cluster may come in, if they are configured alike."""
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
+        """See `Node.admit`: those of the same cluster may come in, if they are configured alike, and proxies."""
+        if identity.cluster_node_id == NO_NODE_ID and not self._stopping:
+            return self.member.guests.admit(session, identity)
         me, node_id = self._node.identity, identity.cluster_node_id
         refusal = None
         if identity.cluster_name != me.cluster_name:

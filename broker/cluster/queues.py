@@ -12,24 +12,21 @@ from typing import Protocol
 
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import retire, to_relay, to_root
+from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
-from broker.cluster.requests import Answered, Requests
+from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
 from broker.core.handles import Handle, Refusal
 from broker.core.ledger import ClusterState
 from broker.core.messages import Content
 from broker.core.node import Node
-from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.store.recovery import Recovered
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
-from formats.wire.ack import iter_acks
-from formats.wire.event import EventType, Frame
-from formats.wire.options import sub_queue_infos
-from formats.wire.push import iter_pushes
+from formats.wire.event import Frame
 
 __all__ = ["ClusterQueues", "Places", "StoreRead"]
 
@@ -51,27 +48,6 @@ class Places(Protocol):
     def state(self) -> ClusterState: ...
 
     def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
-
-
-class PeerUpstream:
-    """The link to a member that is primary; see `broker.cluster.upstream.Upstream`."""
-
-    def __init__(self, queues: ClusterQueues, node_id: int) -> None:
-        self.node_id = node_id
-        self.description = f"node {node_id}"
-        self._queues = queues
-
-    @property
-    def is_up(self) -> bool:
-        return self._queues.is_up(self.node_id)
-
-    def request(self, choice: object, answered: Answered) -> None:
-        # Behind all that is on its way to that node.
-        self._queues.send_to(self.node_id)
-        self._queues.requests.send(self.node_id, choice, answered)
-
-    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
-        return self._queues.outbox(self.node_id).event(kind, head)
 
 
 class PrimaryHost:
@@ -105,21 +81,20 @@ class ClusterQueues:
         has_copy: Callable[[int], bool],
     ) -> None:
         self.node = node
-        self.requests = requests
         self._links = links
+        self._hops = Hops(links, requests)
+        self.on_ack = self._hops.on_ack
+        self.on_push = self._hops.on_push
         self._places = places
         self._read = read
         self._has_copy = has_copy
         self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
         self._host = PrimaryHost(self)
-        self._outboxes: dict[int, Outbox] = {}
-        self._dirty: set[int] = set()
         self._downstreams: dict[int, Downstream] = {}
-        self._relays: dict[int, RelayQueue] = {}  # by their queue ids upstream
+        self._relays = self._hops.relays
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._of_partition: dict[int, dict[int, RelayQueue]] = {}
-        self._last_queue_id = -1
         self._primaries: dict[int, int | None] = {}
         self._leases: dict[int, tuple[int | None, int]] = {}
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
@@ -168,7 +143,7 @@ class ClusterQueues:
             # What the primary pushes has no payload: that must be here.
             self._without_copy.add(partition_id)
             return None
-        return PeerUpstream(self, node_id)
+        return PeerUpstream(self._hops, node_id)
 
     def _connect(self, partition_id: int) -> None:
         """Give the hops of a shard the upstream that is right now."""
@@ -228,14 +203,13 @@ class ClusterQueues:
         return relay
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
-        self._last_queue_id += 1
         relay = RelayQueue(
             info.uri,
             info.key,
             domain.config,
             [(app.app_id, app.app_key) for app in info.app_ids],
             self.node,
-            self._last_queue_id,
+            self._hops.next_queue_id(),
             lambda guid: self._read_message(relay, guid),
             self._forget,
             self._on_out_of_step,
@@ -382,13 +356,13 @@ class ClusterQueues:
 
     def peer_up(self, node_id: int) -> None:
         """A member can be reached."""
-        outbox = self._outboxes[node_id] = Outbox()
+        outbox = self._hops.node_up(node_id)
         self._downstreams[node_id] = Downstream(
             self._host,
             -1 - node_id,
             f"node {node_id}",
             outbox,
-            lambda: self._dirty.add(node_id),
+            lambda: self._hops.wake(node_id),
             member=True,
         )
         for partition_id, primary in self._primaries.items():
@@ -400,35 +374,18 @@ class ClusterQueues:
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
             downstream.lost()
-        self._outboxes.pop(node_id, None)
-        self._dirty.discard(node_id)
+        self._hops.node_down(node_id)
         for partition_id, active in list(self._said_active.items()):
             if active == node_id:
                 del self._said_active[partition_id]
                 self._connect(partition_id)
-
-    def is_up(self, node_id: int) -> bool:
-        return self._links.is_up(node_id)
-
-    def outbox(self, node_id: int) -> Outbox:
-        """What is to be sent to a member with the next flush."""
-        self._dirty.add(node_id)
-        return self._outboxes[node_id]
-
-    def send_to(self, node_id: int) -> None:
-        """Send what there is for a member."""
-        self._dirty.discard(node_id)
-        outbox = self._outboxes.get(node_id)
-        if outbox is not None and outbox.data:
-            self._links.send(node_id, outbox.take())
 
     def flush(self) -> bool:
         """Send what the step has brought about; whether there is more that could go at once."""
         for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
             self._without_copy.discard(partition_id)
             self._connect(partition_id)
-        for node_id in list(self._dirty):
-            self.send_to(node_id)
+        self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH:
@@ -436,7 +393,7 @@ class ClusterQueues:
             elif not downstream.ready:
                 downstream.output_sent()
                 more |= not downstream.ready
-                self.send_to(node_id)
+                self._hops.send_to(node_id)
         return more
 
     # -- what comes over links
@@ -453,23 +410,3 @@ class ClusterQueues:
 
     def on_reject(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self._downstreams[node_id].on_reject(data, frame)
-
-    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """What became of posts that went up. FormatError for garbage."""
-        for ack in iter_acks(data, frame.body, frame.end):
-            relay = self._relay(node_id, ack.queue_id)
-            if relay is not None:
-                relay.on_ack(ack.guid, ack.status)
-
-    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Messages that come down. FormatError for garbage."""
-        for push in iter_pushes(data, frame.body, frame.end):
-            relay = self._relay(node_id, push.queue_id)
-            if relay is not None:
-                relay.on_push(push, sub_queue_infos(push.options))
-
-    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
-        """The hop's queue of that number, if the node is its upstream."""
-        relay = self._relays.get(queue_id)
-        upstream = None if relay is None else relay.openings.upstream
-        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

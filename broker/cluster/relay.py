@@ -15,17 +15,24 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.cluster.openings import Openings
+from broker.cluster.put_room import PutRoom
 from broker.cluster.relay_log import RelayLog, relay_config
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
 from broker.core.handles import Handle, Refusal
-from broker.core.messages import KEPT, PENDING, Buffer, Content, Full, Message, Posted, Poster
+from broker.core.messages import KEPT, PENDING, Buffer, Content, Message, Posted, Poster
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
-from formats.control.messages import ConsumerInfo, Expression, ExpressionVersion, QueueHandleParameters
+from formats.control.messages import (
+    ConsumerInfo,
+    Expression,
+    ExpressionVersion,
+    OpenQueueResponse,
+    QueueHandleParameters,
+)
 from formats.control.messages import Subscription as SubscriptionInfo
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
@@ -38,10 +45,6 @@ from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
 __all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
 
 log = logging.getLogger("broker.relay")
-
-# What a hop keeps of posts while they are on their way; beyond that it refuses them.
-PUT_BYTES_MAX = 256 << 20
-PUTS_MAX = 1 << 20
 
 RETRY_MS = 200
 
@@ -74,7 +77,8 @@ class RelayQueue(Queue):
     """A queue of this node's clients whose root is elsewhere.
 
     `queue_id` is its number on the links upwards. `read` finds messages in this node's own store. `unused` is called
-    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not.
+    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not. `room` is
+    for posts on their way; beyond that they are refused.
     """
 
     is_root = False
@@ -90,6 +94,7 @@ class RelayQueue(Queue):
         read: StoreReader,
         unused: Callable[[RelayQueue], None],
         out_of_step: Callable[[RelayQueue], None],
+        room: PutRoom | None = None,
     ) -> None:
         self._read = read
         self._unused = unused
@@ -97,9 +102,9 @@ class RelayQueue(Queue):
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
-        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend)
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
-        self._unacknowledged_bytes = 0
+        self._room = room or PutRoom()
         self._expires = False
         self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
@@ -133,6 +138,9 @@ class RelayQueue(Queue):
         """It goes when nobody has it open; the root decides what becomes of the queue."""
         return False
 
+    def learn(self, response: OpenQueueResponse) -> None:
+        """What the upstream says of a queue that it opened; a member of the cluster knows the domain itself."""
+
     # -- the upstream
 
     def found(self, upstream: Upstream) -> None:
@@ -165,8 +173,8 @@ class RelayQueue(Queue):
 
     def _forget_puts(self) -> None:
         """Nobody is there to hear of them, and they have no way up."""
+        self._room.give(sum(len(put.content.data) for put in self.unacknowledged.values()), len(self.unacknowledged))
         self.unacknowledged.clear()
-        self._unacknowledged_bytes = 0
 
     def _forget_waiting(self, app: App) -> None:
         """Forget what no consumer of an app has."""
@@ -288,13 +296,10 @@ class RelayQueue(Queue):
         if self.broadcast and is_open:
             self._put(guid, content)
             return KEPT
-        if len(self.unacknowledged) >= PUTS_MAX:
-            raise Full("LIMIT_MESSAGES", f"{PUTS_MAX} posts of queue '{self.uri}' are on their way")
-        if self._unacknowledged_bytes + size > PUT_BYTES_MAX:
-            raise Full("LIMIT_BYTES", f"{self._unacknowledged_bytes} bytes of queue '{self.uri}' are on their way")
+        self._room.check(size)
         kept = content._replace(data=bytes(content.data), options=bytes(content.options))
         self.unacknowledged[guid] = Unacknowledged(kept, self.now.ms)
-        self._unacknowledged_bytes += size
+        self._room.take(size)
         self._expire_later()
         if is_open:
             self._put(guid, kept)
@@ -354,7 +359,7 @@ class RelayQueue(Queue):
     def _forget_put(self, guid: bytes) -> Unacknowledged | None:
         put = self.unacknowledged.pop(guid, None)
         if put is not None:
-            self._unacknowledged_bytes -= len(put.content.data)
+            self._room.give(len(put.content.data))
         return put
 
     def _expire_later(self) -> None:
@@ -377,7 +382,7 @@ class RelayQueue(Queue):
         """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
         put = self.unacknowledged[guid] = Unacknowledged(content, self.now.ms)
         put.posters = posters
-        self._unacknowledged_bytes += len(content.data)
+        self._room.take(len(content.data))
         self._expire_later()
 
     # -- messages down

@@ -29,7 +29,8 @@ class DomainConfig:
     at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
     message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
-    the nodes has them. `shown` is for people: what it was made of, as the reference writes it.
+    the nodes has them. `cluster` is the one that has the domain's queues, for a broker that is a proxy to several.
+    `shown` is for people: what it was made of, as the reference writes it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DomainConfig:
     producers_max: int = 0
     queues_max: int = 0
     strong: bool = False
+    cluster: str = ""
     shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

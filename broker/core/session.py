@@ -126,6 +126,10 @@ class BrokerPeer(Protocol):
         """Take in an event; FormatError for what no broker sends."""
         ...
 
+    def output_sent(self) -> None:
+        """The broker has taken all that there was."""
+        ...
+
     def ended(self) -> None:
         """The session is over."""
         ...
@@ -178,7 +182,7 @@ class Session:
         self.ready = True
         self._requests = QueueRequests(host, self)
         self.handles = self._requests.handles
-        self._out = Outbox()
+        self.out = Outbox()
         self._is_admin = False
         self._broker: BrokerPeer | None = None
         self._in_flight = 0
@@ -257,18 +261,18 @@ class Session:
         return self.entrance.paused
 
     def take_output(self) -> bytearray:
-        data = self._out.take()
+        data = self.out.take()
         self._in_flight = len(data)
         self.bytes_out += len(data)
         return data
 
     def output_size(self) -> int:
-        return len(self._out.data)
+        return len(self.out.data)
 
     @property
     def backlog(self) -> int:
         """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
-        return len(self._out.data) + self._in_flight
+        return len(self.out.data) + self._in_flight
 
     @property
     def backlog_bytes_max(self) -> int:
@@ -277,6 +281,8 @@ class Session:
 
     def output_sent(self) -> None:
         self._in_flight = 0
+        if self._broker is not None:
+            self._broker.output_sent()
         if not self.ready:
             self.ready = True
             for handle in self.handles.values():
@@ -391,14 +397,14 @@ class Session:
                 self._log_duplicate(queue, guid)
             if flags & _ACK_REQUESTED or posted is DUPLICATE:
                 queue.statistics.acks += 1
-                out = self._out.event(_ACK, ACK_HEADER_BYTES)
+                out = self.out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """See `broker.core.messages.Poster`."""
         if queue_id in self.handles:
-            out = self._out.event(_ACK, ACK_HEADER_BYTES)
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
             out += pack_ack(status, correlation_id, guid, queue_id)
             self.host.dirty.add(self)
 
@@ -423,7 +429,7 @@ class Session:
                 queue_id,
                 reason,
             )
-        out = self._out.event(EventType.ACK, ACK_HEADER_BYTES)
+        out = self.out.event(EventType.ACK, ACK_HEADER_BYTES)
         out += pack_ack(status, correlation_id, guid, queue_id)
 
     def _on_confirm(self, data: memoryview, frame: Frame) -> None:
@@ -454,7 +460,7 @@ class Session:
                 log.error("#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s", self.description, guid, error)
                 return
             compression = schema_id = 0
-        out = self._out.event(_PUSH)
+        out = self.out.event(_PUSH)
         append_push(
             out,
             queue_id,
@@ -511,7 +517,7 @@ class Session:
         return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
 
     def send_event(self, event: Buffer | bytearray) -> None:
-        self._out.whole(event)
+        self.out.whole(event)
         self.host.dirty.add(self)
 
     # -- heartbeats

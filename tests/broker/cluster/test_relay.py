@@ -461,7 +461,7 @@ def test_posts_expire_when_no_primary_comes(three: World) -> None:
 
 
 def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.cluster.relay.PUT_BYTES_MAX", 10)
+    monkeypatch.setattr("broker.cluster.put_room.PUT_BYTES_MAX", 10)
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     three.crash(0)

@@ -1,0 +1,103 @@
+"""The links of a broker to those that may be upstream of its hops, and which hop what comes down is for."""
+
+from __future__ import annotations
+
+from broker.cluster.links import Links
+from broker.cluster.relay import RelayQueue
+from broker.cluster.requests import Answered, Requests
+from broker.core.outbox import Outbox
+from formats.wire.ack import iter_acks
+from formats.wire.event import EventType, Frame
+from formats.wire.options import sub_queue_infos
+from formats.wire.push import iter_pushes
+
+__all__ = ["Hops", "PeerUpstream"]
+
+
+class PeerUpstream:
+    """The link to a broker that is upstream; see `broker.cluster.upstream.Upstream`."""
+
+    def __init__(self, hops: Hops, node_id: int) -> None:
+        self.node_id = node_id
+        self.description = f"node {node_id}"
+        self._hops = hops
+
+    @property
+    def is_up(self) -> bool:
+        return self._hops.links.is_up(self.node_id)
+
+    def request(self, choice: object, answered: Answered) -> None:
+        # Behind all that is on its way to that node.
+        self._hops.send_to(self.node_id)
+        self._hops.requests.send(self.node_id, choice, answered)
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        return self._hops.outbox(self.node_id).event(kind, head)
+
+
+class Hops:
+    """`relays` are by their queue ids upstream. What steps put into an outbox goes with `send_to` or `send_all`."""
+
+    def __init__(self, links: Links, requests: Requests) -> None:
+        self.links = links
+        self.requests = requests
+        self.relays: dict[int, RelayQueue] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._dirty: set[int] = set()
+        self._last_queue_id = -1
+
+    def next_queue_id(self) -> int:
+        """A number for one more hop."""
+        self._last_queue_id += 1
+        return self._last_queue_id
+
+    def node_up(self, node_id: int) -> Outbox:
+        """A node can be reached; what is to be sent to it."""
+        outbox = self._outboxes[node_id] = Outbox()
+        return outbox
+
+    def node_down(self, node_id: int) -> None:
+        """A node cannot be reached."""
+        self._outboxes.pop(node_id, None)
+        self._dirty.discard(node_id)
+
+    def outbox(self, node_id: int) -> Outbox:
+        """What is to be sent to a node with the next flush."""
+        self._dirty.add(node_id)
+        return self._outboxes[node_id]
+
+    def wake(self, node_id: int) -> None:
+        """Something is in a node's outbox."""
+        self._dirty.add(node_id)
+
+    def send_to(self, node_id: int) -> None:
+        """Send what there is for a node."""
+        self._dirty.discard(node_id)
+        outbox = self._outboxes.get(node_id)
+        if outbox is not None and outbox.data:
+            self.links.send(node_id, outbox.take())
+
+    def send_all(self) -> None:
+        """Send what the step has brought about."""
+        for node_id in list(self._dirty):
+            self.send_to(node_id)
+
+    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """What became of posts that went up. FormatError for garbage."""
+        for ack in iter_acks(data, frame.body, frame.end):
+            relay = self._relay(node_id, ack.queue_id)
+            if relay is not None:
+                relay.on_ack(ack.guid, ack.status)
+
+    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Messages that come down. FormatError for garbage."""
+        for push in iter_pushes(data, frame.body, frame.end):
+            relay = self._relay(node_id, push.queue_id)
+            if relay is not None:
+                relay.on_push(push, sub_queue_infos(push.options))
+
+    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
+        """The hop's queue of that number, if the node is its upstream."""
+        relay = self.relays.get(queue_id)
+        upstream = None if relay is None else relay.openings.upstream
+        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

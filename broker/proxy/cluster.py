@@ -1,0 +1,199 @@
+"""A cluster that a proxy is a proxy to: its nodes, which of them is in use, and the proxy's queues there.
+
+Source: mqbblp::ClusterProxy, mqbblp::ClusterQueueHelper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.cluster.hops import Hops, PeerUpstream
+from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.put_room import PutRoom
+from broker.cluster.relay import RelayQueue
+from broker.cluster.requests import Requests
+from broker.core.domains import Domain
+from broker.core.negotiation import NO_NODE_ID
+from broker.core.node import Node
+from broker.core.queue_requests import Opened
+from broker.proxy.active_node import ActiveNode, UpstreamNode
+from broker.proxy.queue import ProxyQueue
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    NodeStatus,
+    NodeStatusAdvisory,
+    QueueHandleParameters,
+    StopRequest,
+    StopResponse,
+)
+from formats.errors import FormatError
+from formats.wire.event import Frame, schema_message
+
+__all__ = ["ProxyCluster", "UpstreamCluster"]
+
+log = logging.getLogger("broker.proxy")
+
+# How long only a node of the proxy's own data centre will do.
+NEAR_WAIT_MS = 10_000
+
+
+class UpstreamCluster(NamedTuple):
+    """A cluster as the configuration has it."""
+
+    name: str
+    nodes: tuple[UpstreamNode, ...]
+
+
+class ProxyCluster:
+    """`peer_up` and `peer_down` tell of links, `receive` takes an event of one; `flush` ends each step."""
+
+    def __init__(
+        self,
+        config: UpstreamCluster,
+        data_center: str,
+        node: Node,
+        room: PutRoom,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self.name = config.name
+        self.links = PeerLinks(NO_NODE_ID, (each.id for each in config.nodes))
+        self.active = ActiveNode(config.nodes, data_center, random_below, self._on_active)
+        # Called when there is an active node for the first time.
+        self.on_available: Callable[[], None] = lambda: None
+        self._node = node
+        self._room = room
+        self._requests = Requests(self.links, node.now, node.timers)
+        self._hops = Hops(self.links, self._requests)
+        self._was_available = False
+        self._stopping = False
+
+    @property
+    def active_id(self) -> int | None:
+        """The node that is in use."""
+        return self.active.node_id
+
+    @property
+    def statuses(self) -> dict[int, NodeStatus]:
+        """What the nodes are whose links are up."""
+        return self.active.statuses
+
+    @property
+    def queues(self) -> list[RelayQueue]:
+        """The proxy's queues of this cluster."""
+        return list(self._hops.relays.values())
+
+    def start(self) -> None:
+        """Begin to wait for a node nearby."""
+        self._node.timers.at(self._node.now.ms + NEAR_WAIT_MS, self.active.waited)
+
+    def stop(self) -> None:
+        """Look for no other node any more."""
+        self._stopping = True
+
+    # -- links
+
+    def peer_up(self, node_id: int, peer: Peer, *, tells_status: bool) -> None:
+        """Both sides know who the other is; an older link to the node is void.
+
+        A node that `tells_status` is used once it says that it is available; one that does not, at once.
+        """
+        if node_id in self.links.peers:
+            self.peer_down(node_id)
+        self.links.peers[node_id] = peer
+        self._hops.node_up(node_id)
+        log.info("node %d of cluster '%s' is connected", node_id, self.name)
+        self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
+
+    def peer_down(self, node_id: int) -> None:
+        """The link to the node is gone."""
+        log.warning("node %d of cluster '%s' is not connected any more", node_id, self.name)
+        del self.links.peers[node_id]
+        self._hops.node_down(node_id)
+        self.active.down(node_id)
+        self._requests.node_down(node_id)
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Take in an event that the node sent. FormatError for garbage, and for what no node sends to a proxy."""
+        if frame.type == EventType.PUSH:
+            self._hops.on_push(node_id, data, frame)
+        elif frame.type == EventType.ACK:
+            self._hops.on_ack(node_id, data, frame)
+        elif frame.type == EventType.CONTROL:
+            self._on_control(node_id, ber.decode(ControlMessage, schema_message(data, frame.body, frame.end)))
+        else:
+            what = EventType(frame.type).name
+            raise FormatError("EventHeader.type", frame.body, f"a node sends no {what} to a proxy")
+
+    def _on_control(self, node_id: int, message: ControlMessage) -> None:
+        match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
+                log.info("node %d of cluster '%s' is %s", node_id, self.name, status.name)
+                self.active.status(node_id, status)
+            case ClusterMessage(choice=StopRequest()):
+                # Before it hears that this is done, all that it has to know is on its way.
+                self.active.status(node_id, NodeStatus.STOPPING)
+                self._hops.send_to(node_id)
+                if message.r_id is not None:
+                    answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
+                    self._requests.respond(node_id, message, answer)
+            case _:
+                if not self._requests.received(node_id, message):
+                    log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, message)
+
+    def flush(self) -> None:
+        """Send what the step has brought about."""
+        self._hops.send_all()
+
+    def _on_active(self, node_id: int | None) -> None:
+        """Another node is in use, or none: so it is for all queues."""
+        for relay in self.queues:
+            if relay.openings.upstream is not None:
+                relay.lost()
+        if node_id is None:
+            log.warning("Cluster (%s): no node is available", self.name)
+            return
+        if self._stopping:
+            return
+        name = self.active.nodes[node_id].name
+        # The words are the reference's: programs wait for them in the log.
+        log.info("Cluster (%s): new leader: [%s, %d], leader status: ACTIVE", self.name, name, node_id)
+        for relay in self.queues:
+            relay.found(PeerUpstream(self._hops, node_id))
+        if not self._was_available:
+            self._was_available = True
+            log.info("Cluster (%s) is available", self.name)
+            self.on_available()
+
+    # -- queues
+
+    def open_queue(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """A client opens a queue: it is open when it is open upstream."""
+        queue = self._node.queues.get(name)
+        if queue is None:
+            queue = self._make_queue(name, domain)
+        assert isinstance(queue, ProxyQueue)
+        queue.open(parameters, opened)
+
+    def _make_queue(self, name: str, domain: Domain) -> ProxyQueue:
+        queue_id = self._hops.next_queue_id()
+        queue = ProxyQueue(name, domain.config, self._node, queue_id, self._forget, self._room)
+        self._node.queues[name] = queue
+        self._node.domains.setdefault(domain.config.name, domain)
+        self._hops.relays[queue_id] = queue
+        if self.active_id is not None and not self._stopping:
+            queue.found(PeerUpstream(self._hops, self.active_id))
+        return queue
+
+    def _forget(self, relay: RelayQueue) -> None:
+        """Nobody has it open any longer."""
+        if self._hops.relays.pop(relay.queue_id, None) is None:
+            return
+        del self._node.queues[relay.uri]
+        name = relay.config.name
+        if not any(queue.config.name == name for queue in self._node.queues.values()):
+            self._node.domains.pop(name, None)
