@@ -6,6 +6,7 @@ is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::w
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterable
 
@@ -28,6 +29,8 @@ from formats.errors import FormatError
 from formats.wire.storage import StorageMessage
 
 __all__ = ["Copy", "OutOfStep"]
+
+log = logging.getLogger("broker.partition")
 
 # What the journal's records are when they come over a link. Plain integers: this is on the way of every message.
 _RECORD_TYPE = {
@@ -204,6 +207,12 @@ class Copy:
             files.qlist_end = end
         elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
             key = bytes(record[_QUEUE_OP_KEY])
+            log.info(
+                "Partition [%d]: Received QueueOpRecord of type [%s] for queue key [%s]",
+                self.shard.partition_id,
+                QueueOpType(kind).name,
+                key.hex().upper(),
+            )
             self._places.pop(key, None)
             self.removed(key, None)
 
@@ -219,6 +228,7 @@ class Copy:
             plan, old = self._rolling
             self._rolling = None
             plan.finish(self.files, offset)
+            log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.shard.partition_id, self.files.journal.name)
             self._index((place.message, place.offset) for place in self._places_alive)
             self._places_alive = []
             old.retire()
@@ -324,15 +334,29 @@ class Copy:
         """The shard is served from here: its queues know where their messages are."""
         self._places, self._gone_before = {}, {}
 
+    def stored(self) -> dict[bytes, tuple[int, int]]:
+        """How many messages are here, and their bytes, by queue key."""
+        buffer = self._readable.data.buffer
+        return {
+            key: (
+                len(places),
+                sum(parse_data_record(buffer, place >> _COMPRESSION_BITS).app_data_size for place in places.values()),
+            )
+            for key, places in self._places.items()
+        }
+
+    @property
+    def _readable(self) -> PartitionFiles:
+        """A rollover that is not finished has left the payloads where they were."""
+        return self._rolling[1] if self._rolling else self.files
+
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here. Views are valid until the next step."""
         places = self._places.get(queue_key)
         place = places.get(guid) if places else None
         if place is None:
             return None
-        # A rollover that is not finished has left the payload where it was.
-        files = self._rolling[1] if self._rolling else self.files
-        buffer = files.data.buffer
+        buffer = self._readable.data.buffer
         found = parse_data_record(buffer, place >> _COMPRESSION_BITS)
         header = found.header
         return Content(

@@ -251,6 +251,8 @@ class Election:
         if node_id == self._choice:
             self._apply(Event.LEADER_GONE, node_id)
         elif len(self._supporters) < self.quorum:
+            if self.role is Role.LEADER:
+                log.warning("Elector:LEADER lost quorum due to node [%d]", node_id)
             self._apply(Event.QUORUM_GONE, node_id)
         if self.role is Role.SCOUTING:
             self._count_answers()

@@ -135,6 +135,7 @@ class Member:
         }
         node.settle = self.settle
         node.retire = self.retire
+        node.copied = self._copied
         node.set_elector_quorum = self._set_elector_quorum
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
@@ -263,7 +264,15 @@ class Member:
             case ClusterMessage(choice=PartitionMessage(choice=choice)):
                 partition = self.partitions.get(choice.partition_id)
                 return partition is not None and partition.on_control(node_id, message)
-            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id)):
+            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id) as advisory):
+                log.info(
+                    "received primary status advisory: "
+                    "[ partitionId = %d primaryLeaseId = %d status = E_%s ], from: %s",
+                    partition_id,
+                    advisory.primary_lease_id,
+                    advisory.status.name,
+                    self.describe(node_id),
+                )
                 partition = self.partitions.get(partition_id)
                 return partition is not None and partition.on_control(node_id, message)
             case ClusterMessage():
@@ -314,6 +323,10 @@ class Member:
 
     def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
         return self.partitions[partition_id].read(queue_key, guid)
+
+    def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        partition = self.partitions[partition_id]
+        return None if partition.shard.active else partition.copy.stored()
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status

@@ -20,6 +20,8 @@ from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
     PartitionMessage,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
     Status,
     StatusCategory,
 )
@@ -205,6 +207,11 @@ class PartitionBase:
         """Forget what the other nodes have said; a primary leaves its office."""
         self._generation += 1
         shard = self.shard
+        if shard.active:
+            if self.stream is not None:
+                self.stream.flush()
+            for node_id in self.links.other_ids:
+                self._say(node_id, PrimaryStatus.PASSIVE)
         self.stream = self.transfer = self._receiving = self.receipt_due = None
         shard.before_rollover = nothing
         shard.after_rollover = ignore
@@ -220,6 +227,13 @@ class PartitionBase:
         self.standings.clear()
         self.healed.clear()
         self._buffered.clear()
+
+    def _say(self, node_id: int, status: PrimaryStatus) -> None:
+        """Tell a node whether this one serves the shard."""
+        advisory = PrimaryStatusAdvisory(
+            partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
+        )
+        self.requests.advise(node_id, ClusterMessage(choice=advisory))
 
     def reapply_event(self, event: Event, fact: Fact) -> None:
         self.fire(event, fact)

@@ -25,7 +25,6 @@ from formats.control.messages import (
     ClusterMessage,
     PrimaryStateResponse,
     PrimaryStatus,
-    PrimaryStatusAdvisory,
     ReplicaDataRequest,
     ReplicaDataResponse,
     ReplicaDataType,
@@ -236,7 +235,7 @@ class PrimaryActions(PartitionBase):
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
         for node_id in self.links.other_ids:
-            self._say_active(node_id)
+            self._say(node_id, PrimaryStatus.ACTIVE)
         shard.copies_wanted = self.quorum
         self.on_restore(self.copy.recover())
         try:
@@ -251,12 +250,4 @@ class PrimaryActions(PartitionBase):
         self.on_active()
 
     def say_active(self, event: Event, fact: Fact) -> None:
-        self._say_active(fact.node_id)
-
-    def _say_active(self, node_id: int) -> None:
-        advisory = PrimaryStatusAdvisory(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            status=PrimaryStatus.ACTIVE,
-        )
-        self.requests.advise(node_id, ClusterMessage(choice=advisory))
+        self._say(fact.node_id, PrimaryStatus.ACTIVE)

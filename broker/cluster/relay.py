@@ -222,7 +222,7 @@ class RelayQueue(Queue):
         super().detach(stream, lost=lost)
         if not app.streams:
             self._forget_waiting(app)
-            if not app.key:
+            if not app.key and self.apps.get(app.app_id) is app:
                 del self.apps[app.app_id]
         self.openings.configure(app.app_id, self._summed(app), lambda: None)
 

@@ -128,6 +128,7 @@ class ReplicatedLedger:
         kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
         record = self._record(kind, number, advisory)
         self.ledger.append(number, advisory, record)
+        log.info("'%s' will be applied to cluster state ledger: %s", type(advisory).__name__, tuple(number))
         self._last = number
         self._tell(record)
         self._commit()

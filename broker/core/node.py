@@ -106,6 +106,8 @@ class Node:
         self.leave: Callable[[], None] = lambda: None
         # What a member sees of its cluster; none in a cluster of one.
         self.cluster_view: Callable[[], ClusterView] | None = None
+        # What it has of a shard that another node serves: messages and bytes by queue key; None of one that it serves.
+        self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
         # What must be so before anything leaves this node: the disk has it, where that is wanted.
         self.before_sending: Callable[[], None] = _sent_at_once
         # Where a queue is that is to be opened: by its URI, its domain, and the request.
