@@ -52,13 +52,14 @@ def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
         queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
         content = _content(context, queues)
         sizes = [message.size for messages in shard.stores.values() for message in messages.values()]
-        outstanding_bytes = sum(data_record_size(0, size) for size in sizes)
-        # A confirm or deletion record counts as long as its message does.
-        records = len(sizes) + len(shard.stores)
+        outstanding, outstanding_bytes = len(sizes), sum(data_record_size(0, size) for size in sizes)
+        queue_count = len(shard.stores)
     else:
         content = _copied_content(context, shard.partition_id, copied)
-        outstanding_bytes = sum(size for _, size in copied.values())
-        records = sum(count for count, _ in copied.values()) + len(copied)
+        outstanding, outstanding_bytes = (sum(values) for values in zip((0, 0), *copied.values(), strict=True))
+        queue_count = len(copied)
+    # A confirm or deletion record counts as long as its message does.
+    records = outstanding + queue_count
     active = ActiveFileSet(
         data_file=FileInfo(files.data_end, shard.limits.data, outstanding_bytes),
         journal_file=FileInfo(files.journal_end, shard.limits.journal, records * JOURNAL_RECORD_SIZE),
@@ -69,7 +70,7 @@ def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
         primary_lease_id=shard.primary_lease_id,
         sequence_num=shard.sequence_number,
         is_available=shard.available,
-        file_sets=(FileSetInfo(files.data.name, len(stored)),),
+        file_sets=(FileSetInfo(files.data.name, outstanding),),
         active_file_set=active,
         total_mapped_bytes=files.data_end + files.journal_end + files.qlist_end,
         num_outstanding_records=records,

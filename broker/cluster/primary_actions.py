@@ -22,7 +22,6 @@ from broker.cluster.positions import NOWHERE, Position, first_sync_point, histor
 from broker.cluster.replication import Stream
 from broker.core.messages import Full
 from formats.control.messages import (
-    ClusterMessage,
     PrimaryStateResponse,
     PrimaryStatus,
     ReplicaDataRequest,
