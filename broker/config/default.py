@@ -1,11 +1,12 @@
-"""The built-in configuration: one node, one partition, and the reference's sample domains.
+"""The built-in configurations: one node, one partition, and the reference's sample domains; and a proxy.
 
-It is written as the files would be and decoded by the same models.
+They are written as the files would be and decoded by the same models.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from broker.config.domain_schema import DomainVariant
 from broker.config.load import M, parse
 from broker.config.node import NodeConfig
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "default_config"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "DEFAULT_PROXY_PORT", "UNNAMED", "default_config", "proxy_config"]
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30114
+DEFAULT_PROXY_PORT = 30115
+
+# What a proxy calls a cluster whose name it was not told.
+UNNAMED = "upstream"
 
 _FILE = "built-in configuration"
 _CLUSTER = "local"
@@ -60,7 +65,50 @@ _DOMAINS = {
 
 def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir: Path = Path("bmq-data")) -> NodeConfig:
     """A cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
-    broker = {
+    cluster = {
+        "name": _CLUSTER,
+        "nodes": [_node(0, "localhost", port)],
+        "partitionConfig": {
+            "numPartitions": 1,
+            "location": str(data_dir),
+            "archiveLocation": str(data_dir / "archive"),
+            "maxDataFileSize": _DATA_FILE_BYTES,
+            "maxJournalFileSize": _JOURNAL_FILE_BYTES,
+            "maxQlistFileSize": _QLIST_FILE_BYTES,
+        },
+    }
+    return NodeConfig(
+        directory=None,
+        broker=_parsed(Configuration, _broker(host, port)),
+        clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
+        domains=_BuiltIn(),
+        run_directory=data_dir,
+    )
+
+
+def proxy_config(
+    upstream: Sequence[tuple[str, int]],
+    cluster_name: str = UNNAMED,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PROXY_PORT,
+    data_dir: Path = Path("bmq-proxy"),
+) -> NodeConfig:
+    """A proxy to the brokers at `upstream`, host and port of each; its log is in `data_dir`.
+
+    `ConfigError` if one of them cannot be a broker's.
+    """
+    nodes = [_node(number, *endpoint) for number, endpoint in enumerate(upstream)]
+    return NodeConfig(
+        directory=None,
+        broker=_parsed(Configuration, _broker(host, port)),
+        clusters=_parsed(ClustersDefinition, {"proxyClusters": [{"name": cluster_name, "nodes": nodes}]}),
+        domains=_None(),
+        run_directory=data_dir,
+    )
+
+
+def _broker(host: str, port: int) -> dict[str, Any]:
+    return {
         "appConfig": {
             "brokerInstanceName": "default",
             "hostName": "localhost",
@@ -79,35 +127,30 @@ def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir:
             "bmqconfConfig": {"cacheTTLSeconds": 30},
         }
     }
-    node = {
-        "id": 0,
-        "name": "localhost",
+
+
+def _node(number: int, host: str, port: int) -> dict[str, Any]:
+    shown = f"[{host}]" if ":" in host else host
+    return {
+        "id": number,
+        "name": host,
         "dataCenter": "UNSPECIFIED",
-        "transport": {"tcp": {"endpoint": f"tcp://localhost:{port}"}},
+        "transport": {"tcp": {"endpoint": f"tcp://{shown}:{port}"}},
     }
-    cluster = {
-        "name": _CLUSTER,
-        "nodes": [node],
-        "partitionConfig": {
-            "numPartitions": 1,
-            "location": str(data_dir),
-            "archiveLocation": str(data_dir / "archive"),
-            "maxDataFileSize": _DATA_FILE_BYTES,
-            "maxJournalFileSize": _JOURNAL_FILE_BYTES,
-            "maxQlistFileSize": _QLIST_FILE_BYTES,
-        },
-    }
-    return NodeConfig(
-        directory=None,
-        broker=_parsed(Configuration, broker),
-        clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
-        domains=_BuiltIn(),
-        run_directory=data_dir,
-    )
 
 
 def _parsed(model: type[M], members: dict[str, Any]) -> M:
     return parse(model, json.dumps(members).encode(), _FILE)
+
+
+class _None:
+    """No domains: those of a proxy are known upstream."""
+
+    def names(self) -> list[str]:
+        return []
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        return None
 
 
 class _BuiltIn:
