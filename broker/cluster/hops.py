@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Answered, Requests
@@ -12,6 +14,8 @@ from formats.wire.options import sub_queue_infos
 from formats.wire.push import iter_pushes
 
 __all__ = ["Hops", "PeerUpstream"]
+
+log = logging.getLogger("broker.relay")
 
 
 class PeerUpstream:
@@ -36,12 +40,17 @@ class PeerUpstream:
 
 
 class Hops:
-    """`relays` are by their queue ids upstream. What steps put into an outbox goes with `send_to` or `send_all`."""
+    """`relays` are by their queue ids upstream. What steps put into an outbox goes with `send_to` or `send_all`.
 
-    def __init__(self, links: Links, requests: Requests) -> None:
+    `cluster_name` is for the log.
+    """
+
+    def __init__(self, links: Links, requests: Requests, cluster_name: str) -> None:
         self.links = links
         self.requests = requests
         self.relays: dict[int, RelayQueue] = {}
+        self._cluster_name = cluster_name
+        self._reopening: set[int] = set()  # those that tell a new upstream what they have open
         self._outboxes: dict[int, Outbox] = {}
         self._dirty: set[int] = set()
         self._last_queue_id = -1
@@ -50,6 +59,30 @@ class Hops:
         """A number for one more hop."""
         self._last_queue_id += 1
         return self._last_queue_id
+
+    def remove(self, relay: RelayQueue) -> bool:
+        """A hop is no more; False if it is none of these."""
+        self._reopening.discard(relay.queue_id)
+        return self.relays.pop(relay.queue_id, None) is not None
+
+    def found(self, relay: RelayQueue, node_id: int) -> None:
+        """A node is a hop's upstream from now on."""
+        if not relay.openings.is_unused:
+            self._reopening.add(relay.queue_id)
+        relay.on_open = lambda: self._on_open(relay.queue_id)
+        relay.found(PeerUpstream(self, node_id))
+
+    def lost(self, relay: RelayQueue) -> None:
+        """A hop has no upstream."""
+        self._reopening.discard(relay.queue_id)
+        relay.lost()
+
+    def _on_open(self, queue_id: int) -> None:
+        if queue_id in self._reopening:
+            self._reopening.discard(queue_id)
+            if not self._reopening:
+                # The words are the reference's: programs wait for them in the log.
+                log.info("Cluster (%s): state restored", self._cluster_name)
 
     def node_up(self, node_id: int) -> Outbox:
         """A node can be reached; what is to be sent to it."""

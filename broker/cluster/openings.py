@@ -186,6 +186,9 @@ class Openings:
                 requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
         left = len(requests)
         for request, what in requests:
+            log.info(
+                "Sent ReopenQueue request for queue '%s', app '%s' to %s", self.uri, what, self.upstream.description
+            )
             self.upstream.request(request, lambda choice, what=what: answered(choice, what))  # type: ignore[misc]
         if not requests:
             self._all_opened()

@@ -82,7 +82,7 @@ class ClusterQueues:
     ) -> None:
         self.node = node
         self._links = links
-        self._hops = Hops(links, requests)
+        self._hops = Hops(links, requests, node.identity.cluster_name)
         self.on_ack = self._hops.on_ack
         self.on_push = self._hops.on_push
         self._places = places
@@ -135,7 +135,7 @@ class ClusterQueues:
             del self._said_active[partition_id]
         self._connect(partition_id)
 
-    def _upstream_of(self, partition_id: int) -> PeerUpstream | None:
+    def _upstream_of(self, partition_id: int) -> int | None:
         node_id = self._primaries.get(partition_id)
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
@@ -143,19 +143,19 @@ class ClusterQueues:
             # What the primary pushes has no payload: that must be here.
             self._without_copy.add(partition_id)
             return None
-        return PeerUpstream(self._hops, node_id)
+        return node_id
 
     def _connect(self, partition_id: int) -> None:
         """Give the hops of a shard the upstream that is right now."""
         upstream = self._upstream_of(partition_id)
         for relay in self._relays_of(partition_id):
             old = relay.openings.upstream
-            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream.node_id:
+            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
                 continue
             if old is not None:
-                relay.lost()
+                self._hops.lost(relay)
             if upstream is not None:
-                relay.found(upstream)
+                self._hops.found(relay, upstream)
 
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
@@ -199,7 +199,7 @@ class ClusterQueues:
         relay = self._new_relay(info, domain)
         upstream = self._upstream_of(info.partition_id)
         if upstream is not None:
-            relay.found(upstream)
+            self._hops.found(relay, upstream)
         return relay
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
@@ -229,7 +229,7 @@ class ClusterQueues:
         info = self._places.state.queues.get(relay.uri)
         if info is None or self._has_copy(info.partition_id):
             return  # the primary has removed it since
-        relay.lost()
+        self._hops.lost(relay)
         self._without_copy.add(info.partition_id)
 
     def unassigned(self, relay: RelayQueue) -> None:
@@ -238,7 +238,7 @@ class ClusterQueues:
             self._forget(relay)
             return
         if relay.openings.upstream is not None:
-            relay.lost()
+            self._hops.lost(relay)
         self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
 
     def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
@@ -252,7 +252,7 @@ class ClusterQueues:
         self._register(relay, outcome)
         upstream = self._upstream_of(outcome.partition_id)
         if upstream is not None:
-            relay.found(upstream)
+            self._hops.found(relay, upstream)
 
     def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
         place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
@@ -261,7 +261,7 @@ class ClusterQueues:
         self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
 
     def _unregister(self, relay: RelayQueue) -> None:
-        del self._relays[relay.queue_id]
+        self._hops.remove(relay)
         place = self._places_of.pop(relay.queue_id)
         del self._stored[place]
         del self._of_partition[place[0]][relay.queue_id]

@@ -115,6 +115,8 @@ class RelayQueue(Queue):
         self._pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
+        # Called when an upstream knows all that is open.
+        self.on_open: Callable[[], None] = lambda: None
 
     def app(self, app_id: str) -> App:
         """The app of that name; whether the domain names it, the root knows."""
@@ -170,6 +172,7 @@ class RelayQueue(Queue):
         confirms, self._confirms = self._confirms, []
         for guid, app_id in confirms:
             self._confirm_upstream(app_id, guid)
+        self.on_open()
 
     def _forget_puts(self) -> None:
         """Nobody is there to hear of them, and they have no way up."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cluster.hops import Hops, PeerUpstream
+from broker.cluster.hops import Hops
 from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.put_room import PutRoom
 from broker.cluster.relay import RelayQueue
@@ -68,7 +68,7 @@ class ProxyCluster:
         self._node = node
         self._room = room
         self._requests = Requests(self.links, node.now, node.timers)
-        self._hops = Hops(self.links, self._requests)
+        self._hops = Hops(self.links, self._requests, config.name)
         self._was_available = False
         self._stopping = False
 
@@ -153,7 +153,7 @@ class ProxyCluster:
         """Another node is in use, or none: so it is for all queues."""
         for relay in self.queues:
             if relay.openings.upstream is not None:
-                relay.lost()
+                self._hops.lost(relay)
         if node_id is None:
             log.warning("Cluster (%s): no node is available", self.name)
             return
@@ -163,7 +163,7 @@ class ProxyCluster:
         # The words are the reference's: programs wait for them in the log.
         log.info("Cluster (%s): new leader: [%s, %d], leader status: ACTIVE", self.name, name, node_id)
         for relay in self.queues:
-            relay.found(PeerUpstream(self._hops, node_id))
+            self._hops.found(relay, node_id)
         if not self._was_available:
             self._was_available = True
             log.info("Cluster (%s) is available", self.name)
@@ -186,12 +186,12 @@ class ProxyCluster:
         self._node.domains.setdefault(domain.config.name, domain)
         self._hops.relays[queue_id] = queue
         if self.active_id is not None and not self._stopping:
-            queue.found(PeerUpstream(self._hops, self.active_id))
+            self._hops.found(queue, self.active_id)
         return queue
 
     def _forget(self, relay: RelayQueue) -> None:
         """Nobody has it open any longer."""
-        if self._hops.relays.pop(relay.queue_id, None) is None:
+        if not self._hops.remove(relay):
             return
         del self._node.queues[relay.uri]
         name = relay.config.name
