@@ -425,6 +425,7 @@ class Election:
     def _check(self) -> None:
         times = self._times
         if self._now.ms - self._heard_ms >= times.heartbeat_miss_count * times.heartbeat_broadcast_period_ms:
+            log.warning("node %d: the leader is silent, new code: LEADER_NO_HEARTBEAT", self._links.own_id)
             self._apply(Event.SILENCE)
 
     def _schedule(self, delay_ms: int, event: Event) -> None:

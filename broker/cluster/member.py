@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.guests import Guests
 from broker.cluster.metadata import Metadata
-from broker.cluster.partition import Partition
+from broker.cluster.partition import Partition, named
 from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.queue_upkeep import QueueUpkeep
 from broker.cluster.queues import ClusterQueues
@@ -75,6 +75,7 @@ class Member:
         self._node = node
         self._elector_quorum = config.quorum
         self._is_cut_off = False
+        self._is_well = False
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         self.requests = Requests(self.links, now, timers)
@@ -151,7 +152,7 @@ class Member:
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
         partition.on_active = lambda: self._on_active(partition_id)
         partition.on_passive = lambda: self.queues.deactivated(partition_id)
-        partition.on_primary_status = lambda node_id, active: self.queues.primary_active(partition_id, node_id, active)
+        partition.on_primary_status = lambda node_id, active: self._on_primary_status(partition_id, node_id, active)
         return partition
 
     def start(self) -> None:
@@ -263,6 +264,13 @@ class Member:
         match message.choice:
             case ClusterMessage(choice=PartitionMessage(choice=choice)):
                 partition = self.partitions.get(choice.partition_id)
+                if partition is None:
+                    log.error(
+                        "node %d: Received %s of an invalid partitionId, %d",
+                        node_id,
+                        named(choice),
+                        choice.partition_id,
+                    )
                 return partition is not None and partition.on_control(node_id, message)
             case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id) as advisory):
                 log.info(
@@ -304,6 +312,7 @@ class Member:
         """This node serves a shard from now on."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
+        self._judge_health()
 
     def _on_healed(self, leads: bool) -> None:
         """The leader's state is agreed on. The words are the reference's: programs wait for them in the log."""
@@ -311,7 +320,23 @@ class Member:
         if leader_id is not None:
             name = self._node.identity.cluster_name
             log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
+            log.info(
+                "#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id)
+            )
         self._upkeep_healed(leads)
+        self._judge_health()
+
+    def _on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+        """A shard's primary says whether it serves it."""
+        self.queues.primary_active(partition_id, node_id, active)
+        self._judge_health()
+
+    def _judge_health(self) -> None:
+        """Say when all is well again after it was not."""
+        is_well = self.metadata.healed and all(each.is_served for each in self.partitions.values())
+        if is_well and not self._is_well:
+            log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
+        self._is_well = is_well
 
     def _set_elector_quorum(self, quorum: int) -> None:
         self.election.quorum = quorum or self._elector_quorum
@@ -320,6 +345,7 @@ class Member:
         """The cluster has agreed on a shard's primary, or has none for it."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
+        self._judge_health()
 
     def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
         return self.partitions[partition_id].read(queue_key, guid)

@@ -41,7 +41,7 @@ from formats.schema import Buffer
 from formats.wire.event import Frame
 from formats.wire.receipt import build_receipt_event, parse_receipt
 
-__all__ = ["Partition", "PartitionReport"]
+__all__ = ["Partition", "PartitionReport", "named"]
 
 log = logging.getLogger("broker.partition")
 
@@ -74,6 +74,12 @@ class PartitionReport(NamedTuple):
     position: Position
     waiting: int
     followers: tuple[FollowerReport, ...]
+
+
+def named(request: object) -> str:
+    """A request's type, and of data, which way: for the log."""
+    name = type(request).__name__
+    return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
 
 class Partition(PrimaryActions, ReplicaActions):
@@ -122,6 +128,11 @@ class Partition(PrimaryActions, ReplicaActions):
     @property
     def is_healed(self) -> bool:
         return self.is_primary or self.state is State.REPLICA_HEALED
+
+    @property
+    def is_served(self) -> bool:
+        """Whether this node serves the shard, or has all of it from one that says it does."""
+        return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
 
     @property
     def busy(self) -> bool:
@@ -233,6 +244,17 @@ class Partition(PrimaryActions, ReplicaActions):
     def _is_of_primary(self, asked: Asked, lease_id: int) -> bool:
         if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):
             return True
+        choice = asked.message.choice
+        assert isinstance(choice, ClusterMessage) and isinstance(choice.choice, PartitionMessage)
+        log.warning(
+            "Partition [%d]: Received %s from node %d, but self's perceived primary is %s under lease %d. "
+            "Sending failure response",
+            self.partition_id,
+            named(choice.choice.choice),
+            asked.node_id,
+            self.primary_id,
+            self.primary_lease_id,
+        )
         text = "Source node is not recognized as the primary"
         self.refuse(asked, StatusCategory.REFUSED, ERROR_SOURCE_NOT_PRIMARY, text)
         return False

@@ -102,6 +102,7 @@ class RelayQueue(Queue):
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
+        self.was_opened = True
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
         self._room = room or PutRoom()
