@@ -48,6 +48,9 @@ log = logging.getLogger("broker.relay")
 
 RETRY_MS = 200
 
+# While there is no upstream: confirms of messages that are not here are not kept beyond this many.
+UNKNOWN_CONFIRMS_MAX = 1 << 16
+
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
@@ -482,7 +485,8 @@ class RelayQueue(Queue):
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
         known = super().confirm(stream, guid)
-        self._confirm_upstream(stream.app.app_id, guid)
+        if known or self.openings.state is _OPEN or len(self._confirms) < UNKNOWN_CONFIRMS_MAX:
+            self._confirm_upstream(stream.app.app_id, guid)
         return known
 
     def _confirm_upstream(self, app_id: str, guid: bytes) -> None:

@@ -17,9 +17,9 @@ from broker.core.session import BrokerPeer, Session
 from broker.proxy.cluster import ProxyCluster
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
-from formats.control.messages import BrokerResponse, ClientIdentity
+from formats.control.messages import BrokerResponse, ClientIdentity, ControlMessage, OpenQueue, SubQueueIdInfo
 from tests.broker.cluster.hop_rig import World
-from tests.broker.rig import NODE, Client, Rig, guid, identity, start
+from tests.broker.rig import NODE, Client, Rig, guid, handle, identity, start
 
 __all__ = ["CLUSTER", "Below", "Link", "Tree", "TreeClient"]
 
@@ -196,6 +196,16 @@ class TreeClient(Client):
     """A client whose requests may need other brokers before they are answered."""
 
     tree: Tree | None = None
+
+    def ask_later(self, uri: str, flags: int, app: str) -> None:
+        """Ask for an app of a queue; there may be no answer yet."""
+        info = SubQueueIdInfo(sub_id=1, app_id=app)
+        parameters = handle(0, f"{uri}?id={app}", flags, sub_id_info=info)
+        self.send(self._schema_event(ControlMessage(r_id=99, choice=OpenQueue(handle_parameters=parameters))))
+
+    def taken(self) -> list[object]:
+        """The answers that have come."""
+        return [answer.choice for answer in self._pick(ControlMessage)]
 
     def send(self, data: bytes) -> None:
         super().send(data)
