@@ -320,9 +320,7 @@ class Member:
         if leader_id is not None:
             name = self._node.identity.cluster_name
             log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
-            log.info(
-                "#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id)
-            )
+            log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
         self._upkeep_healed(leads)
         self._judge_health()
 

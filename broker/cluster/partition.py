@@ -245,7 +245,8 @@ class Partition(PrimaryActions, ReplicaActions):
         if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):
             return True
         choice = asked.message.choice
-        assert isinstance(choice, ClusterMessage) and isinstance(choice.choice, PartitionMessage)
+        assert isinstance(choice, ClusterMessage)
+        assert isinstance(choice.choice, PartitionMessage)
         log.warning(
             "Partition [%d]: Received %s from node %d, but self's perceived primary is %s under lease %d. "
             "Sending failure response",
