@@ -70,6 +70,9 @@ class Guest:
     def output_sent(self) -> None:
         self.downstream.output_sent()
 
+    def hold(self) -> None:
+        self.downstream.ready = False
+
     def ended(self) -> None:
         self.downstream.lost()
         self._guests.ended(self)

@@ -100,3 +100,6 @@ class PeerLink:
 
     def output_sent(self) -> None:
         """Who sends by this link looks at the backlog."""
+
+    def hold(self) -> None:
+        """Members hand each other's shards over."""

@@ -130,6 +130,10 @@ class BrokerPeer(Protocol):
         """The broker has taken all that there was."""
         ...
 
+    def hold(self) -> None:
+        """Push no more messages to it."""
+        ...
+
     def ended(self) -> None:
         """The session is over."""
         ...
@@ -186,6 +190,7 @@ class Session:
         self._is_admin = False
         self._broker: BrokerPeer | None = None
         self._in_flight = 0
+        self._held = False
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
@@ -281,12 +286,21 @@ class Session:
 
     def output_sent(self) -> None:
         self._in_flight = 0
+        if self._held:
+            return
         if self._broker is not None:
             self._broker.output_sent()
         if not self.ready:
             self.ready = True
             for handle in self.handles.values():
                 handle.resume()
+
+    def hold(self) -> None:
+        """Push no more messages: this node is about to stop."""
+        self._held = True
+        self.ready = False
+        if self._broker is not None:
+            self._broker.hold()
 
     def end(self, reason: str, *, lost: bool = True) -> None:
         """Close the session; what its consumers held goes to others, and if it is `lost`, has one attempt less."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from broker.cluster.guests import Guests
+from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.put_room import PUT_BYTES_MAX, PUTS_MAX, PutRoom
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
@@ -40,6 +41,7 @@ class Proxy:
         self.clusters = {
             config.name: ProxyCluster(config, data_center, node, self.room, random_below) for config in clusters
         }
+        self._last_confirms = LastConfirms(node)
         self.guests = Guests(node)
         self.guests.serve()
         # Called when a cluster is available for the first time.
@@ -74,6 +76,6 @@ class Proxy:
         return False
 
     def _retire(self) -> bool:
-        """The brokers below go elsewhere if they can."""
+        """The brokers below go elsewhere if they can, and the consumers here have time to confirm what they have."""
         self.guests.set_status(NodeStatus.STOPPING)
-        return not self.guests.have_queues
+        return self._last_confirms.done() and not self.guests.have_queues

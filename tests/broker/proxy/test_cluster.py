@@ -223,3 +223,29 @@ def test_a_proxy_that_stops() -> None:
         it.proxy.node.disconnect(session, "the node stops")
     it.tree.run()
     assert not it.links[2].upper.handles
+
+
+def test_consumers_confirm_before_a_proxy_stops(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    for number in range(2):
+        assert it.producer.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+    assert len(it.consumer.pushes()) == 2
+    assert not it.proxy.node.retire()
+    # Nothing more is begun.
+    assert it.producer.post(0, guid(2), b"2") is AckStatus.SUCCESS
+    assert it.consumer.pushes() == []
+    it.consumer.confirm(0, guid(0))
+    assert not it.proxy.node.retire()
+    assert it.consumer.pushes() == []
+    it.consumer.confirm(0, guid(1))
+    assert it.proxy.node.retire()
+    said = [each for each in caplog.messages if "unconfirmed message" in each]
+    assert said == [
+        "waiting for 2 unconfirmed message(s)",
+        "waiting for 1 unconfirmed message(s)",
+        "no unconfirmed message(s)",
+    ]
+    assert list(it.world.nodes[0].rig.node.queues[QUEUE].messages) == [guid(2)]
