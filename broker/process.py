@@ -75,6 +75,7 @@ def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -
         throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
     )
     node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
+    node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
     node.keep_rejected = keep_rejected
 
 

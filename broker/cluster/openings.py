@@ -100,7 +100,6 @@ class Openings:
         self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
-        self._restoring = False  # a new upstream is being told of what is open
         self._configuring: list[Callable[[], None]] = []
         self._asking = 0  # open requests under way, for which `waiting` is empty
         self._last_sub_id = 0
@@ -186,7 +185,6 @@ class Openings:
                 parameters = self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
                 requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
         left = len(requests)
-        self._restoring = True
         for request, what in requests:
             log.info(
                 "Sent ReopenQueue request for queue '%s', app '%s' to %s", self.uri, what, self.upstream.description
@@ -207,9 +205,6 @@ class Openings:
             self._reopen()
 
     def _all_opened(self) -> None:
-        if self._restoring:
-            self._restoring = False
-            log.info("queue '%s': state restored", self.uri)
         self.state = TRANSITIONS[self.state, Trigger.OPENED]
         self._opened()
         for consumer in self.consumers.values():

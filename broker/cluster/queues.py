@@ -214,6 +214,7 @@ class ClusterQueues:
             self._forget,
             self._on_out_of_step,
         )
+        relay.open_timeout_ms = self.node.open_timeout_ms
         self._register(relay, info)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)

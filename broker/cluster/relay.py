@@ -21,7 +21,7 @@ from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
-from broker.core.handles import Handle, Refusal
+from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import KEPT, PENDING, Buffer, Content, Message, Posted, Poster
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
@@ -32,6 +32,7 @@ from formats.control.messages import (
     ExpressionVersion,
     OpenQueueResponse,
     QueueHandleParameters,
+    StatusCategory,
 )
 from formats.control.messages import Subscription as SubscriptionInfo
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
@@ -47,6 +48,9 @@ __all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
 log = logging.getLogger("broker.relay")
 
 RETRY_MS = 200
+
+# How long a client waits for an upstream to open the queue, unless it is configured otherwise.
+OPEN_TIMEOUT_MS = 300_000
 
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
@@ -106,6 +110,7 @@ class RelayQueue(Queue):
         super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
         self.was_opened = True
+        self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
         self._room = room or PutRoom()
@@ -194,14 +199,34 @@ class RelayQueue(Queue):
     # -- opening, configuring, closing
 
     def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open it upstream for a client."""
+        """Open it upstream for a client, who has an answer in time."""
+        waits = True
 
         def answered(refusal: Refusal | None) -> None:
-            opened((self._root or self) if refusal is None else refusal)
+            nonlocal waits
+            if waits:
+                waits = False
+                opened((self._root or self) if refusal is None else refusal)
+            elif refusal is None and self._root is None:
+                self._give_back(parameters)
             if self.openings.is_unused:
                 self._unused(self)
 
+        def give_up() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
+
+        self.timers.at(self.now.ms + self.open_timeout_ms, give_up)
         self.openings.open(parameters, answered)
+
+    def _give_back(self, parameters: QueueHandleParameters) -> None:
+        """It was opened for somebody who waits for it no longer."""
+        if parameters.flags & QueueFlag.READ:
+            self.give_back_reads(app_id_of(parameters), parameters.read_count)
+        if parameters.flags & QueueFlag.WRITE:
+            self.give_back_writes(parameters.write_count)
 
     def hand_over(self, root: Queue) -> None:
         """The root is here now: whoever still waits for this queue, has that one."""

@@ -50,6 +50,7 @@ SNAPSHOT_PARTS = 8
 
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
+OPEN_TIMEOUT_MS = 300_000
 
 # mqbi::ClusterErrorCode
 ERROR_UNKNOWN = -10
@@ -118,6 +119,8 @@ class Node:
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
+        # How long a client waits until a queue is open that is served elsewhere.
+        self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
         self._queue_keys: set[bytes] = set()
