@@ -80,7 +80,8 @@ def test_a_primary_that_stops_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cluster.leader.member.stop()
     cluster.run()
-    said = "received primary status advisory: [ partitionId = 0 primaryLeaseId = 1 status = E_PASSIVE ], from: [node0, 0]"
+    advisory = "[ partitionId = 0 primaryLeaseId = 1 status = E_PASSIVE ]"
+    said = f"received primary status advisory: {advisory}, from: [node0, 0]"
     assert caplog.text.count(said) == 2
     cluster.kill(0)
     cluster.until(lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values()))
