@@ -22,9 +22,20 @@ from formats.disk.data import data_record_size
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.uri import parse_uri
 
-__all__ = ["domain_storages", "partition", "queue_storage", "roll_over", "set_available", "storage_summary"]
+__all__ = [
+    "NO_PARTITION",
+    "domain_storages",
+    "partition",
+    "queue_storage",
+    "roll_over",
+    "set_available",
+    "storage_summary",
+]
 
 ALL_PARTITIONS = -1
+
+# mqbs::DataStore::k_INVALID_PARTITION_ID
+NO_PARTITION = -1
 
 
 def partition(context: Context, partition_id: int) -> Shard:
@@ -119,8 +130,9 @@ def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
 
 
 def partition_of(context: Context, queue: Queue) -> int:
-    """The partition that has a queue."""
-    return context.node.ledger.state.queues[queue.uri].partition_id
+    """The partition that has a queue; none at a proxy."""
+    info = context.node.ledger.state.queues.get(queue.uri)
+    return NO_PARTITION if info is None else info.partition_id
 
 
 def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from broker.core.authentication import Authentications
 from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
-from broker.core.cluster_view import ClusterView
+from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
@@ -109,6 +109,8 @@ class Node:
         self.cluster_view: Callable[[], ClusterView] | None = None
         # What it has of a shard that another node serves: messages and bytes by queue key; None of one that it serves.
         self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
+        # What a proxy sees of a cluster, by name; None for one that it does not know. None for what is no proxy.
+        self.proxy_view: Callable[[str], ProxyView | None] | None = None
         # What must be so before anything leaves this node: the disk has it, where that is wanted.
         self.before_sending: Callable[[], None] = _sent_at_once
         # Where a queue is that is to be opened: by its URI, its domain, and the request.

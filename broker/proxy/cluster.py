@@ -14,6 +14,7 @@ from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.put_room import PutRoom
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
+from broker.core.cluster_view import ProxyView
 from broker.core.domains import Domain
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
@@ -86,6 +87,19 @@ class ProxyCluster:
     def queues(self) -> list[RelayQueue]:
         """The proxy's queues of this cluster."""
         return list(self._hops.relays.values())
+
+    def view(self) -> ProxyView:
+        """How the cluster is, for people."""
+        posts = [put.content for relay in self.queues for put in relay.unacknowledged.values()]
+        return ProxyView(
+            name=self.name,
+            active_node_id=self.active_id,
+            statuses=tuple((each, self.statuses.get(each, NodeStatus.UNAVAILABLE).name) for each in self.active.nodes),
+            connected_ids=tuple(self.statuses),
+            queue_ids=tuple(sorted((relay.uri, relay.queue_id) for relay in self.queues)),
+            posts=len(posts),
+            post_bytes=sum(len(post.data) for post in posts),
+        )
 
     def start(self) -> None:
         """Begin to wait for a node nearby."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from broker.cluster.guests import Guests
 from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.put_room import PUT_BYTES_MAX, PUTS_MAX, PutRoom
+from broker.core.cluster_view import ProxyView
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
 from broker.core.node import Node
@@ -51,6 +52,7 @@ class Proxy:
         node.place = self._place
         node.settle = self._settle
         node.retire = self._retire
+        node.proxy_view = self._view
 
     def start(self) -> None:
         """Begin to look for nodes; their links may be up already."""
@@ -69,6 +71,10 @@ class Proxy:
             message = f"Domain '{domain.config.name}' is in cluster '{wanted}', which this proxy does not know"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         cluster.open_queue(name, domain, parameters, opened)
+
+    def _view(self, name: str) -> ProxyView | None:
+        cluster = self.clusters.get(name)
+        return None if cluster is None else cluster.view()
 
     def _settle(self) -> bool:
         for cluster in self.clusters.values():
