@@ -46,7 +46,8 @@ log = logging.getLogger("broker.cluster")
 class MemberConfig:
     """What all members of a cluster have in common. `spread`: primaries are not all given to the leader.
 
-    `quorum` is that of elections alone: what is kept and agreed needs a majority of the nodes, however few may elect.
+    `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
+    elect where that is more; what is kept needs a majority.
     """
 
     quorum: int
@@ -85,7 +86,7 @@ class Member:
             node.ledger,
             now,
             timers,
-            quorum=self.majority,
+            quorum=max(self.majority, config.quorum),
             partition_count=len(node.shards),
             resolve_domain=self._resolve_domain,
             spread=config.spread,
@@ -338,6 +339,7 @@ class Member:
 
     def _set_elector_quorum(self, quorum: int) -> None:
         self.election.quorum = quorum or self._elector_quorum
+        self.metadata.replicated.set_quorum(max(self.majority, self.election.quorum))
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""

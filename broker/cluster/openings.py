@@ -242,6 +242,7 @@ class Openings:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
             elif isinstance(choice, OpenQueueResponse):
+                log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
                 self._learn(choice)
                 self._count(parameters, consumer)
                 answered(None)

@@ -134,6 +134,11 @@ class ReplicatedLedger:
         self._commit()
         return number
 
+    def set_quorum(self, quorum: int) -> None:
+        """So many must have recorded an advisory from now on, those that wait among them."""
+        self.quorum = quorum
+        self._commit()
+
     def _commit(self) -> None:
         """Commit, in their order, the advisories that a quorum has."""
         uncommitted = self.ledger.uncommitted
