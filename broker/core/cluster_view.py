@@ -115,7 +115,8 @@ def partition_problems(partition: PartitionView) -> list[str]:
 class ProxyView:
     """What a proxy sees of a cluster: its nodes by id and what they say of themselves, and which of them is in use.
 
-    `queue_ids` are of its queues there, by their URIs; `posts` and `post_bytes` what it keeps of posts that are not acknowledged.
+    `queue_ids` are of its queues there, by their URIs; `posts` and `post_bytes` what it keeps of posts that nobody has
+    acknowledged.
     """
 
     name: str
