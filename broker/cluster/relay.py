@@ -12,6 +12,7 @@ Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.cluster.openings import Openings
@@ -51,6 +52,10 @@ RETRY_MS = 200
 
 # How long a client waits for an upstream to open the queue, unless it is configured otherwise.
 OPEN_TIMEOUT_MS = 300_000
+
+# An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
+SENT_CONFIRMS_MAX = 1 << 16
+SENT_CONFIRMS_MS = 10_000
 
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
@@ -117,6 +122,7 @@ class RelayQueue(Queue):
         self._expires = False
         self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
+        self._sent_confirms: deque[tuple[int, bytes, str]] = deque(maxlen=SENT_CONFIRMS_MAX)  # when, first
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._apps_by_id: dict[int, App] = {}
@@ -178,8 +184,7 @@ class RelayQueue(Queue):
             self._put(guid, put.content)
             if self.broadcast:
                 self._forget_put(guid)
-        confirms, self._confirms = self._confirms, []
-        for guid, app_id in confirms:
+        for guid, app_id in self.take_confirms():
             self._confirm_upstream(app_id, guid)
         self.on_open()
 
@@ -521,10 +526,18 @@ class RelayQueue(Queue):
         elif consumer is not None and self.openings.upstream is not None:
             out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
             out += pack_confirm(self.queue_id, guid, consumer.sub_id)
+            sent, now_ms = self._sent_confirms, self.now.ms
+            while sent and sent[0][0] < now_ms - SENT_CONFIRMS_MS:
+                sent.popleft()
+            sent.append((now_ms, guid, app_id))
 
     def take_confirms(self) -> list[tuple[bytes, str]]:
-        """The confirms that have found no way up: GUID and app id."""
-        confirms, self._confirms = self._confirms, []
+        """The confirms that have found no way up, or may not have arrived: GUID and app id."""
+        since_ms = self.now.ms - SENT_CONFIRMS_MS
+        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent_confirms if sent_ms >= since_ms]
+        confirms += self._confirms
+        self._sent_confirms.clear()
+        self._confirms = []
         return confirms
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:

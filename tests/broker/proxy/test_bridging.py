@@ -89,6 +89,22 @@ def test_an_ack_that_was_lost() -> None:
     assert len(it.root.node.queues[QUEUE].messages) == 1
 
 
+def test_a_confirm_that_was_lost() -> None:
+    """It was on its way when the upstream died: it goes up again, before the message could come again."""
+    it = Bridge(2)
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    assert [it.producer.post(0, guid(number), b"%d" % number) for number in range(3)] == [0, 0, 0]
+    assert len(it.consumer.pushes()) == 3
+    it.links[0].up_blocked = True
+    it.consumer.confirm(0, guid(0), guid(2))
+    assert len(it.root.node.queues[QUEUE].messages) == 3
+    it.crash()
+    it.restart()
+    assert it.consumer.pushes() == []
+    assert list(it.root.node.queues[QUEUE].messages) == [guid(1)]
+
+
 def test_posts_are_kept_within_bounds() -> None:
     it = Bridge(limits=BridgeLimits(bytes_max=100, messages_max=8))
     it.producer.open(0, QUEUE, WRITE | ACK)

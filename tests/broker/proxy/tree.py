@@ -48,7 +48,7 @@ class Link:
         self.below = below
         self.node_id = node_id
         self.up, self.down = bytearray(), bytearray()
-        self.blocked = False  # whether what comes down stays where it is
+        self.blocked = self.up_blocked = False  # whether what comes down, or goes up, stays where it is
         self.lower: Session = below.node.adopt(lambda number: DialedSession(below.node, number, "above", self, node_id))
         self.upper = above.connect("below")
         self.above = above
@@ -82,7 +82,7 @@ class Link:
         """Carry over what both sides have; whether there was something."""
         moved = False
         for source, target, wire in ((self.lower, self.upper, self.up), (self.upper, self.lower, self.down)):
-            if source is self.upper and self.blocked:
+            if self.blocked if source is self.upper else self.up_blocked:
                 continue
             data = source.take_output()
             if data:
