@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 from broker.admin.results import ClusterInfo, ClusterNode
@@ -42,7 +43,7 @@ __all__ = [
 
 # The version that development builds of the reference give (bmqp::Protocol::k_DEV_VERSION): clients turn nothing off.
 VERSION = 999_999
-USER_AGENT = "bmqctl"
+USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
 PID_FILE = "bmqbrkr.pid"
 BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"

@@ -227,7 +227,7 @@ class Election:
         self._look_around()
 
     def retire(self) -> None:
-        """Follow and vote, but lead no longer: this node is about to stop."""
+        """Follow, but lead and vote no longer: this node is about to stop, those that stay have to be enough."""
         self._retiring = True
         self._apply(Event.RETIRING)
 
@@ -265,7 +265,7 @@ class Election:
         match message.choice:
             case LeaderHeartbeat() if term:
                 self._on_heartbeat(node_id, term)
-            case ElectionProposal() if term > self.term:
+            case ElectionProposal() if term > self.term and not self._retiring:
                 self._apply(Event.NEW_PROPOSAL, node_id, term)
             case ElectionResponse():
                 self._on_vote(node_id, term)
@@ -286,7 +286,7 @@ class Election:
                 self._apply(Event.NODE_THERE, node_id)
 
     def _will_vote(self, node_id: int, term: int) -> bool:
-        if self.leader_id is not None or term <= self.term:
+        if self._retiring or self.leader_id is not None or term <= self.term:
             return False
         if self.role is Role.SCOUTING and node_id < self._links.own_id:
             self._apply(Event.OVERRULED, node_id)
