@@ -169,7 +169,7 @@ class RelayQueue(Queue):
         """There is none: what is to go up is kept, what no consumer has will come again."""
         self.openings.lost()
         if not self.openings.writers:
-            self._forget_puts()
+            self.forget_puts()
         for app in self.apps.values():
             self._forget_waiting(app)
             for stream in app.streams:
@@ -188,8 +188,8 @@ class RelayQueue(Queue):
             self._confirm_upstream(app_id, guid)
         self.on_open()
 
-    def _forget_puts(self) -> None:
-        """Nobody is there to hear of them, and they have no way up."""
+    def forget_puts(self) -> None:
+        """Nobody is there to hear of them any longer; those that have no way up are not sent."""
         self._room.give(sum(len(put.content.data) for put in self.unacknowledged.values()), len(self.unacknowledged))
         self.unacknowledged.clear()
 
@@ -285,7 +285,7 @@ class RelayQueue(Queue):
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
         if not self.openings.writers and self.openings.state is not _OPEN:
-            self._forget_puts()
+            self.forget_puts()
         if self.openings.is_unused:
             self._unused(self)
 

@@ -14,14 +14,20 @@ from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
+from tests.simulator.proxies import ProxyWorld
 from tests.simulator.world import STEPS, World
 
 __all__ = ["main", "simulate"]
 
 
-def simulate(seed: int, steps: int = STEPS, *, nodes: int = 1, lines: list[str] | None = None) -> World:
+def simulate(
+    seed: int, steps: int = STEPS, *, nodes: int = 1, proxies: bool = False, lines: list[str] | None = None
+) -> World:
     """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles."""
-    world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
+    if proxies:
+        world: World = ProxyWorld(seed, nodes=nodes)
+    else:
+        world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
     world.lines = lines
     try:
         with quiet(lines):
@@ -63,12 +69,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
+    parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
     options = parser.parse_args(words)
     if options.stories:
         return _tell(rewrite=options.rewrite)
+    if options.proxies and options.nodes < 2:
+        parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {options.nodes} node(s)", flush=True)
     failed = steps = messages = digest = 0
@@ -78,7 +87,7 @@ def main(words: Sequence[str] | None = None) -> int:
         lines: list[str] | None = [] if options.trace else None
         at_s = time.process_time()
         try:
-            world = simulate(seed, options.steps, nodes=options.nodes, lines=lines)
+            world = simulate(seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines)
         except Violation as violation:
             failed += 1
             print("\n".join([*(lines or ()), f"FAILED {violation}"]), flush=True)
