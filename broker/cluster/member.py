@@ -75,6 +75,7 @@ class Member:
         now, timers = node.now, node.timers
         self._node = node
         self._elector_quorum = config.quorum
+        self._quorum_set = 0  # by an operator since; 0 for the configured one
         self._is_cut_off = False
         self._is_well = False
         self.links = PeerLinks(node.identity.node_id, other_ids)
@@ -222,8 +223,8 @@ class Member:
         self.election.node_down(node_id)
 
     def _judge_links(self) -> None:
-        """A minority acks nothing that it cannot keep, whatever the consistency."""
-        is_cut_off = 1 + len(self.links.peers) < self.majority
+        """A minority acks nothing of any consistency that it cannot keep, unless an operator lets fewer elect."""
+        is_cut_off = 1 + len(self.links.peers) < min(self.majority, self._quorum_set or self.majority)
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
             for shard in self._node.shards.values():
@@ -338,7 +339,9 @@ class Member:
         self._is_well = is_well
 
     def _set_elector_quorum(self, quorum: int) -> None:
+        self._quorum_set = quorum
         self.election.quorum = quorum or self._elector_quorum
+        self._judge_links()
         self.metadata.replicated.set_quorum(max(self.majority, self.election.quorum))
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
