@@ -19,8 +19,8 @@ from broker.core.messages import Content
 from broker.core.node import Node
 from broker.core.shard import Shard
 from broker.store.recovery import Recovered
-from formats.codes import EventType
-from formats.control import ber
+from formats.codes import EncodingType, EventType
+from formats.control import ber, jsonc
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -33,7 +33,7 @@ from formats.control.messages import (
     StopResponse,
 )
 from formats.errors import FormatError
-from formats.wire.event import Frame, schema_message
+from formats.wire.event import Frame, schema_encoding, schema_message
 from formats.wire.receipt import parse_receipt
 from formats.wire.storage import storage_partition_id
 
@@ -246,7 +246,8 @@ class Member:
         self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        message = ber.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
+        message = codec.decode(ControlMessage, schema_message(data, frame.body, frame.end))
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status

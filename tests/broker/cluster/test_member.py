@@ -1,8 +1,23 @@
 from __future__ import annotations
 
+from types import ModuleType
+
+import pytest
+
 from broker.core.config import DomainConfig, Mode
-from formats.codes import AckStatus
-from formats.control.messages import ControlMessage, OpenQueue, OpenQueueResponse
+from formats.codes import AckStatus, EncodingType, EventType
+from formats.control import ber, jsonc
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    PartitionMessage,
+    PartitionSequenceNumber,
+    ReplicaDataRequest,
+    ReplicaDataType,
+)
+from formats.wire.event import build_schema_event, iter_frames
 from tests.broker.cluster.member_bus import Members, members
 from tests.broker.rig import ACK, READ, WRITE, guid, handle
 
@@ -19,6 +34,29 @@ def test_however_few_may_elect_a_majority_keeps() -> None:
     assert not alone.member.metadata.healed
     assert all(shard.is_cut_off for shard in alone.node.shards.values())
     assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
+
+
+@pytest.mark.parametrize("codec", [ber, jsonc])
+def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a node says that it is: it is no primary because it behaves like one, and there are no other shards."""
+    cluster = members()
+    number = PartitionSequenceNumber(primary_lease_id=1, sequence_number=0)
+    encoding = EncodingType.JSON if codec is jsonc else EncodingType.BER
+    for partition_id, text in ((0, "but self's perceived primary is 0"), (-1, "invalid partitionId, -1")):
+        request = ReplicaDataRequest(
+            partition_id=partition_id,
+            primary_lease_id=1,
+            replica_data_type=ReplicaDataType.DROP,
+            begin_sequence_number=number,
+            end_sequence_number=number,
+        )
+        message = ControlMessage(r_id=4242, choice=ClusterMessage(choice=PartitionMessage(choice=request)))
+        event = memoryview(build_schema_event(codec.encode(message), EventType.CONTROL, encoding))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        cluster.processes[1].member.receive(2, event, frame)
+        assert f"Received ReplicaDataRequestDrop {'of an ' if partition_id else 'from node 2, '}{text}" in caplog.text
+    cluster.run()
+    assert cluster.processes[1].member.partitions[0].is_healed
 
 
 def test_an_operator_lets_a_minority_go_on() -> None:
