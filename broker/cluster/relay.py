@@ -284,7 +284,8 @@ class RelayQueue(Queue):
 
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
-        if not self.openings.writers and self.openings.state is not _OPEN:
+        if not self.openings.writers:
+            # Whatever the state: a broker further up may have forgotten them, and who comes back sends them again.
             self.forget_puts()
         if self.openings.is_unused:
             self._unused(self)

@@ -18,10 +18,10 @@ from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from formats.guid import GuidGenerator
-from tests.simulator.cluster import ClusterWorld
+from tests.simulator.cluster import LATE_US, ClusterRecords, ClusterWorld
 from tests.simulator.ends import NodeEnd
 from tests.simulator.hosts import DIAL_TIMEOUT_US, Death, Host
-from tests.simulator.invariants import check_queue
+from tests.simulator.invariants import Post, Reader, check_queue
 
 __all__ = ["ProxyHost", "ProxyWorld"]
 
@@ -39,6 +39,7 @@ class ProxyHost(Host):
         self.proxy: Proxy | None = None
         self.links: UpstreamLinks | None = None
         self._starts = 0
+        self._used: int | None = None
 
     def start(self) -> None:
         if self.node is not None:
@@ -68,6 +69,11 @@ class ProxyHost(Host):
         assert self.links is not None
         self.proxy.start()
         self.links.start()
+
+    def has_moved(self) -> bool:
+        """Whether it uses another broker than when this was asked last."""
+        was, self._used = self._used, None if self.proxy is None else self.proxy.clusters["local"].active_id
+        return was != self._used
 
     def _identity(self) -> NodeIdentity:
         return NodeIdentity(
@@ -132,10 +138,22 @@ def _anywhere(name: str) -> DomainConfig:
     return DomainConfig(name, Mode.PRIORITY)
 
 
+class ProxyRecords(ClusterRecords):
+    """A proxy that goes elsewhere may leave a reader behind for a while: what that one gets comes again, later."""
+
+    def __init__(self, apps: dict[str, tuple[str, ...]], world: ProxyWorld) -> None:
+        super().__init__(apps, world)
+        self._proxies = world
+
+    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+        return super().is_unordered(post, consumer) or post.made_us < self._proxies.moved_us + LATE_US
+
+
 class ProxyWorld(ClusterWorld):
-    """Nodes, and four proxies below them."""
+    """Nodes, and four proxies below them; `moved_us` is when one of those last began to use another node, or none."""
 
     def __init__(self, seed: int, *, nodes: int = 3) -> None:
+        self.moved_us = 0
         super().__init__(seed, nodes=nodes)
         first = ProxyHost(self, 0, list(self.hosts), 0)
         second = ProxyHost(self, 1, list(self.hosts), 200)
@@ -146,6 +164,14 @@ class ProxyWorld(ClusterWorld):
             places: list[list[Host]] = [[*self.hosts, *self.proxies], [*self.proxies], [self.proxies[3]]]
             client.hosts = self.random.choice(places)
         self.faults.add(self.kill_proxy, self.stop_proxy, self.pause_proxy, self.part_proxy)
+
+    def make_records(self, apps: dict[str, tuple[str, ...]]) -> ClusterRecords:
+        return ProxyRecords(apps, self)
+
+    def before_flush(self, host: Host) -> None:
+        super().before_flush(host)
+        if isinstance(host, ProxyHost) and host.has_moved():
+            self.moved_us = self.clock.us
 
     def run(self, steps: int = 2000) -> None:
         for proxy in self.proxies:

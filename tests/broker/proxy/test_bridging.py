@@ -135,6 +135,22 @@ def test_posts_are_given_up_when_they_would_not_be_known_again() -> None:
     assert [ack.status for ack in it.producer.acks()] == [AckStatus.UNKNOWN]
 
 
+def test_a_producer_comes_back() -> None:
+    """What it had posted without an answer it sends again, and that goes all the way up."""
+    it = Bridge(3)
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    it.crash()
+    it.producer.put(0, guid(1), b"1")
+    it.producer.drop()
+    it.restart()
+    assert it.consumer.payloads() == []
+    it.producer = it.tree.client(it.proxy.node)
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    assert it.producer.post(0, guid(1), b"1") is AckStatus.SUCCESS
+    assert it.consumer.payloads() == [b"1"]
+
+
 def test_requests_wait() -> None:
     it = Bridge(2)
     it.crash()
