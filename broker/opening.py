@@ -53,6 +53,9 @@ SET = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 # Where the headers of the longest end, that of a journal. The first record of any file goes beyond.
 HEADERS_SIZE_MAX = 44
 
+# Keys of 40 bits that differ in so few: by chance, one pair in ten million.
+ROTTEN_BITS_MAX = 4
+
 
 class StoreDamaged(Exception):
     """A store that must not be served as it is; the text says what was found and how to go on."""
@@ -133,13 +136,19 @@ def open_ledger(
 
 
 def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
-    """What QLIST and the ledger say of the same thing: the queue's URI, each app's id and key."""
+    """What QLIST and the ledger say of the same thing: the queue's URI, each app's id and key.
+
+    An app that left and came back has another key in the ledger, which the shard may not have heard of. Keys are as
+    good as random: two of one app that differ in a few bits only are the same, and bits of it have rotted.
+    """
     yield queue.uri, info.uri
     ids = {app.app_key: app.app_id for app in info.app_ids}
-    keys = {app.app_id: app.app_key.hex().upper() for app in info.app_ids}
+    keys = {app.app_id: app.app_key for app in info.app_ids}
     for app in queue.apps:
         yield app.app_id, ids.get(app.app_key, app.app_id)
-        yield app.app_key.hex().upper(), keys.get(app.app_id, app.app_key.hex().upper())
+        key = keys.get(app.app_id, app.app_key)
+        if (int.from_bytes(key, "big") ^ int.from_bytes(app.app_key, "big")).bit_count() <= ROTTEN_BITS_MAX:
+            yield app.app_key.hex().upper(), key.hex().upper()
 
 
 def _offset_of(queue: RecoveredQueue, files: PartitionFiles) -> int:

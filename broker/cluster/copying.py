@@ -9,16 +9,27 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Protocol
 
 from crc32c import crc32c
 
-from broker.cluster.positions import JOURNAL_START, NOWHERE, Position, last_position, offset_behind, position_at
+from broker.cluster.batches import RECORDS_MIN, Batch, Standing, parse_batch
+from broker.cluster.positions import (
+    JOURNAL_START,
+    NOWHERE,
+    Position,
+    last_position,
+    offset_behind,
+    offset_of,
+    position_at,
+)
 from broker.core.messages import Content
 from broker.core.shard import Shard
 from broker.store.partition_files import PartitionFiles
 from broker.store.recovery import Recovered, RecoveredMessage, recover
 from broker.store.rollover import Rollover
-from formats.codes import StorageMessageType
+from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.disk.journal import RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
@@ -26,9 +37,9 @@ from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
-from formats.wire.storage import StorageMessage
+from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep"]
+__all__ = ["Copy", "OutOfStep", "clear_records"]
 
 log = logging.getLogger("broker.partition")
 
@@ -64,6 +75,10 @@ _SIZE_BITS = 29
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 HEADER_WORDS = DATA_HEADER.size // WORD
 _COMPRESSION_BITS = 3
+_NO_RECORD = bytes(JOURNAL_RECORD_SIZE)
+_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
+# Fewer than so many cannot be a batch.
+BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
 LEASE_ID_MAX = 0xFFFF_FFFF
@@ -123,6 +138,62 @@ class Copy:
         return self.files is not self.shard.files
 
     # -- writing
+
+    def write_all(self, data: memoryview, start: int, end: int) -> Position | None:
+        """Add the records of an event's body, `data[start:end]`; the last that asks for a receipt.
+
+        `OutOfStep`, or FormatError, at the first that does not fit, or is malformed: those before it are written.
+        """
+        asking = None
+        while start < end:
+            batch = self._batch(data, start, end) if end - start >= BATCH_BYTES_MIN else None
+            if batch is not None:
+                self._write_batch(data, batch)
+                asking, start = batch.asking or asking, batch.end
+            # What ended the batch, or a few, one by one: then it is tried again.
+            for message in islice(iter_storage(data, start, end), RECORDS_MIN):
+                self.write(message)
+                start += storage_size(data, start)
+                if message.flags & _RECEIPT_REQUESTED:
+                    asking = self.position
+        return asking
+
+    def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
+        """The records that can be written together, if they are many and there is room for them."""
+        files = self.files
+        standing = Standing(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
+        batch = parse_batch(data, start, end, standing)
+        if batch is None:
+            return None
+        has_room = files.journal.reserve(files.journal_end + len(batch.records))
+        return batch if has_room and files.data.reserve(files.data_end + sum(batch.sizes)) else None
+
+    def _write_batch(self, data: memoryview, batch: Batch) -> None:
+        """As `write` does, with each DATA record before the journal's records."""
+        files = self.files
+        buffer, end, records = files.data.buffer, files.data_end, batch.records
+        at = 0
+        for kind, start, size in zip(batch.kinds, batch.starts, batch.sizes, strict=True):
+            if kind == _MESSAGE:
+                buffer[end : end + size] = data[start : start + size]
+                compression, key, _, guid, _ = _message_record(records, at)
+                place = end << _COMPRESSION_BITS | compression & 7
+                try:
+                    self._places[key][guid] = place
+                except KeyError:
+                    self._places[key] = {guid: place}
+                end += size
+            elif kind == _DELETION:
+                key, guid = _deletion_record(records, at)
+                places = self._places.get(key)
+                if places is not None:
+                    places.pop(guid, None)
+                self.removed(key, guid)
+            at += JOURNAL_RECORD_SIZE
+        files.data_end = end
+        files.journal.buffer[files.journal_end : files.journal_end + at] = records
+        files.journal_end += at
+        self.position = batch.last
 
     def write(self, message: StorageMessage) -> None:
         """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
@@ -239,7 +310,7 @@ class Copy:
         """The primary goes on in new files, and what it carried over is the same here."""
         old = self.files
         shard = self.shard
-        recovered = recover(old)
+        recovered = recover(old, old.ends)
         self._gone_before = recovered.gone
         self._places_alive = [Place(message) for message in recovered.messages]
         alive = {place.message.queue_key + place.message.guid: place for place in self._places_alive}
@@ -282,9 +353,8 @@ class Copy:
             at -= JOURNAL_RECORD_SIZE
         if behind is None:
             return False
-        end = files.journal_end
-        files.journal.buffer[behind:end] = bytes(end - behind)
-        recovered = recover(files)
+        clear_records(files.journal.buffer, behind, files.journal_end)
+        recovered = recover(files, files.ends)
         self.position = last_position(files)
         self._index((message, message.offset) for message in recovered.messages)
         self.end_event()
@@ -325,7 +395,7 @@ class Copy:
 
     def recover(self) -> Recovered:
         """All that this node knows, which is about to serve the shard."""
-        recovered = recover(self.files)
+        recovered = recover(self.files, self.files.ends)
         for key, guids in self._gone_before.items():
             recovered.gone[key] = guids + recovered.gone.get(key, b"")
         return recovered
@@ -369,6 +439,20 @@ class Copy:
         )
 
 
+class Writable(Protocol):
+    """What can be written to, part by part."""
+
+    def __setitem__(self, where: slice, data: bytes) -> None: ...
+
+
+def clear_records(journal: Writable, start: int, end: int) -> None:
+    """Cut a journal off at `start`, the last record first: whoever is killed meanwhile leaves a journal that just ends
+    later.
+    """
+    for at in range(end - JOURNAL_RECORD_SIZE, start - 1, -JOURNAL_RECORD_SIZE):
+        journal[at : at + JOURNAL_RECORD_SIZE] = _NO_RECORD
+
+
 def _is_sound(data: memoryview, size: int, checksum: int) -> bool:
     """Whether `data` is one DATA record whose payload has the checksum."""
     lengths, options = _two_u32(data)
@@ -386,7 +470,7 @@ def _is_sound(data: memoryview, size: int, checksum: int) -> bool:
 def _find(files: PartitionFiles, position: Position) -> int:
     if position == NOWHERE:
         return 0
-    for at in range(JOURNAL_START, files.journal_end, JOURNAL_RECORD_SIZE):
-        if position_at(files.journal.buffer, at) == position:
-            return at
-    raise OutOfStep(f"the primary's sync point {position} is not among what it sent")
+    offset = offset_of(files, position)
+    if offset is None:
+        raise OutOfStep(f"the primary's sync point {position} is not among what it sent")
+    return offset

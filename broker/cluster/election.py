@@ -180,6 +180,7 @@ class Election:
     """One node's part in the election of its cluster's leader.
 
     `on_leader(leader_id, term)` is called when a leader is known (maybe this node), and with None when it is lost.
+    `on_silence(node_id)` is called when that is because the leader gives no sign of life, though its link is there.
     `random_below(n)` gives an integer from 0 to n - 1. `keep_term` makes a term outlast the process.
 
     Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. In one term a node
@@ -197,6 +198,7 @@ class Election:
         times: ElectionTimes | None = None,
         term: int = 0,
         keep_term: Callable[[int], None] = lambda term: None,
+        on_silence: Callable[[int], None] = lambda node_id: None,
     ) -> None:
         self.role = Role.DORMANT
         self.term = term
@@ -209,6 +211,7 @@ class Election:
         self._on_leader = on_leader
         self._times = times or ElectionTimes()
         self._keep_term = keep_term
+        self._on_silence = on_silence
         self._retiring = False
         self._choice: int | None = None  # the node that it follows or supports
         self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
@@ -424,8 +427,11 @@ class Election:
 
     def _check(self) -> None:
         times = self._times
+        silent_id = self._choice
         if self._now.ms - self._heard_ms >= times.heartbeat_miss_count * times.heartbeat_broadcast_period_ms:
             log.warning("node %d: the leader is silent, new code: LEADER_NO_HEARTBEAT", self._links.own_id)
+            assert silent_id is not None
+            self._on_silence(silent_id)
             self._apply(Event.SILENCE)
 
     def _schedule(self, delay_ms: int, event: Event) -> None:

@@ -36,7 +36,7 @@ class Nobody:
 
 def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""
-    # What was taken, but is not known to be kept, is posted anew.
+    # What was taken, but is not known to be kept, is posted anew: other members do that themselves.
     posts = [(guid, _content(old, new, old.messages[guid]), posters) for guid, posters in old.awaiting.items()]
     _move(old, new, handles)
     new.follow(old)
@@ -50,8 +50,9 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
                     held.add(guid)
                 new.hold(stream.app, message)
         new.adopt(handle)
-    for guid, content, posters in posts:
-        new.adopt_put(guid, content, posters)
+    if new.openings.writers:
+        for guid, content, posters in posts:
+            new.adopt_put(guid, content, posters)
     retire(old)
 
 

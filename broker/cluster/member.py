@@ -103,6 +103,7 @@ class Member:
             config.times,
             max(term, self.metadata.number.term),
             keep_term,
+            self.metadata.node_silent,
         )
         self.partitions = {
             partition_id: self._make_partition(shard, recovered[partition_id])
@@ -112,6 +113,9 @@ class Member:
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
         self.guests = Guests(node, NodeStatus.STARTING)
+        self.queues.is_behind = lambda node_id: any(
+            each.has_fallen_behind(node_id) for each in self.partitions.values()
+        )
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self._upkeep_healed = self.metadata.on_healed
@@ -243,6 +247,7 @@ class Member:
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
         message = ber.decode(ElectorMessage, schema_message(data, frame.body, frame.end))
+        self.metadata.node_heard(node_id)
         self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:

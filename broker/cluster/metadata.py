@@ -225,6 +225,7 @@ class Metadata:
 
     def node_up(self, node_id: int) -> None:
         """A link is there, new or again."""
+        self._primaries.silent.discard(node_id)
         self._primaries.statuses[node_id] = NodeStatus.UNKNOWN
         self._primaries.back(node_id, self.state)
         if node_id == self.leader_id:
@@ -261,6 +262,17 @@ class Metadata:
             self._lose_primaries(node_id)
         if status in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE):
             self._reassign_lost()
+
+    def node_silent(self, node_id: int) -> None:
+        """A leader gives no sign of life, though its link is there: its shards are not to wait until that is given up.
+
+        Should it only have been slow, it acknowledges nothing any longer: its records have an older lease.
+        """
+        self._primaries.silent.add(node_id)
+
+    def node_heard(self, node_id: int) -> None:
+        """A sign of life."""
+        self._primaries.silent.discard(node_id)
 
     def stop(self) -> None:
         """This node takes part no more."""

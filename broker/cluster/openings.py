@@ -102,6 +102,7 @@ class Openings:
         self._finished = False
         self._configuring: list[Callable[[], None]] = []
         self._asking = 0  # open requests under way, for which `waiting` is empty
+        self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         # Another with each upstream: an answer of an older one counts for nothing.
         self._generation = 0
@@ -142,6 +143,7 @@ class Openings:
         """
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
+        self._sent.clear()
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self._generation += 1
@@ -241,7 +243,9 @@ class Openings:
             if generation != self._generation:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
-            elif isinstance(choice, OpenQueueResponse):
+                return
+            self._sent.remove(asked)
+            if isinstance(choice, OpenQueueResponse):
                 log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
                 self._learn(choice)
                 self._count(parameters, consumer)
@@ -267,6 +271,7 @@ class Openings:
             read_count=parameters.read_count,
             write_count=parameters.write_count,
         )
+        self._sent.append(asked)
         self.upstream.request(OpenQueue(handle_parameters=asked), came)
 
     def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
@@ -348,6 +353,8 @@ class Openings:
         ]
         if self.writers and self._writers_asked:
             given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writers))
+        # What is under way is open there, too, by the time that this arrives.
+        given_up += self._sent
         for number, parameters in enumerate(given_up, 1):
             self._close(parameters, is_final=number == len(given_up))
 

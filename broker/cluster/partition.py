@@ -129,6 +129,10 @@ class Partition(PrimaryActions, ReplicaActions):
     def is_healed(self) -> bool:
         return self.is_primary or self.state is State.REPLICA_HEALED
 
+    def has_fallen_behind(self, node_id: int) -> bool:
+        """Whether a replica that counts as healed gets records late: pushes would overtake them."""
+        return self.stream is not None and self.stream.has_fallen_behind(node_id)
+
     @property
     def is_served(self) -> bool:
         """Whether this node serves the shard, or has all of it from one that says it does."""

@@ -219,7 +219,7 @@ class PartitionBase:
             self.on_passive()
             shard.deactivate()
             removed = self.copy.removed
-            self.copy = Copy(shard, recover(shard.files))
+            self.copy = Copy(shard, recover(shard.files, shard.files.ends))
             self.copy.removed = removed
             self.copy.end_event()
         else:

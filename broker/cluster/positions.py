@@ -7,14 +7,12 @@ file every record of a lease is there, up to the last that its primary gave to t
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from typing import NamedTuple
-
-import numpy as np
 
 from broker.store.partition_files import PartitionFiles
 from formats.control.messages import PartitionSequenceNumber
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.disk.journal import ANY_RECORD, scan
 from formats.disk.padding import WORD
 from formats.schema import Buffer
 
@@ -26,6 +24,7 @@ __all__ = [
     "history",
     "last_position",
     "offset_behind",
+    "offset_of",
     "position_at",
 ]
 
@@ -81,11 +80,31 @@ def _first_sync_point_offset(files: PartitionFiles) -> int:
 def history(files: PartitionFiles) -> list[Position]:
     """The last position under each lease since the last rollover, newest first."""
     start = _first_sync_point_offset(files) or JOURNAL_START
-    records = scan(files.journal.buffer, start, (files.journal_end - start) // JOURNAL_RECORD_SIZE)
-    leases = ANY_RECORD.column(records, "primary_lease_id").astype(np.int64)
-    numbers = ANY_RECORD.column(records, "sequence_number")
-    lasts = [*np.flatnonzero(leases[1:] != leases[:-1]).tolist(), len(leases) - 1] if len(leases) else []
-    return [Position(int(leases[row]), int(numbers[row])) for row in reversed(lasts)]
+    lasts = []
+    end = files.journal_end
+    while end > start:
+        last = position_at(files.journal.buffer, end - JOURNAL_RECORD_SIZE)
+        lasts.append(last)
+        end = _offset_of(files, Position(last.lease_id, 0), start)
+    return lasts
+
+
+def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
+    """Where the first record from `start` on is that is at `position` or behind it; the journal's end if none is.
+
+    By halves: a journal has millions of records, and everybody waits.
+    """
+    buffer = files.journal.buffer
+    rows = range((files.journal_end - start) // JOURNAL_RECORD_SIZE)
+    row = bisect_left(rows, position, key=lambda row: position_at(buffer, start + row * JOURNAL_RECORD_SIZE))
+    return start + row * JOURNAL_RECORD_SIZE
+
+
+def offset_of(files: PartitionFiles, position: Position) -> int | None:
+    """Where the record at `position` is, carried over or not; None if there is none."""
+    offset = _offset_of(files, position, JOURNAL_START)
+    is_there = offset < files.journal_end and position_at(files.journal.buffer, offset) == position
+    return offset if is_there else None
 
 
 def offset_behind(files: PartitionFiles, position: Position) -> int | None:
@@ -95,9 +114,7 @@ def offset_behind(files: PartitionFiles, position: Position) -> int | None:
     """
     if position == NOWHERE:
         return JOURNAL_START
-    start = _first_sync_point_offset(files) or JOURNAL_START
-    records = scan(files.journal.buffer, start, (files.journal_end - start) // JOURNAL_RECORD_SIZE)
-    leases = ANY_RECORD.column(records, "primary_lease_id")
-    numbers = ANY_RECORD.column(records, "sequence_number")
-    rows = np.flatnonzero((leases == position.lease_id) & (numbers == position.number))
-    return start + (int(rows[0]) + 1) * JOURNAL_RECORD_SIZE if len(rows) else None
+    offset = offset_of(files, position)
+    if offset is None or offset < _first_sync_point_offset(files):
+        return None
+    return offset + JOURNAL_RECORD_SIZE

@@ -28,6 +28,8 @@ class Primaries:
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
         self.statuses: dict[int, NodeStatus] = {}
+        # Leaders whose links are there, but who gave no sign of life for so long that another was elected, or will be.
+        self.silent: set[int] = set()
         # Leases, by partition, whose nodes were lost while this one led: back again, they are other processes, maybe.
         self._spent: set[tuple[int, int]] = set()
 
@@ -116,7 +118,7 @@ class Primaries:
     def is_usable(self, node_id: int) -> bool:
         """Whether a node can be primary, now or soon."""
         gone = (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE)
-        return self._is_there(node_id) and self.statuses.get(node_id) not in gone
+        return self._is_there(node_id) and node_id not in self.silent and self.statuses.get(node_id) not in gone
 
     def _is_there(self, node_id: int) -> bool:
         return node_id == self._links.own_id or self._links.is_up(node_id)

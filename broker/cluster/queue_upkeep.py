@@ -24,13 +24,14 @@ from broker.core.messages import Full
 from broker.core.node import Node
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
-from broker.core.upkeep import add_app, remove_app
 from formats.control.messages import QueueHandleParameters, QueueInfo
 from formats.uri import parse_uri
 
 __all__ = ["QueueUpkeep"]
 
 log = logging.getLogger("broker.cluster")
+
+NO_ROOM_MS = 1000
 
 
 class QueueUpkeep:
@@ -162,15 +163,22 @@ class QueueUpkeep:
         added, removed = apps_to_change(queue, info.app_ids)
         if not (added or removed):
             return
-        if not queue.is_root:
+        if isinstance(queue, RelayQueue):
             for app in removed:
-                remove_app(queue, app)
+                queue.unname_app(app)
             for app_id, key in added:
-                add_app(queue, app_id, key)
+                queue.name_app(app_id, key)
             return
         try:
             change_apps(self._node.shards[info.partition_id], queue, added, removed)
         except Full as full:
             log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+            self._node.timers.at(self._node.now.ms + NO_ROOM_MS, lambda: self._update_again(queue))
             return
         queue.configure_domain(queue.config)
+
+    def _update_again(self, queue: Queue) -> None:
+        """There may be room now, if the queue is still served here."""
+        info = self._metadata.state.queues.get(queue.uri)
+        if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
+            self._update(queue, info)

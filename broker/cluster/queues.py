@@ -37,6 +37,9 @@ NOT_PRIMARY = -201
 
 NO_ROOM_MS = 1000
 
+# How long after a push of what is not here a hop opens its queue again.
+OUT_OF_STEP_MS = 100
+
 # A message in this node's copy of a shard: of a partition, a queue's key and a GUID.
 StoreRead = Callable[[int, bytes, bytes], Content | None]
 
@@ -68,7 +71,8 @@ class PrimaryHost:
 class ClusterQueues:
     """See the module. `flush` is to be called after each step, behind the partitions' own.
 
-    `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there.
+    `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there. `is_behind` says
+    whether a member has yet to get what was written to a shard that is served here: till then it is pushed nothing.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class ClusterQueues:
         self._places = places
         self._read = read
         self._has_copy = has_copy
+        self.is_behind: Callable[[int], bool] = lambda node_id: False
         self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
         self._host = PrimaryHost(self)
         self._downstreams: dict[int, Downstream] = {}
@@ -226,12 +231,15 @@ class ClusterQueues:
         return None if info is None else self._read(info.partition_id, info.key, guid)
 
     def _on_out_of_step(self, relay: RelayQueue) -> None:
-        """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed."""
+        """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed.
+
+        It may look healed: the message has been removed since, or the primary has yet to say that records are missing.
+        """
         info = self._places.state.queues.get(relay.uri)
-        if info is None or self._has_copy(info.partition_id):
-            return  # the primary has removed it since
-        self._hops.lost(relay)
-        self._without_copy.add(info.partition_id)
+        if info is not None:
+            self._hops.lost(relay)
+            again = lambda: self._without_copy.add(info.partition_id)  # noqa: E731
+            self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
     def unassigned(self, relay: RelayQueue) -> None:
         """A hop's queue is no more; it is made again if somebody still wants it."""
@@ -389,7 +397,7 @@ class ClusterQueues:
         self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
-            if self._links.backlog(node_id) > PUSH_BYTES_HIGH:
+            if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
                 downstream.ready = False
             elif not downstream.ready:
                 downstream.output_sent()

@@ -141,6 +141,19 @@ class RelayQueue(Queue):
             app = self.apps[app_id] = App(app_id, b"", ~taken & (taken + 1))
         return app
 
+    def name_app(self, app_id: str, key: bytes) -> None:
+        """The cluster's state has given the queue an app; who reads it already, keeps what has come."""
+        self.app(app_id).key = key
+        self.apps_changed()
+
+    def unname_app(self, app: App) -> None:
+        """The queue has an app no longer. What it got, the root has taken back, or will have given anew."""
+        app.key = b""
+        if not app.streams:
+            self._forget_waiting(app)
+            del self.apps[app.app_id]
+        self.apps_changed()
+
     def configure_domain(self, config: DomainConfig) -> None:
         super().configure_domain(relay_config(config))
         # Duplicates are removed where the messages are kept.
@@ -178,6 +191,9 @@ class RelayQueue(Queue):
 
     def _resend(self) -> None:
         """The upstream knows what is open: now it gets what was kept."""
+        if not self.openings.writers:
+            # It would refuse them, and those who posted them are gone.
+            self.forget_puts()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
         for guid, put in list(self.unacknowledged.items()):
@@ -240,6 +256,7 @@ class RelayQueue(Queue):
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         self._wanted[stream] = subscriptions
+        self._forget_unwanted(stream.app)
         if not subscriptions:
             self.configure(stream, subscriptions)
 
@@ -257,11 +274,25 @@ class RelayQueue(Queue):
         if self._is_stored:
             self._forget_removed(stream)
         super().detach(stream, lost=lost)
+        self._forget_unwanted(app)
         if not app.streams:
             self._forget_waiting(app)
             if not app.key and self.apps.get(app.app_id) is app:
                 del self.apps[app.app_id]
         self.openings.configure(app.app_id, self._summed(app), lambda: None)
+
+    def _forget_unwanted(self, app: App) -> None:
+        """Forget what waits here, and nobody wants any longer: the root gives that to others when it hears of it."""
+        texts = self._texts(app)
+        for message in list(app.waiting()) if texts else ():
+            if not self.is_wanted(message, texts):
+                app.forget(message)
+                if not message.outstanding:
+                    self.gone(message)
+
+    def _texts(self, app: App) -> set[str]:
+        """The expressions that the upstream was told."""
+        return {each.text for stream in app.streams for each in self._wanted.get(stream, ())}
 
     def _forget_removed(self, stream: Stream) -> None:
         """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
@@ -488,6 +519,8 @@ class RelayQueue(Queue):
                 app.attempts[guid] = counter
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost
+        if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
+            return  # as `_forget_unwanted`: it was on its way
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size

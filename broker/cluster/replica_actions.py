@@ -18,7 +18,6 @@ from broker.cluster.partition_base import (
 from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, offset_behind
 from broker.cluster.replication import Transfer
-from formats.codes import StorageFlag
 from formats.control.messages import (
     PrimaryStateRequest,
     PrimaryStateResponse,
@@ -27,13 +26,10 @@ from formats.control.messages import (
     ReplicaStateResponse,
     StatusCategory,
 )
-from formats.wire.storage import iter_storage
 
 __all__ = ["ReplicaActions"]
 
 log = logging.getLogger("broker.partition")
-
-_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
 
 
 class ReplicaActions(PartitionBase):
@@ -164,8 +160,7 @@ class ReplicaActions(PartitionBase):
         if receiving is None or receiving.node_id != fact.node_id:
             return
         try:
-            for message in iter_storage(received.data, received.start, received.end):
-                self.copy.write(message)
+            self.copy.write_all(*received)
             if self.copy.position > receiving.end:
                 raise OutOfStep(f"{self.copy.position} is behind {receiving.end}, which was to be the last")
             self._check_received()
@@ -206,10 +201,9 @@ class ReplicaActions(PartitionBase):
     def _write_live(self, data: memoryview, start: int, end: int) -> None:
         copy = self.copy
         try:
-            for message in iter_storage(data, start, end):
-                copy.write(message)
-                if message.flags & _RECEIPT_REQUESTED:
-                    self.receipt_due = copy.position
+            asking = copy.write_all(data, start, end)
+            if asking is not None:
+                self.receipt_due = asking
         except OutOfStep as error:
             log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
             self.fire(Event.ISSUE_LIVESTREAM)

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Container
 from itertools import takewhile
 
+from broker.cluster.batches import RECORDS_MIN, pack_batch
 from broker.cluster.links import Links
 from broker.cluster.positions import Position, last_position
 from broker.core.shard import Shard
@@ -70,6 +71,9 @@ def pack_records(
     journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
     at = start
     while at < end and len(out) < bytes_max:
+        if end - at >= RECORDS_MIN * JOURNAL_RECORD_SIZE and journal[at] >> 4 != RecordType.QUEUE_OP:
+            at = pack_batch(out, files, partition_id, at, end, awaited, bytes_max - len(out))
+            continue
         record = journal[at : at + JOURNAL_RECORD_SIZE]
         kind = record[0] >> 4
         if kind == _MESSAGE:
@@ -143,6 +147,11 @@ class Stream:
         self._sent = shard.files.journal_end  # the live followers have got what is before
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
+
+    def has_fallen_behind(self, node_id: int) -> bool:
+        """Whether a replica has all that it was to heal from, and not yet what was written since."""
+        follower = self.followers.get(node_id)
+        return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     @property
     def busy(self) -> bool:

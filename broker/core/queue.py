@@ -24,7 +24,7 @@ from broker.core.clock import Now
 from broker.core.config import DomainConfig, MessageThrottle, Mode
 from broker.core.consumption import ConsumptionMonitor
 from broker.core.delivery import STOP, Delivery, release
-from broker.core.expressions import compile_expression
+from broker.core.expressions import ExpressionError, compile_expression
 from broker.core.history import History
 from broker.core.messages import (
     DUPLICATE,
@@ -416,12 +416,13 @@ class Queue:
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         """Replace a stream's subscriptions; what it holds unconfirmed counts against the new ones.
 
-        A stream left without subscriptions keeps what it holds until it confirms or closes. Nothing is sent yet: call
-        `deliver` when the client has its answer.
+        A stream left without subscriptions keeps what it holds until it confirms or closes. A broker gives back what
+        none of its clients wants any longer. Nothing is sent yet: call `deliver` when the client has its answer.
         """
         stream.subscriptions = subscriptions
         by_id = {each.subscription_id: each for each in subscriptions}
         by_text = {each.text: each for each in subscriptions}
+        left: list[Message] = []
         for guid, (message, old) in stream.unconfirmed.items():
             new = by_id.get(old.subscription_id)
             if new is None or new.text != old.text:
@@ -430,7 +431,25 @@ class Queue:
                 new.messages_left -= 1
                 new.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, new)
+            elif subscriptions and stream.sink.takes_all:
+                left.append(message)
         self.rebuild(stream.app)
+        unwanted = [message for message in left if not self.is_wanted(message, by_text)]
+        for message in unwanted:
+            del stream.unconfirmed[message.guid]
+        if unwanted:
+            stream.app.give_back(unwanted)
+
+    def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
+        """Whether one of these expressions matches a message; such as do not compile match all."""
+        for text in texts:
+            try:
+                expression = compile_expression(text) if text else None
+            except ExpressionError:
+                expression = None
+            if expression is None or expression.matches(self.delivery.properties(message, self.log.read(message))):
+                return True
+        return False
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         """As `configure`; `configured` is called once it is so, now or later."""

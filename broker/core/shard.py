@@ -324,14 +324,13 @@ class Shard:
         A whole queue can be purged in a journal that takes nothing else, for that makes room. `Full` otherwise.
         """
         frees = kind is QueueOpType.PURGE and app_key == NULL_KEY
-        if self._alarmed:
-            if not frees:
-                raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full")
+        if self._alarmed and frees:
             text = (
                 "Partition [%d]: Writing PURGE record for queueKey [%s] to journal despite partition being unavailable"
             )
             log.warning(text, self.partition_id, queue_key.hex().upper())
-        elif not self._has_room(1):
+        elif self._alarmed or not self._has_room(1):
+            # It was full; whether it still is, a rollover finds out.
             self._roll_over()
         # What a purge makes superfluous leaves it room.
         if not self._reserve_journal(0 if frees and self.due else 1):

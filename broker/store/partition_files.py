@@ -11,12 +11,14 @@ not whole, and a payload that does not match its checksum is found before the no
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
-__all__ = ["PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
+__all__ = ["Ends", "PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
 
 SCAN_BYTES = 1 << 20
 
@@ -30,6 +32,14 @@ class PartitionLimits:
         self.journal = journal
         self.data = data
         self.qlist = qlist
+
+
+class Ends(NamedTuple):
+    """Where what is written ends in each file; behind that are zeros."""
+
+    journal: int
+    data: int
+    qlist: int
 
 
 class PartitionFiles:
@@ -84,6 +94,10 @@ class PartitionFiles:
         files.journal_end, files.data_end, files.qlist_end = ends
         return files
 
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.journal_end, self.data_end, self.qlist_end)
+
     def flush(self) -> None:
         """Wait until all three are on the disk."""
         for file in (self.data, self.qlist, self.journal):
@@ -109,18 +123,19 @@ class PartitionFiles:
             self.directory.archive(name)
 
 
-def readable(file: StoreFile) -> memoryview:
-    """The front of a file, with all that was ever written to it.
+def readable(file: StoreFile, end: int | None = None) -> memoryview:
+    """The front of a file, with all that was ever written to it; up to `end`, where that is known.
 
     A file system in memory finds pages for the holes behind it when they are merely read, and when it is full it
     kills the reader.
     """
-    return file.buffer[: file.data_end]
+    return file.buffer[: file.data_end if end is None else end]
 
 
-def zero_from(file: StoreFile, end: int) -> int:
-    """Clear what a crash left behind `end`; the number of bytes that were not zero."""
-    dirty_end = written_end(file)
+def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
+    """Clear what is behind `end`, up to `dirty_end` if that is known; the number of bytes that were not zero."""
+    if dirty_end is None:
+        dirty_end = written_end(file)
     if dirty_end <= end:
         return 0
     dirty = np.frombuffer(file.buffer, np.uint8)[end:dirty_end]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.store.partition_files import PartitionFiles, readable, zero_from
+from broker.store.partition_files import Ends, PartitionFiles, readable, zero_from
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
@@ -99,9 +99,14 @@ class Recovered:
     gone: dict[bytes, bytes] = field(default_factory=dict)
 
 
-def recover(files: PartitionFiles) -> Recovered:
-    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read."""
-    extent = journal_extent(readable(files.journal))
+def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
+    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read.
+
+    Whoever wrote them knows how far they are `written`: what was never touched is not looked at then, which would take
+    longer than the rest.
+    """
+    journal_written, data_written, qlist_written = written or (None, None, None)
+    extent = journal_extent(readable(files.journal, journal_written))
     records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
     queues = _queues(files, records)
     messages, data_end = _messages(files, records, queues)
@@ -111,11 +116,11 @@ def recover(files: PartitionFiles) -> Recovered:
         files.data_end = parse_data_record(files.data.buffer, data_end).end
     files.qlist_end = _qlist_end(files, records)
     cut = sum(
-        zero_from(file, end)
-        for file, end in (
-            (files.journal, files.journal_end),
-            (files.data, files.data_end),
-            (files.qlist, files.qlist_end),
+        zero_from(file, end, dirty_end)
+        for file, end, dirty_end in (
+            (files.journal, files.journal_end, journal_written),
+            (files.data, files.data_end, data_written),
+            (files.qlist, files.qlist_end, qlist_written),
         )
     )
     last = ANY_RECORD.unpack(files.journal.buffer, extent.end - JOURNAL_RECORD_SIZE) if extent.record_count else None
@@ -131,8 +136,21 @@ def recover(files: PartitionFiles) -> Recovered:
 
 
 def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
+    """What `Recovered.gone` says: messages that were deleted, or purged with their queue."""
     found, _ = select(records, RecordType.DELETION)
-    found = found[found["timestamp"].astype(np.int64) >= since_s]
+    gone = _guids_by_queue(found[found["timestamp"].astype(np.int64) >= since_s])
+    purged = last_purges(purges(records))
+    if purged:
+        found, at = select(records, RecordType.MESSAGE)
+        is_recent = found["timestamp"].astype(np.int64) >= since_s
+        found, at = found[is_recent], at[is_recent]
+        for key, index in purged.items():
+            gone[key] = _guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
+    return gone
+
+
+def _guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
+    """Of records that name a queue and a message: by queue key the GUIDs, one after the other."""
     keys = found["queue_key"].reshape(-1, 1).view(np.uint8).reshape(len(found), KEY_SIZE)
     guids = found["guid"].reshape(-1, 1).view(np.uint8).reshape(len(found), GUID_SIZE)
     queues, which = np.unique(keys, axis=0, return_inverse=True)

@@ -25,6 +25,7 @@ __all__ = [
     "append_storage",
     "iter_storage",
     "storage_partition_id",
+    "storage_size",
 ]
 
 
@@ -55,6 +56,7 @@ STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
 STORAGE_PROTOCOL_VERSION = 1
 _HEADER_SIZE = STORAGE_HEADER.size
 _SIZE_MIN = _HEADER_SIZE + JOURNAL_RECORD_SIZE
+_WORDS_MASK = (1 << 27) - 1
 
 _words = STORAGE_HEADER.words.unpack_from
 _pack = STORAGE_HEADER.words.pack
@@ -78,12 +80,12 @@ def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMe
         if end - start < _SIZE_MIN:
             raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
         words, version, message_type, partition_id, offset_words = _words(buffer, start)
-        message_end = start + (words & 0x7FF_FFFF) * WORD
+        message_end = start + (words & _WORDS_MASK) * WORD
         header_size = (version & 0xF) * WORD
         record = start + header_size
         data = record + JOURNAL_RECORD_SIZE
         if header_size < _HEADER_SIZE or data > message_end or message_end > end:
-            reason = f"{words & 0x7FF_FFFF} words, {version & 0xF} of them header, {(end - start) // WORD} left"
+            reason = f"{words & _WORDS_MASK} words, {version & 0xF} of them header, {(end - start) // WORD} left"
             raise FormatError("StorageHeader.message_words", start, reason)
         if version >> 4 & 3 != STORAGE_PROTOCOL_VERSION:
             raise FormatError("StorageHeader.storage_protocol_version", start + 4, f"{version >> 4 & 3} is unknown")
@@ -92,6 +94,12 @@ def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMe
             (words >> 27, message_type, partition_id, offset_words, buffer[record:data], buffer[data:message_end]),
         )
         start = message_end
+
+
+def storage_size(buffer: Buffer, start: int) -> int:
+    """How long the message at `start` says it is, in bytes, header included."""
+    size: int = (_words(buffer, start)[0] & _WORDS_MASK) * WORD
+    return size
 
 
 def storage_partition_id(buffer: memoryview, start: int, end: int) -> int:

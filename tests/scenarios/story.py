@@ -57,7 +57,7 @@ class Story:
 
     def __init__(self) -> None:
         self._out: list[str] = []
-        self._world = ClusterWorld(SEED, nodes=1)
+        self._world = ClusterWorld(SEED, nodes=1, features=frozenset())
         self._commands: dict[str, Callable[..., None]] = {
             "cluster": self.cluster,
             "run": self.run,
@@ -104,7 +104,7 @@ class Story:
 
     def cluster(self, nodes: str) -> None:
         """So many nodes start, on empty disks."""
-        self._world = ClusterWorld(SEED, nodes=int(nodes))
+        self._world = ClusterWorld(SEED, nodes=int(nodes), features=frozenset())
         self._world.lines = []
         self._world.network.split_part = 0
         for host in self._world.hosts:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.cluster.election import Election, Role
 from broker.cluster.metadata import Metadata
 from broker.core.node import Node
 from formats.control.messages import QueueInfo
 from tests.simulator.invariants import Violation
 from tests.simulator.journals import LedgerView
+from tests.simulator.operator import EXTRA_APP
 
 __all__ = ["Agreement"]
 
@@ -46,17 +49,18 @@ class Agreement:
         self.ledgers.forget(node_id)
 
     def told_place(self, uri: str, info: QueueInfo) -> None:
-        """Somebody asked for a queue's place, and got it: it has that for good."""
-        known = self.assigned.setdefault(uri, info)
-        if known != info:
+        """Somebody asked for a queue's place, and got it: it has that for good, but for an app that comes and goes."""
+        known = self.assigned.setdefault(uri, _lasting(info))
+        if known != _lasting(info):
             raise Violation(f"{uri} is {info} now, and was {known}")
 
     def difference(self, ledgers: dict[str, Metadata]) -> str:
         """What healed nodes do not agree upon."""
         (first_name, first), *others = ledgers.items()
         for uri, info in self.assigned.items():
-            if first.state.queues.get(uri) != info:
-                return f"{first_name} does not know {info}"
+            has = first.state.queues.get(uri)
+            if has is None or _lasting(has) != info:
+                return f"{first_name} does not know {info}, but {has}"
         for name, other in others:
             if other.state.queues != first.state.queues:
                 return f"{name} and {first_name} know different queues"
@@ -79,3 +83,8 @@ class Agreement:
                 raise Violation(f"n{known} and n{node_id} both lead in term {election.term}")
         elif election.leader_id is not None and self.leaders.get(election.term) != election.leader_id:
             raise Violation(f"n{node_id} follows n{election.leader_id}, who does not lead in term {election.term}")
+
+
+def _lasting(info: QueueInfo) -> QueueInfo:
+    lasting = [app for app in info.app_ids if app.app_id != EXTRA_APP]
+    return replace(info, app_ids=tuple(sorted(lasting, key=lambda app: app.app_id)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from formats.control.messages import (
     ConsumerInfo,
     ControlMessage,
     Expression,
+    ExpressionVersion,
     NegotiationMessage,
     OpenQueue,
     Status,
@@ -26,21 +28,26 @@ from formats.guid import GuidGenerator
 from formats.wire.ack import Ack
 from formats.wire.confirm import build_confirm_event
 from formats.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
-from formats.wire.put import append_put
+from formats.wire.put import PutFlag, append_put
 from tests.broker.rig import ACK, READ, WRITE, Pushed, handle, identity
 from tests.simulator.ends import Item
-from tests.simulator.invariants import Post, payload_of
+from tests.simulator.invariants import X_LOW, Post, Promise, Violation, payload_of
 from tests.simulator.network import Link, Taken
 
 if TYPE_CHECKING:
     from tests.simulator.hosts import Host
     from tests.simulator.world import World
 
-__all__ = ["Client", "Consumer", "Producer"]
+__all__ = ["PARTS", "Client", "Consumer", "Producer"]
 
 RETRY_US = 200_000
 CONNECT_TIMEOUT_US = 1_500_000
 UNACKED_MAX = 60
+X_MAX = 4
+
+# What consumers may take of a queue's messages: an expression, and what it means.
+PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
+_WITH_PROPERTIES = int(PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
 
 
 @lru_cache(maxsize=4096)
@@ -198,6 +205,7 @@ class Producer(Client):
         self.acked = self.refused_count = 0
         self.interval_us = 30_000
         self.size_max = 300
+        self.with_properties: set[str] = set()  # the queues to which it posts such messages
 
     def open_all(self) -> None:
         for queue_id, uri in enumerate(self.uris):
@@ -234,7 +242,8 @@ class Producer(Client):
             self._numbers[uri] += 1
             guid = self._guids.make(self.world.clock.us * 1000)
             size = self.random.randrange(self.size_max)
-            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us)
+            x = self.random.randrange(X_MAX) if uri in self.with_properties else None
+            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us, x)
             self.world.records.posted(post)
             self.unacked[uri][guid] = post
             posts.append(post)
@@ -249,7 +258,8 @@ class Producer(Client):
         for post in posts:
             self.world.records.sent(post)
             payload = payload_of(post)
-            append_put(out, queue_id, post.guid, payload, crc32c(payload))
+            flags = int(PutFlag.ACK_REQUESTED) if post.x is None else _WITH_PROPERTIES
+            append_put(out, queue_id, post.guid, payload, crc32c(payload), flags)
         self.send(build_event(EventType.PUT, out))
 
     def tap(self, item: Item) -> None:
@@ -266,11 +276,16 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads one app of each of its queues, and confirms after a while, or keeps what it got until it must hurry."""
+    """Reads one app of each of its queues, and confirms after a while, or keeps what it got until it must hurry.
 
-    def __init__(self, world: World, name: str, reads: list[tuple[str, str]]) -> None:
+    `part` is a key of `PARTS`: it wants no other messages.
+    """
+
+    def __init__(self, world: World, name: str, reads: list[tuple[str, str]], part: str = "") -> None:
         super().__init__(world, name)
         self.reads = reads  # (URI, app id; none for a queue of one app); the place is the queue id
+        self.part = part
+        self.subscribed = 0  # to so many of them
         self.messages_max = self.random.choice((1, 3, 1000))
         self.confirm_us = 15_000
         self.keeps_part = 0.02
@@ -285,6 +300,7 @@ class Consumer(Client):
 
     def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
         if isinstance(request, ConfigureStream):
+            self.subscribed += 1
             return
         queue_id = request.handle_parameters.q_id
         consumer = ConsumerInfo(
@@ -294,23 +310,40 @@ class Consumer(Client):
             consumer_priority_count=1,
         )
         app = self.reads[queue_id][1]
-        one = Subscription(s_id=queue_id + 1, expression=Expression(text=""), consumers=(consumer,))
+        version = ExpressionVersion.VERSION_1 if self.part else ExpressionVersion.UNDEFINED
+        expression = Expression(version=version, text=self.part)
+        one = Subscription(s_id=queue_id + 1, expression=expression, consumers=(consumer,))
         parameters = StreamParameters(app_id=app or "__default", subscriptions=(one,))
         self.ask(ConfigureStream(q_id=queue_id, stream_parameters=parameters))
 
     def forget(self) -> None:
         self._kept.clear()
+        self.subscribed = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it gets what comes."""
+        return self.subscribed == len(self.reads)
 
     def tap(self, item: Item) -> None:
         if isinstance(item, Pushed):
             uri, app = self.reads[item.queue_id]
-            self.world.records.push(self, uri, app or "__default", item.guid, item.payload)
+            records = self.world.records
+            records.push(self, uri, app or "__default", item.guid, item.payload)
+            if self.part:
+                x = records.posts[item.guid].x
+                if x is None or not PARTS[self.part](x):
+                    raise Violation(f"{self.name} wants '{self.part}', and gets a message of which x is {x}")
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)
         self.got += 1
+        if self.world.records.promises[self.reads[item.queue_id][0]] is Promise.PASSED:
+            return
         self._kept.append((item.queue_id, item.guid))
         if self.world.is_busy and self.random.random() < self.keeps_part:
+            return
+        if self.world.is_ending:
             return
         link = self.link
         what = self._kept.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from broker.core.handles import Refusal
 from broker.store.partition_files import PartitionLimits
@@ -10,10 +10,12 @@ from formats.codes import AckStatus
 from formats.control.messages import QueueInfo
 from formats.disk.keys import DEFAULT_APP_KEY
 from tests.simulator.agreement import Agreement
-from tests.simulator.clients import Client, Consumer, Producer
+from tests.simulator.clients import Client, Consumer
+from tests.simulator.features import Feature
 from tests.simulator.hosts import Host
-from tests.simulator.invariants import Post, Reader, Records, Violation, check_queue
+from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue
 from tests.simulator.journals import Journals
+from tests.simulator.operator import EXTRA_APP
 from tests.simulator.world import APPS, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
@@ -29,8 +31,10 @@ LATE_US = 10_000_000
 class ClusterRecords(Records):
     """Here a message is safe, and a confirm durable, once a majority of the nodes has its record."""
 
-    def __init__(self, apps: dict[str, tuple[str, ...]], world: ClusterWorld) -> None:
-        super().__init__(apps)
+    def __init__(
+        self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise], world: ClusterWorld
+    ) -> None:
+        super().__init__(apps, promises)
         self._world = world
         self._durable_us: dict[tuple[str, bytes], int] = {}
         self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.NOT_READY, AckStatus.UNKNOWN)
@@ -61,13 +65,18 @@ class ClusterRecords(Records):
         super().push(consumer, uri, app, guid, payload)
 
     def _check_copies(self, post: Post, what: str) -> None:
-        journals = self._world.journals.values()
-        if not any(post.guid in each.safe for each in journals):
+        if self.promises[post.uri] is Promise.KEPT and not post.purged and not self._is_safe(post):
             raise Violation(f"number {post.number} of {post.producer} to {post.uri} is {what} without enough copies")
+
+    def _is_safe(self, post: Post) -> bool:
+        return any(post.guid in each.safe for each in self._world.journals.values())
+
+    def is_kept(self, post: Post) -> bool:
+        return self.promises[post.uri] is Promise.KEPT or self._is_safe(post)
 
     def is_unordered(self, post: Post, consumer: Reader) -> bool:
         """What was with the app's consumer before, or with a hop on the way there, may come again after others."""
-        return post.made_us < consumer.connected_us + LATE_US
+        return super().is_unordered(post, consumer) or post.made_us < consumer.connected_us + LATE_US
 
 
 class ClusterWorld(World):
@@ -76,22 +85,23 @@ class ClusterWorld(World):
     is_cluster = True
     records: ClusterRecords
 
-    def __init__(self, seed: int, *, nodes: int = 3) -> None:
+    def __init__(self, seed: int, *, nodes: int = 3, features: frozenset[Feature] | None = None) -> None:
         self.quorum = nodes // 2 + 1
         self.partition_count = 2 if seed % 3 == 2 else 1
         self.agreement = Agreement()
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
-        super().__init__(seed, nodes=nodes)
+        self._app_ids: dict[str, dict[bytes, str]] = {}  # by queue and key
+        super().__init__(seed, nodes=nodes, features=features)
         if seed % 2:
             self.limits = SHORT
         self.journals = {number: Journals(number, self.quorum) for number in range(self.partition_count)}
 
-    def make_records(self, apps: dict[str, tuple[str, ...]]) -> Records:
-        return ClusterRecords(apps, self)
+    def make_records(self) -> Records:
+        return ClusterRecords(self.apps, self.promises, self)
 
     def make_clients(self) -> list[Client]:
-        producers = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        producers = self.make_producers()
         for producer in producers:
             producer.interval_us = POST_US
         clients: list[Client] = [*producers]
@@ -142,11 +152,18 @@ class ClusterWorld(World):
         post = self.records.posts.get(guid)
         if post is None:
             raise Violation(f"{host.name} has a record of {guid.hex().upper()}, which nobody has posted")
-        info = host.node.ledger.state.queues.get(post.uri)
-        names = {} if info is None else {app.app_key: app.app_id for app in info.app_ids}
-        names.setdefault(DEFAULT_APP_KEY, "__default")
-        for app in self.records.views[post.uri] if not app_key else (names[app_key],):
+        for app in self.records.views[post.uri] if not app_key else (self._app_id(post.uri, app_key),):
             self.records.durable(post.uri, app, guid)
+
+    def _app_id(self, uri: str, app_key: bytes) -> str:
+        """The app of a key, as any node knows it: one may have a record before it hears of the queue's assignment."""
+        names = self._app_ids.setdefault(uri, {DEFAULT_APP_KEY: "__default"})
+        if app_key not in names:
+            for node in (host.node for host in self.hosts):
+                if node is not None and (info := node.ledger.state.queues.get(uri)) is not None:
+                    names.update({app.app_key: app.app_id for app in info.app_ids})
+        # The apps that come and go have other keys each time.
+        return names.get(app_key, EXTRA_APP) if Feature.APPS in self.features else names[app_key]
 
     def _check_primary(self, journals: Journals, host: Host) -> None:
         """The newest primary of a shard has all that must be there."""
@@ -203,6 +220,9 @@ class ClusterWorld(World):
 
     def unrest(self) -> str:
         return self._difference() or super().unrest()
+
+    def unrest_at_end(self) -> str:
+        return super().unrest_at_end() or self._difference()
 
     def _difference(self) -> str:
         """What keeps the nodes from being alike, and able to do all."""

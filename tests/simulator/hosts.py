@@ -45,6 +45,10 @@ TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
 START_S = 1_795_237_864
 
 
+def _no_new_files(prefix: str) -> str:
+    raise AssertionError(f"{prefix}: nothing is to be begun")
+
+
 def _nothing() -> None:
     """Another step, since the last had more to do."""
 
@@ -394,6 +398,18 @@ class Host:
         if self._paused_until_us > self.world.clock.us:
             self._paused_until_us = self.world.clock.us
             self.world.clock.after(0, self._resume)
+
+    def left(self) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+        """The messages that are on its disk: of which queue, which, and who has confirmed them."""
+        directory = self.disk.directory.after_crash()
+        opened = open_shards(
+            directory, self.world.partition_count, self.node_id, self.world.limits, self._now, _no_new_files
+        )
+        return frozenset(
+            (message.queue_key.hex(), message.guid.hex(), tuple(sorted(key.hex() for key in message.confirmed)))
+            for _, recovered in opened
+            for message in recovered.messages
+        )
 
     @property
     def is_sound(self) -> bool:

@@ -1,20 +1,26 @@
 """What must be true of messages at every step, told from what goes over the wires.
 
 A message is *acked* when an ACK with SUCCESS leaves a node; an app has *confirmed* it *durably* when a node has handled
-the CONFIRM without crashing. In between, what the app's client has sent may count or not.
+the CONFIRM without crashing. In between, what the app's client has sent may count or not. What an ack promises depends
+on the queue: see `Promise`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
 from typing import Protocol
 
 from broker.core.node import Node
 from broker.core.queue import Queue
-from formats.codes import AckStatus
+from formats.codes import AckStatus, PropertyType
+from formats.wire.properties import Property, encode_properties
 
-__all__ = ["AppView", "Post", "Reader", "Records", "Violation", "check_queue", "payload_of"]
+__all__ = ["X_LOW", "AppView", "Post", "Promise", "Reader", "Records", "Violation", "check_queue", "payload_of"]
+
+X_LOW = 2  # what consumers that take a part of the messages part them by
 
 
 class Reader(Protocol):
@@ -27,6 +33,14 @@ class Reader(Protocol):
     def connected_us(self) -> int:
         """Since when its link is there."""
         ...
+
+
+class Promise(Enum):
+    """What an ack promises."""
+
+    KEPT = "every app gets the message"
+    COPIED = "so it does, once a majority of the nodes has it"
+    PASSED = "whoever is there gets it now, and nobody later"
 
 
 class Violation(Exception):
@@ -43,18 +57,27 @@ class Post:
     number: int
     size: int
     made_us: int = 0
+    x: int | None = None  # a property
     acked: bool = False
     refused: bool = False
     # Its producer had no ack and sent it again after an app had confirmed it: a node that rolled over cannot know.
     again: bool = False
     # It was sent when there was little room: it may have been refused, later ones not, and the answer been lost.
     unsure: bool = False
+    # An operator had it removed, or may have.
+    purged: bool = False
+
+    @property
+    def line(self) -> str:
+        """Those with which it must come in order: consumers that take a part of a queue's messages see another part."""
+        return self.producer if self.x is None else f"{self.producer} {'low' if self.x < X_LOW else 'high'}"
 
 
 @dataclass
 class AppView:
-    """What one app of one queue has got, is owed, and has done with; GUIDs."""
+    """What one app of one queue has got, is owed, and has done with; GUIDs. Nothing is owed to one that may be gone."""
 
+    owes: bool = True
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)
@@ -65,15 +88,24 @@ class AppView:
 def payload_of(post: Post) -> bytes:
     """The payload, which tells who made it, and that it is whole."""
     text = f"{post.producer} {post.uri} {post.number} ".encode()
-    return (text * (post.size // len(text) + 1))[: max(len(text), post.size)]
+    payload = (text * (post.size // len(text) + 1))[: max(len(text), post.size)]
+    return payload if post.x is None else _area(post.x) + payload
+
+
+@cache
+def _area(x: int) -> bytes:
+    return encode_properties([Property("x", PropertyType.INT32, x)], 0)
 
 
 class Records:
-    """All that was posted, and what became of it. `apps` are those of each queue."""
+    """All that was posted, and what became of it. `apps` are those of each queue, `promises` what is promised there."""
 
-    def __init__(self, apps: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise]) -> None:
         self.posts: dict[bytes, Post] = {}
-        self.views = {uri: {app: AppView() for app in names} for uri, names in apps.items()}
+        self.promises = promises
+        self.views = {
+            uri: {app: AppView(promises[uri] is not Promise.PASSED) for app in names} for uri, names in apps.items()
+        }
         self.forgets = 0  # how often nodes had reason to forget what was removed before: rollovers, mostly
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
@@ -103,6 +135,16 @@ class Records:
         if any(post.guid in view.confirm_sent for view in self.views[post.uri].values()):
             post.again = True
 
+    def purged(self, uri: str, guids: Iterable[bytes]) -> None:
+        """An operator has messages removed."""
+        for guid in guids:
+            post = self.posts[guid]
+            post.purged = True
+            # Its producer may have sent it again already.
+            post.again |= not post.acked
+            for app in self.views[uri]:
+                self.confirm_sent(uri, app, guid)
+
     # -- what nodes say
 
     def ack(self, guid: bytes, status: int) -> None:
@@ -119,7 +161,7 @@ class Records:
             post.acked = True
             self.acked += 1
             for view in self.views[post.uri].values():
-                if guid not in view.confirm_sent:
+                if view.owes and not post.purged and guid not in view.confirm_sent:
                     view.owed[guid] = None
 
     def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
@@ -138,23 +180,31 @@ class Records:
         if guid in view.pushed:
             self.redelivered += 1
             return
-        if self.is_unordered(post, consumer):
+        if post.purged or self.is_unordered(post, consumer):
             view.pushed.add(guid)
             self.delivered += 1
             return
-        last = max(view.last.get(post.producer, 0), self._step.get((uri, app, post.producer, consumer.name), 0))
+        last = max(view.last.get(post.line, 0), self._step.get((uri, app, post.line, consumer.name), 0))
         if post.unsure and post.number < last:
             self.forgiven += 1
             last = post.number
         if post.number < last:
             raise Violation(f"{_name(post)} is delivered to '{app}' after number {last}")
-        self._step[uri, app, post.producer, consumer.name] = post.number
+        self._step[uri, app, post.line, consumer.name] = post.number
         view.pushed.add(guid)
         self.delivered += 1
 
     def is_unordered(self, post: Post, consumer: Reader) -> bool:
         """Whether a message may come after later ones."""
-        return False
+        return self.promises[post.uri] is Promise.PASSED
+
+    def is_kept(self, post: Post) -> bool:
+        """Whether a message that is acked must be there."""
+        return True
+
+    def missing(self, view: AppView) -> Iterator[Post]:
+        """What an app is to get."""
+        return filter(self.is_kept, map(self.posts.__getitem__, view.owed))
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
@@ -162,9 +212,9 @@ class Records:
 
     def step_ends(self) -> None:
         """What one step sends to several consumers has an order for each of them only."""
-        for (uri, app, producer, _), number in self._step.items():
+        for (uri, app, line, _), number in self._step.items():
             last = self.views[uri][app].last
-            last[producer] = max(last.get(producer, 0), number)
+            last[line] = max(last.get(line, 0), number)
         self._step.clear()
 
     # -- what nodes hold
@@ -176,10 +226,10 @@ class Records:
             queue = node.queues.get(uri)
             for app_id, view in views.items():
                 app = queue.apps.get(app_id) if queue is not None else None
-                for guid in view.owed:
-                    message = queue.messages.get(guid) if queue is not None else None
+                for post in self.missing(view):
+                    message = queue.messages.get(post.guid) if queue is not None else None
                     if message is None or app is None or not message.outstanding & app.bit:
-                        raise Violation(f"{_name(self.posts[guid])} was acked and is lost to '{app_id}'")
+                        raise Violation(f"{_name(post)} was acked and is lost to '{app_id}'")
                 if queue is None or app is None:
                     continue
                 for guid in view.confirmed.keys() & queue.messages.keys():
@@ -198,8 +248,8 @@ class Records:
         """In the end every acked message has reached every app."""
         for uri, views in self.views.items():
             for app, view in views.items():
-                for guid in view.owed:
-                    raise Violation(f"{_name(self.posts[guid])} of {uri} was never delivered to '{app}'")
+                for post in self.missing(view):
+                    raise Violation(f"{_name(post)} of {uri} was never delivered to '{app}'")
 
 
 def _name(post: Post) -> str:

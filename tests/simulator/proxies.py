@@ -11,6 +11,8 @@ x0     x1     both linked to all nodes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
 from broker.core.node import Node
@@ -20,8 +22,9 @@ from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNod
 from formats.guid import GuidGenerator
 from tests.simulator.cluster import LATE_US, ClusterRecords, ClusterWorld
 from tests.simulator.ends import NodeEnd
+from tests.simulator.features import Feature
 from tests.simulator.hosts import DIAL_TIMEOUT_US, Death, Host
-from tests.simulator.invariants import Post, Reader, check_queue
+from tests.simulator.invariants import Post, Promise, Reader, Records, check_queue
 
 __all__ = ["ProxyHost", "ProxyWorld"]
 
@@ -141,8 +144,8 @@ def _anywhere(name: str) -> DomainConfig:
 class ProxyRecords(ClusterRecords):
     """A proxy that goes elsewhere may leave a reader behind for a while: what that one gets comes again, later."""
 
-    def __init__(self, apps: dict[str, tuple[str, ...]], world: ProxyWorld) -> None:
-        super().__init__(apps, world)
+    def __init__(self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise], world: ProxyWorld) -> None:
+        super().__init__(apps, promises, world)
         self._proxies = world
 
     def is_unordered(self, post: Post, consumer: Reader) -> bool:
@@ -152,9 +155,9 @@ class ProxyRecords(ClusterRecords):
 class ProxyWorld(ClusterWorld):
     """Nodes, and four proxies below them; `moved_us` is when one of those last began to use another node, or none."""
 
-    def __init__(self, seed: int, *, nodes: int = 3) -> None:
+    def __init__(self, seed: int, *, nodes: int = 3, features: frozenset[Feature] | None = None) -> None:
         self.moved_us = 0
-        super().__init__(seed, nodes=nodes)
+        super().__init__(seed, nodes=nodes, features=features)
         first = ProxyHost(self, 0, list(self.hosts), 0)
         second = ProxyHost(self, 1, list(self.hosts), 200)
         third = ProxyHost(self, 2, [first, second], 0)
@@ -165,8 +168,8 @@ class ProxyWorld(ClusterWorld):
             client.hosts = self.random.choice(places)
         self.faults.add(self.kill_proxy, self.stop_proxy, self.pause_proxy, self.part_proxy)
 
-    def make_records(self, apps: dict[str, tuple[str, ...]]) -> ClusterRecords:
-        return ProxyRecords(apps, self)
+    def make_records(self) -> Records:
+        return ProxyRecords(self.apps, self.promises, self)
 
     def before_flush(self, host: Host) -> None:
         super().before_flush(host)

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
+from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
 from tests.simulator.proxies import ProxyWorld
@@ -21,13 +22,24 @@ __all__ = ["main", "simulate"]
 
 
 def simulate(
-    seed: int, steps: int = STEPS, *, nodes: int = 1, proxies: bool = False, lines: list[str] | None = None
+    seed: int,
+    steps: int = STEPS,
+    *,
+    nodes: int = 1,
+    lines: list[str] | None = None,
+    proxies: bool = False,
+    features: frozenset[Feature] | None = None,
 ) -> World:
-    """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles."""
+    """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles.
+
+    The seed decides which `features` it has, unless they are given.
+    """
     if proxies:
-        world: World = ProxyWorld(seed, nodes=nodes)
+        world: World = ProxyWorld(seed, nodes=nodes, features=features)
+    elif nodes == 1:
+        world = World(seed, features=features)
     else:
-        world = World(seed) if nodes == 1 else ClusterWorld(seed, nodes=nodes)
+        world = ClusterWorld(seed, nodes=nodes, features=features)
     world.lines = lines
     try:
         with quiet(lines):
@@ -70,6 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
+    parser.add_argument("--plain", action="store_true", help="no features: two queues, and nobody changes anything")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
@@ -87,7 +100,10 @@ def main(words: Sequence[str] | None = None) -> int:
         lines: list[str] | None = [] if options.trace else None
         at_s = time.process_time()
         try:
-            world = simulate(seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines)
+            features = frozenset[Feature]() if options.plain else None
+            world = simulate(
+                seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
+            )
         except Violation as violation:
             failed += 1
             print("\n".join([*(lines or ()), f"FAILED {violation}"]), flush=True)

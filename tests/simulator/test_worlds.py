@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Among how many worlds one must notice a mutation, and what it says then.
 SEEDS_TO_NOTICE = 60
 SAYS = {
-    "a message is not written": "was acked and is lost",
+    "a message is not written": "was acked and is lost|data-gap",
     "a deletion is not written": "is there again",
     "a confirm is not written": "is there again",
     "a retransmission is taken twice": "is there again|had confirmed it|is not in",
@@ -49,10 +49,30 @@ def test_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
-@pytest.mark.parametrize("seed", [1, 154])
-def test_five_nodes(seed: int) -> None:
-    """In 154 two clients waited for the assignment of one queue at a node that then made it twice."""
-    assert simulate(seed, nodes=5).records.acked
+def test_five_nodes() -> None:
+    assert simulate(1, nodes=5).records.acked
+
+
+# Worlds that failed once, by nodes, seed, and whether they were plain: what happened there.
+FAILED_ONCE = {
+    (3, 377, True): "an open request was under way to an upstream that was left, and was the next one again",
+    (3, 481, True): "a replica got records of a queue before it heard of its assignment",
+    (3, 2084, True): "two clients waited for the assignment of one queue",
+    (5, 154, True): "likewise, and the node made the queue twice",
+    (5, 1125, True): "a leader compared the ledgers of nobody",
+    (1, 46, False): "a partition that had been full kept the apps of a queue as they were",
+    (1, 87, False): "a message that was purged was taken for a new one after a restart",
+    (3, 13, False): "an app left while a message for it was on its way to a hop",
+    (3, 17, False): "an app that no longer was had a consumer at a hop, which left",
+    (3, 35, False): "an app came back under another key while a node was down, which then refused to start",
+    (3, 71, False): "a primary had no room to note that an app had left, and did not try again",
+    (3, 133, False): "a hop kept messages for a consumer that was with another node by then",
+}
+
+
+@pytest.mark.parametrize(("nodes", "seed", "is_plain"), FAILED_ONCE, ids=lambda each: str(each))
+def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
+    simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
 
 
 @pytest.mark.parametrize("nodes", ["1", "3"])

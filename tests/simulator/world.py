@@ -5,18 +5,21 @@ First come faults, and safety is watched; then they end, and what was begun must
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from zlib import crc32
 
 from broker.core.config import DomainConfig, Mode
 from broker.store.partition_files import PartitionLimits
 from tests.broker.rig import store_faults
-from tests.simulator.clients import Client, Consumer, Producer
+from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Faults
+from tests.simulator.features import Feature, features_of
 from tests.simulator.hosts import Death, Host
-from tests.simulator.invariants import Records, Violation, check_queue
+from tests.simulator.invariants import Promise, Records, Violation, check_queue
 from tests.simulator.network import Network
+from tests.simulator.operator import EXTRA_APP, Operator
 
 __all__ = ["STEPS", "World"]
 
@@ -26,11 +29,13 @@ REST_STEPS_MAX = 40_000
 REST_US_MAX = 120_000_000
 WRITE_BACK_US = 5_000_000
 ASK_US = 200_000
+PROBE_US = 500_000
 LOOK_EVERY = 200  # steps between two looks into the nodes
 
 LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 APPS = ("foo", "bar")
 PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
+EVENTUAL, BROADCAST, PARTED = "bmq://eventual/e", "bmq://broadcast/b", "bmq://priority/s"
 
 
 class World:
@@ -39,8 +44,9 @@ class World:
     is_cluster = False
     partition_count = 1
 
-    def __init__(self, seed: int, *, nodes: int = 1) -> None:
+    def __init__(self, seed: int, *, nodes: int = 1, features: frozenset[Feature] | None = None) -> None:
         self.seed = seed
+        self.features = features_of(seed) if features is None else features
         self.random = Random(seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.random)
@@ -49,10 +55,14 @@ class World:
             for config in (
                 DomainConfig("priority", Mode.PRIORITY, strong=self.is_cluster),
                 DomainConfig("fanout", Mode.FANOUT, APPS, strong=self.is_cluster),
+                DomainConfig("eventual", Mode.PRIORITY),
+                DomainConfig("broadcast", Mode.BROADCAST, persistent=False),
             )
         }
-        self.records = self.make_records({PRIORITY: ("__default",), FANOUT: APPS})
+        self.promises = self._promises()
+        self.records = self.make_records()
         self.is_busy = True
+        self.is_ending = False  # consumers keep what they get
         self.limits = LIMITS
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self.lines: list[str] | None = None
@@ -60,18 +70,61 @@ class World:
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
         self.clients = self.make_clients()
+        self.clients += self._more_clients()
         self.faults = Faults(self)
+        self.operator = Operator(
+            self, "fanout", FANOUT, [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
+        )
 
-    def make_records(self, apps: dict[str, tuple[str, ...]]) -> Records:
+    def _promises(self) -> dict[str, Promise]:
+        """The queues, and what an ack promises of each."""
+        promises = {PRIORITY: Promise.KEPT, FANOUT: Promise.KEPT}
+        if Feature.EVENTUAL in self.features:
+            promises[EVENTUAL] = Promise.COPIED
+        if Feature.BROADCAST in self.features:
+            promises[BROADCAST] = Promise.PASSED
+        if Feature.PARTS in self.features:
+            promises[PARTED] = Promise.KEPT
+        return promises
+
+    @property
+    def apps(self) -> dict[str, tuple[str, ...]]:
+        """Of each queue."""
+        apps = dict.fromkeys(self.promises, ("__default",))
+        return apps | {FANOUT: (*APPS, EXTRA_APP) if Feature.APPS in self.features else APPS}
+
+    def make_records(self) -> Records:
         """What is written down, and the rules for it."""
-        return Records(apps)
+        return Records(self.apps, self.promises)
+
+    def make_producers(self) -> list[Producer]:
+        """Who posts, to all queues."""
+        producers = [Producer(self, f"p{number}", list(self.promises)) for number in range(2)]
+        for producer in producers:
+            producer.with_properties.add(PARTED)
+        return producers
 
     def make_clients(self) -> list[Client]:
         """Who posts and who reads."""
-        clients: list[Client] = [Producer(self, f"p{number}", [PRIORITY, FANOUT]) for number in range(2)]
+        clients: list[Client] = [*self.make_producers()]
         clients += [Consumer(self, f"c{number}", [(PRIORITY, "")]) for number in range(2)]
         clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
         return clients
+
+    def _more_clients(self) -> list[Client]:
+        """Who reads what there is besides."""
+        more: list[Client] = []
+        if Feature.EVENTUAL in self.features:
+            more.append(Consumer(self, "e0", [(EVENTUAL, "")]))
+        if Feature.BROADCAST in self.features:
+            more += [Consumer(self, f"b{number}", [(BROADCAST, "")]) for number in range(2)]
+        if Feature.PARTS in self.features:
+            more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
+        if Feature.APPS in self.features:
+            # Nothing is owed to it before it is there to stay.
+            self.records.views[FANOUT][EXTRA_APP].owes = False
+            more.append(Consumer(self, f"f{EXTRA_APP}", [(FANOUT, EXTRA_APP)]))
+        return more
 
     def say(self, text: str) -> None:
         """Something happened."""
@@ -91,6 +144,8 @@ class World:
             if isinstance(client, Producer):
                 client.act()
         self.clock.after(self.faults.interval_us, self.faults.next)
+        if self.features:
+            self.operator.next()
         self._write_back()
         while self.clock.steps < steps:
             self.clock.step()
@@ -123,25 +178,90 @@ class World:
             client.come_back()
             if isinstance(client, Consumer):
                 client.confirm_kept()
+        if self.features:
+            self.operator.next()
+        self._run_to(self.unrest)
+        self._probe()
+        self._run_to(self.unrest)
+        self.look()
+        self._end()
+
+    def _run_to(self, unrest: Callable[[], str]) -> None:
+        """Live until there is no `unrest`; it says what there is."""
         until_us = self.clock.us + REST_US_MAX
         last_step = self.clock.steps + REST_STEPS_MAX
-        while not self.is_at_rest():
+        # Looking costs more than a step.
+        while self.clock.steps % 16 or unrest():
             if self.clock.us > until_us or self.clock.steps > last_step:
                 self.records.check_all_delivered()
-                raise Violation(f"no rest: {self.unrest()}")
+                raise Violation(f"no rest: {unrest()}")
             self.clock.step()
-        self.look()
+
+    @property
+    def _producers(self) -> list[Producer]:
+        return [client for client in self.clients if isinstance(client, Producer)]
+
+    def _readers_of(self, uri: str, app: str) -> list[Consumer]:
+        read = (uri, "" if app == "__default" else app)
+        return [client for client in self.clients if isinstance(client, Consumer) and read in client.reads]
+
+    def _probe(self) -> None:
+        """Each queue is as good as new: what is posted now reaches everybody, what was for nobody in particular too."""
+        if Feature.APPS in self.features:
+            self.records.views[FANOUT][EXTRA_APP].owes = self.operator.wants_extra
+        for producer, uri in [(last, uri) for last in self._producers[-1:] for uri in last.uris]:
+            views = self.records.views[uri]
+            if self.promises[uri] is Promise.PASSED:
+                self._run_to(lambda uri=uri: self._are_ready(uri))  # type: ignore[misc]
+                before = [reader.got for reader in self._readers_of(uri, "__default")]
+                self._pass_on(producer, uri, before)
+                self._run_to(lambda uri=uri, before=before: self._has_passed(uri, before))  # type: ignore[misc]
+            elif all(self._readers_of(uri, app) for app, view in views.items() if view.owes):
+                producer.post(uri, 1)
+
+    def _pass_on(self, producer: Producer, uri: str, before: list[int]) -> None:
+        """Until all have got one: a link may be dead, and nobody know it yet."""
+        if self._has_passed(uri, before):
+            producer.post(uri, 1)
+            self.clock.after(PROBE_US, lambda: self._pass_on(producer, uri, before))
+
+    def _are_ready(self, uri: str) -> str:
+        names = [reader.name for reader in self._readers_of(uri, "__default") if not reader.is_ready]
+        return f"{names} are not subscribed" if names else ""
+
+    def _has_passed(self, uri: str, before: list[int]) -> str:
+        names = [
+            reader.name
+            for reader, got in zip(self._readers_of(uri, "__default"), before, strict=True)
+            if reader.got == got
+        ]
+        return f"{names} have not got what was passed on to all" if names else ""
+
+    def _end(self) -> None:
+        """All nodes stop, with some messages that nobody has confirmed; the stores are sound, and alike."""
+        self.is_ending = True
+        for producer in self._producers[:1]:
+            for uri in (PRIORITY, FANOUT):
+                producer.post(uri, 3)
+        self._run_to(self.unrest_at_end)
+        left = {}
         for host in self.hosts:
             host.die(Death.STOP)
             faults = store_faults(host.directory)
             if faults:
                 raise Violation(f"the store of {host.name} is not sound: {faults[0]}")
+            left[host.name] = host.left()
+        (first_name, first), *others = left.items()
+        for name, other in others:
+            if other != first:
+                raise Violation(f"{name} and {first_name} keep different messages: {sorted(other ^ first)}")
 
-    def is_at_rest(self) -> bool:
-        """Whether all is acked, delivered and confirmed."""
-        if self.clock.steps % 16:
-            return False  # looking costs more than a step
-        return not self.unrest()
+    def unrest_at_end(self) -> str:
+        """As `unrest`, without a look at what is confirmed."""
+        for client in self.clients:
+            if isinstance(client, Producer) and any(client.unacked.values()):
+                return f"{client.name} waits for acks"
+        return ""
 
     def unrest(self) -> str:
         """What is still under way."""
@@ -152,13 +272,16 @@ class World:
                 return f"{client.name} waits for acks"
         for uri, views in self.records.views.items():
             for app, view in views.items():
-                if view.owed:
-                    return f"{len(view.owed)} messages of {uri} are not confirmed by '{app}'"
+                for post in self.records.missing(view):
+                    return f"message {post.number} of {post.producer} to {uri} is not confirmed by '{app}'"
+        if self.features and (difference := self.operator.difference()):
+            return difference
         for host in self.hosts:
             if host.node is None:
                 return f"{host.name} does not run: {host.refused}"
-            if any(queue.messages for queue in host.node.queues.values()):
-                return f"{host.name} holds messages"
+            for queue in host.node.queues.values():
+                if queue.messages:
+                    return f"{host.name} holds messages of {queue.uri}"
         return ""
 
     def is_whole(self) -> bool:

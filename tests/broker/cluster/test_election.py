@@ -72,6 +72,7 @@ class One:
         self.wires = Wires(own_id, tuple(node for node in range(1, nodes + 1) if node != own_id))
         self.told: list[tuple[int | None, int]] = []
         self.kept: list[int] = []
+        self.silent: list[int] = []
         self.election = Election(
             self.wires,
             quorum or nodes // 2 + 1,
@@ -82,6 +83,7 @@ class One:
             ElectionTimes(),
             term,
             self.kept.append,
+            self.silent.append,
         )
 
     def wait(self, ms: int) -> None:
@@ -262,6 +264,20 @@ def test_a_node_that_retires_gives_up_and_follows_but_votes_and_leads_no_more() 
     assert one.receive(2, 2, ElectionProposal()) == []
     one.receive(2, 2, LeaderHeartbeat())
     assert one.election.leader_id == 2
+
+
+@pytest.mark.parametrize("role", [Role.FOLLOWING, Role.SUPPORTING])
+def test_who_is_silent_is_told_of_and_who_is_gone_is_not(role: Role) -> None:
+    one = One()
+    one.bring(role)
+    one.wait(21_000)
+    assert one.silent == [2]
+    other = One()
+    other.bring(role)
+    other.wires.up.discard(2)
+    other.election.node_down(2)
+    other.wait(21_000)
+    assert other.silent == []
 
 
 def test_one_node_elects_itself_at_once() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
+from broker.cluster import replication
 from broker.core.config import DomainConfig, Mode
 from formats.codes import AckStatus, EncodingType, EventType
 from formats.control import ber, jsonc
@@ -18,7 +21,7 @@ from formats.control.messages import (
     ReplicaDataType,
 )
 from formats.wire.event import build_schema_event, iter_frames
-from tests.broker.cluster.member_bus import Members, members
+from tests.broker.cluster.member_bus import MemberClient, Members, members
 from tests.broker.rig import ACK, READ, WRITE, guid, handle
 
 QUEUE = "bmq://priority/q"
@@ -98,3 +101,77 @@ def test_as_many_agree_as_elect() -> None:
     cluster.run()
     (answer,) = client._pick(ControlMessage)
     assert isinstance(answer.choice, OpenQueueResponse)
+
+
+class Sieve(deque[bytes]):
+    """A link that loses events of one kind."""
+
+    def __init__(self, kind: EventType) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def append(self, event: bytes) -> None:
+        if event[4] & 0x3F != self._kind:
+            super().append(event)
+
+
+def at_replica(cluster: Members) -> tuple[MemberClient, MemberClient]:
+    """A consumer of a queue at a replica, node 2, and a producer at the primary, node 0."""
+    consumer, producer = cluster.connect(2), cluster.connect(0)
+    consumer.open(1, QUEUE, READ)
+    consumer.configure(1)
+    producer.open(1, QUEUE, WRITE | ACK)
+    cluster.run(1000)
+    return consumer, producer
+
+
+def test_a_replica_that_lags_is_pushed_nothing_before_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
+    cluster = members()
+    consumer, producer = at_replica(cluster)
+    cluster.wires[0, 2].backlog = replication.BACKLOG_MAX
+    cluster.run()
+    for number in range(20):
+        producer.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    assert len(producer.acks()) == 20
+    assert consumer.payloads() == []
+    cluster.wires[0, 2].backlog = 0
+    cluster.run()
+    assert consumer.payloads() == [b"%d" % number for number in range(20)]
+    assert cluster.faults() == []
+
+
+def test_a_push_of_what_a_replica_lacks_comes_again_when_it_is_there() -> None:
+    cluster = members()
+    consumer, producer = at_replica(cluster)
+    producer.put(1, guid(1), b"1")
+    wire = cluster.wires[0, 2]
+    wire.events = Sieve(EventType.STORAGE)
+    cluster.run()
+    wire.events = deque()
+    assert consumer.payloads() == []
+    # The next record does not fit: the replica heals, and its hop begins anew.
+    cluster.run(5000)
+    assert consumer.payloads() == [b"1"]
+    assert cluster.faults() == []
+
+
+def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
+    cluster = members()
+    cluster.domains["priority"] = replace(cluster.domains["priority"], strong=True)
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    # Nobody tells the primary that it has the record.
+    for other in (1, 2):
+        cluster.wires[other, 0].events = Sieve(EventType.REPLICATION_RECEIPT)
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    old = cluster.processes[0]
+    root = old.node.queues[QUEUE]
+    assert list(root.awaiting) == [guid(1)]
+    cluster.until(old.member.retire)
+    cluster.run(3000)
+    assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert old.node.queues == {}
+    assert cluster.faults() == []

@@ -265,6 +265,31 @@ def test_a_primary_that_serves_stays_when_the_leader_changes() -> None:
     assert {node.primaries[0] for node in bus.nodes.values()} == {(3, 1)}
 
 
+def test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links() -> None:
+    bus = cluster()
+    for node_id in (1, 2):
+        bus.nodes[node_id].metadata.node_silent(3)
+    bus.elect(1, 1, 2)
+    bus.run()
+    assert bus.nodes[1].primaries == bus.nodes[2].primaries == {0: (1, 2)}
+    # It was not dead.
+    bus.nodes[3].metadata.leader_changed(1, bus.term)
+    for node_id in (1, 2):
+        bus.nodes[node_id].metadata.node_heard(3)
+    bus.run()
+    assert bus.nodes[3].primaries == {0: (1, 2)}
+    assert_agreement(bus)
+
+
+def test_a_leader_that_was_silent_and_is_back_in_time_keeps_its_shards() -> None:
+    bus = cluster()
+    bus.nodes[1].metadata.node_silent(3)
+    bus.nodes[1].metadata.node_heard(3)
+    bus.elect(1)
+    bus.run()
+    assert {node.primaries[0] for node in bus.nodes.values()} == {(3, 1)}
+
+
 def test_a_leader_that_is_behind_asks_who_is_ahead() -> None:
     bus = cluster()
     bus.kill(1)

@@ -194,6 +194,22 @@ def test_an_answer_of_an_upstream_that_was_left_counts_for_nothing() -> None:
     assert hop.outcomes == [None, None, None]
 
 
+def test_what_is_under_way_is_closed_at_an_upstream_that_is_left() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.open(READ)
+    hop.open(READ)
+    answered = upstream.asked.pop()[1]
+    answered(Status(category=StatusCategory.REFUSED, code=0, message="no"))
+    hop.openings.lost()
+    # The two that it had, and the one that it will find open when it reads this.
+    assert upstream.take()[1:] == [
+        CloseQueue(handle_parameters=handle(5, URI, READ)),
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        CloseQueue(handle_parameters=handle(5, URI, READ), is_final=True),
+    ]
+
+
 def test_a_refusal_reaches_the_client() -> None:
     hop, upstream = reach(UpstreamState.OPEN)
     upstream.asked.clear()

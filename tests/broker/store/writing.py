@@ -31,13 +31,15 @@ class Partition:
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
     lease: int = 1
     number: int = 0
+    limits: PartitionLimits = LIMITS
     files: PartitionFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        files = PartitionFiles.create(self.directory, 0, "20261121_051104", LIMITS)
+        limits = self.limits
+        files = PartitionFiles.create(self.directory, 0, "20261121_051104", limits)
         assert files is not None
         self.files = files
-        for file, size in ((files.journal, LIMITS.journal), (files.data, LIMITS.data), (files.qlist, LIMITS.qlist)):
+        for file, size in ((files.journal, limits.journal), (files.data, limits.data), (files.qlist, limits.qlist)):
             assert file.reserve(size)
         self.sync_point()
 
@@ -91,7 +93,7 @@ class Partition:
         """What a new process makes of the files after a crash."""
         directory = self.directory.after_crash()
         (file_set,) = group_file_sets(directory.names())
-        files = PartitionFiles.open(directory, file_set, LIMITS)
+        files = PartitionFiles.open(directory, file_set, self.limits)
         return files, recover(files)
 
     def outstanding(self) -> dict[int, set[str]]:

@@ -1,0 +1,109 @@
+"""What a copy does to its files when records are taken back, or the shard is about to be served from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from broker.cluster.copying import clear_records
+from broker.cluster.positions import JOURNAL_START, Position, last_position, offset_behind
+from broker.store import partition_files
+from broker.store.partition_files import PartitionFiles, PartitionLimits
+from broker.store.recovery import recover
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import RecordType
+from formats.disk.recover import iter_journal
+from tests.broker.fakes import Crash
+from tests.broker.rig import guid
+from tests.broker.store.writing import Partition
+
+LIMITS = PartitionLimits(journal=64 << 10, data=256 << 10, qlist=4 << 10)
+
+
+RECORDS_BEFORE = 22
+
+
+def two_leases() -> Partition:
+    """A sync point, a queue and 20 messages under the first; under the second, sync points between messages."""
+    partition = Partition(limits=LIMITS).create()
+    for number in range(20):
+        partition.post(number)
+    partition.new_lease()
+    for number in range(20, 40):
+        partition.post(number)
+        if number % 7 == 0:
+            partition.sync_point()
+    return partition
+
+
+def records_of(files: PartitionFiles) -> list[bytes]:
+    journal = files.journal.buffer
+    places = range(JOURNAL_START, files.journal_end, JOURNAL_RECORD_SIZE)
+    return [bytes(journal[at : at + JOURNAL_RECORD_SIZE]) for at in places]
+
+
+@dataclass
+class Killed:
+    """A journal whose writer is killed at a write, or within it: then `torn` of its bytes are there."""
+
+    journal: memoryview
+    writes_left: int
+    torn: int
+
+    def __setitem__(self, where: slice, data: bytes) -> None:
+        if not self.writes_left:
+            self.journal[where.start : where.start + self.torn] = data[: self.torn]
+            raise Crash
+        self.writes_left -= 1
+        self.journal[where] = data
+
+
+@pytest.mark.parametrize("torn", [0, 1, 8, 30, 59])
+def test_whoever_is_killed_while_it_cuts_leaves_a_journal_that_ends_later(torn: int) -> None:
+    records = records_of(two_leases().files)
+    for writes in range(len(records) - RECORDS_BEFORE):
+        partition = two_leases()
+        files = partition.files
+        behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+        assert behind is not None
+        with pytest.raises(Crash):
+            clear_records(Killed(files.journal.buffer, writes, torn), behind, files.journal_end)
+        files, recovered = partition.reopen()
+        left = records_of(files)
+        assert left == records[: len(records) - writes - (torn > 0)]
+        assert len(list(iter_journal(files.journal.buffer))) == len(left)
+        assert len(recovered.messages) == sum(record[0] >> 4 == RecordType.MESSAGE for record in left)
+
+
+def test_what_is_cut_off_is_gone() -> None:
+    partition = two_leases()
+    files = partition.files
+    behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+    assert behind is not None
+    clear_records(files.journal.buffer, behind, files.journal_end)
+    files, recovered = partition.reopen()
+    assert last_position(files) == Position(1, RECORDS_BEFORE)
+    assert [message.guid for message in recovered.messages] == [guid(number) for number in range(20)]
+    assert not any(files.journal.buffer[files.journal_end :])
+    assert not any(files.data.buffer[files.data_end :])
+
+
+def test_whoever_wrote_the_files_looks_at_nothing_behind_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, found = two_leases().reopen()
+    monkeypatch.setattr(partition_files, "written_end", None)
+    monkeypatch.setattr(type(files.journal), "data_end", property(lambda file: len(file.buffer)))
+    assert recover(files, files.ends) == found
+    assert files.ends == two_leases().files.ends
+    # Of what is cut off, only what was written is looked at and cleared.
+    ends = files.ends
+    behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+    assert behind is not None
+    clear_records(files.journal.buffer, behind, files.journal_end)
+    files.data.buffer[ends.data] = 1
+    assert recover(files, ends).bytes_cut == np.count_nonzero(
+        two_leases().files.data.buffer[files.data_end : ends.data]
+    )
+    assert files.data.buffer[ends.data] == 1
+    assert not any(files.data.buffer[files.data_end : ends.data])

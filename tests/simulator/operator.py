@@ -1,0 +1,122 @@
+"""An operator: empties queues, and lets a domain name another app, at each node, again and again until it is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from broker.core.changes import reconfigure
+from broker.core.messages import Full
+from broker.core.node import Node
+from broker.core.upkeep import purge
+from tests.simulator.features import Feature
+from tests.simulator.hosts import Host
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+__all__ = ["EXTRA_APP", "Operator"]
+
+EXTRA_APP = "baz"
+INTERVAL_US = 900_000
+INSIST_US = 1_000_000
+
+
+class Operator:
+    """`fanout` and `uri` are the domain whose apps change, and its queue; `purged` the queues that may be emptied."""
+
+    def __init__(self, world: World, fanout: str, uri: str, purged: list[str]) -> None:
+        self._world = world
+        self._random = Random(f"operator {world.seed}")
+        self._fanout = fanout
+        self._uri = uri
+        self._purged = purged
+
+    def next(self) -> None:
+        """One command, and the next after a while; in the end only what it has wanted before."""
+        world = self._world
+        if not world.is_busy:
+            self._insist()
+            return
+        world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
+        kinds = [kind for kind in (Feature.PURGE, Feature.APPS) if kind in world.features]
+        if not kinds:
+            return
+        if self._random.choice(kinds) is Feature.PURGE:
+            self._purge(self._random.choice(self._purged))
+        else:
+            self._change_apps()
+
+    # -- queues that are emptied
+
+    def _purge(self, uri: str) -> None:
+        """At every node; those that are not the primary have nothing to do."""
+        for host in self._world.hosts:
+            gone: list[bytes] = []
+            host.step(partial(self._purge_at, host, uri, gone), partial(self._purged_at, uri, gone))
+
+    def _purge_at(self, host: Host, uri: str, gone: list[bytes]) -> None:
+        queue = host.node.queues.get(uri) if host.node is not None else None
+        if queue is None or not queue.is_root or not queue.messages:
+            return
+        self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
+        guids = list(queue.messages)
+        self._world.records.purged(uri, guids)
+        try:
+            purge(queue)
+        except Full as full:
+            self._world.say(f"{host.name} cannot: {full}")
+            return
+        gone += guids
+
+    def _purged_at(self, uri: str, gone: list[bytes]) -> None:
+        """The node has survived it."""
+        for app in self._world.records.views[uri]:
+            self._world.records.confirmed(uri, app, gone)
+
+    # -- apps that come and go
+
+    @property
+    def wants_extra(self) -> bool:
+        """Whether the domain names the extra app."""
+        return EXTRA_APP in self._world.domains[self._fanout].app_ids
+
+    def _change_apps(self) -> None:
+        domains = self._world.domains
+        config = domains[self._fanout]
+        apps = [app for app in config.app_ids if app != EXTRA_APP]
+        if not self.wants_extra:
+            apps.append(EXTRA_APP)
+        self._world.say(f"'{self._fanout}' is to have the apps {', '.join(apps)}")
+        domains[self._fanout] = replace(config, app_ids=tuple(apps))
+        self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        for host in self._world.hosts:
+            if host.node is not None:
+                host.step(partial(self._reconfigure_at, host.node))
+
+    def _reconfigure_at(self, node: Node) -> None:
+        domain = node.domains.get(self._fanout)
+        if domain is None:
+            return
+        try:
+            reconfigure(node, domain, self._world.domains[self._fanout])
+        except Full as full:
+            self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
+
+    def _insist(self) -> None:
+        if self.difference():
+            self._reconfigure()
+            self._world.clock.after(INSIST_US, self._insist)
+
+    def difference(self) -> str:
+        """What the queue has other apps for than its domain names."""
+        wanted = set(self._world.domains[self._fanout].app_ids)
+        for host in self._world.hosts:
+            queue = host.node.queues.get(self._uri) if host.node is not None else None
+            if queue is not None and queue.is_root and set(queue.apps) != wanted:
+                return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
+        return ""
