@@ -47,7 +47,8 @@ class MemberConfig:
     """What all members of a cluster have in common. `spread`: primaries are not all given to the leader.
 
     `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
-    elect where that is more; what is kept needs a majority.
+    elect where that is more; what is kept needs a majority. An operator may set another while the node runs: to less
+    than a majority where the others are lost, and what is left shall agree, heal and go on alone.
     """
 
     quorum: int
@@ -348,7 +349,9 @@ class Member:
         self._quorum_set = quorum
         self.election.quorum = quorum or self._elector_quorum
         self._judge_links()
-        self.metadata.replicated.set_quorum(max(self.majority, self.election.quorum))
+        self.metadata.set_quorum(quorum or max(self.majority, self._elector_quorum))
+        for partition in self.partitions.values():
+            partition.set_quorum(min(self.majority, quorum or self.majority))
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""

@@ -165,6 +165,14 @@ class Partition(PrimaryActions, ReplicaActions):
         finally:
             self._is_firing = False
 
+    def set_quorum(self, quorum: int) -> None:
+        """So many nodes must be there from now on for a primary to heal."""
+        self.quorum = quorum
+        if self.state is State.PRIMARY_HEALING_STG1:
+            self.check_positions(Event.REPLICA_STATE_RSPN, NO_FACT)
+        elif self.state is State.PRIMARY_HEALING_STG2:
+            self.check_healed(Event.REPLICA_DATA_RSPN_PUSH, NO_FACT)
+
     # -- who is primary, and who is there
 
     def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:

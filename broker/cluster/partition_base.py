@@ -134,7 +134,8 @@ class PartitionBase:
         self.copy = copy
         self.links = links
         self.requests = requests
-        self.quorum = quorum
+        self.quorum = quorum  # so many must be there for a primary to heal
+        self.copies_wanted = quorum
         self._now = now
         self._timers = timers
         self._watchdog_ms = watchdog_ms

@@ -235,7 +235,7 @@ class PrimaryActions(PartitionBase):
             return
         for node_id in self.links.other_ids:
             self._say(node_id, PrimaryStatus.ACTIVE)
-        shard.copies_wanted = self.quorum
+        shard.copies_wanted = self.copies_wanted
         self.on_restore(self.copy.recover())
         try:
             shard.activate(self.primary_lease_id)

@@ -39,6 +39,31 @@ def test_however_few_may_elect_a_majority_keeps() -> None:
     assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
 
 
+@pytest.mark.parametrize("when_ms", [0, 30_000])
+def test_an_operator_has_a_node_go_on_without_the_others(when_ms: int) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept")
+    cluster.run()
+    disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
+    cluster.start(1, disks[1])
+    alone = cluster.processes[1]
+    cluster.run(when_ms)
+    assert not alone.member.metadata.healed
+    alone.node.set_elector_quorum(1)
+    cluster.until(lambda: alone.member.partitions[0].is_primary)
+    consumer = cluster.connect(1)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    assert consumer.payloads() == [b"kept"]
+    for node_id in (0, 2):
+        cluster.start(node_id, disks[node_id])
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    assert cluster.leader is alone
+    assert cluster.faults() == []
+
+
 @pytest.mark.parametrize("codec", [ber, jsonc])
 def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a node says that it is: it is no primary because it behaves like one, and there are no other shards."""
