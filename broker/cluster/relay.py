@@ -125,7 +125,7 @@ class RelayQueue(Queue):
         self._sent_confirms: deque[tuple[int, bytes, str]] = deque(maxlen=SENT_CONFIRMS_MAX)  # when, first
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
-        self._apps_by_id: dict[int, App] = {}
+        self._app_ids: dict[int, str] = {}  # by those numbers
         self._last_id = 0
         self._pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
@@ -230,6 +230,8 @@ class RelayQueue(Queue):
                 opened((self._root or self) if refusal is None else refusal)
             elif refusal is None and self._root is None:
                 self._give_back(parameters)
+            if refusal is not None and parameters.flags & QueueFlag.READ:
+                self._drop_app(app_id_of(parameters))
             if self.openings.is_unused:
                 self._unused(self)
 
@@ -275,11 +277,15 @@ class RelayQueue(Queue):
             self._forget_removed(stream)
         super().detach(stream, lost=lost)
         self._forget_unwanted(app)
-        if not app.streams:
-            self._forget_waiting(app)
-            if not app.key and self.apps.get(app.app_id) is app:
-                del self.apps[app.app_id]
         self.openings.configure(app.app_id, self._summed(app), lambda: None)
+
+    def _drop_app(self, app_id: str) -> None:
+        """Nobody has the app open, or is about to: upstream nothing is with this hop any more."""
+        app = self.apps.get(app_id)
+        if app is not None and not app.streams and app_id not in self.openings.consumers:
+            self._forget_waiting(app)
+            if not app.key:
+                del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
         """Forget what waits here, and nobody wants any longer: the root gives that to others when it hears of it."""
@@ -309,7 +315,8 @@ class RelayQueue(Queue):
         self.openings.give_back_reads(app_id, count)
         if app_id not in self.openings.consumers:
             for app, text in [key for key in self._ids if key[0] == app_id]:
-                del self._apps_by_id[self._ids.pop((app, text))]
+                del self._app_ids[self._ids.pop((app, text))]
+            self._drop_app(app_id)
         if self.openings.is_unused:
             self._unused(self)
 
@@ -349,7 +356,7 @@ class RelayQueue(Queue):
         if known is None:
             self._last_id += 1
             known = self._ids[app.app_id, text] = self._last_id
-            self._apps_by_id[known] = app
+            self._app_ids[known] = app.app_id
         return known
 
     # -- posts up, their acknowledgments down
@@ -474,7 +481,7 @@ class RelayQueue(Queue):
         data = found.payload
         assert data is not None
         for info in infos or (DEFAULT_INFO,):
-            app = self._apps_by_id.get(info.sub_queue_id) or self.apps.get(DEFAULT_APP_ID)
+            app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
             if app is None:
                 log.error(
                     "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",

@@ -151,6 +151,29 @@ def test_a_producer_comes_back() -> None:
     assert it.consumer.payloads() == [b"1"]
 
 
+def test_a_consumer_takes_over_from_another_while_it_opens() -> None:
+    """The upstream never saw the app closed: what it had sent for the one, is the other's."""
+    it = Bridge()
+    it.producer.open(0, FANOUT, WRITE | ACK)
+    it.consumer.read(0, FANOUT, "foo", 1)
+    assert [it.producer.post(0, guid(number), b"%d" % number) for number in range(3)] == [0, 0, 0]
+    link = it.links[0]
+    link.blocked = True
+    other = it.tree.client(it.proxy.node)
+    other.ask_later(FANOUT, READ, "foo")
+    it.consumer.drop()
+    link.blocked = False
+    it.tree.run()
+    (answer,) = other.taken()
+    assert isinstance(answer, OpenQueueResponse)
+    other.configure(0, "foo")
+    assert [push.guid for push in other.pushes()] == [guid(number) for number in range(3)]
+    other.confirm(0, *(guid(number) for number in range(3)), sub_id=1)
+    assert not it.root.node.queues[FANOUT].apps["foo"].messages
+    other.drop()
+    assert "foo" not in it.proxy.node.queues[FANOUT].apps
+
+
 def test_requests_wait() -> None:
     it = Bridge(2)
     it.crash()
