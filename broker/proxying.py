@@ -121,7 +121,9 @@ def _links(
             lambda reason: links.failed(node_id, reason),
         )
 
-    links = UpstreamLinks(node, hub, asked_name, places, dial)
+    # Each proxy in an order of its own, so that not all of them use the same nodes.
+    node_ids = sorted(places, key=lambda node_id: secrets.token_bytes(8))
+    links = UpstreamLinks(node, hub, asked_name, node_ids, hub.active.near, dial)
     return links
 
 

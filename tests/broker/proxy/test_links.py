@@ -11,7 +11,7 @@ from broker.cluster.peer_links import Peer
 from broker.core.clock import Now
 from broker.core.negotiation import NO_NODE_ID, answer_identity
 from broker.core.session import Session
-from broker.proxy.links import UpstreamLinks
+from broker.proxy.links import PENDING_MS, UpstreamLinks
 from broker.proxy.node import ProxyNode
 from formats.control import ber
 from formats.control.messages import (
@@ -20,6 +20,7 @@ from formats.control.messages import (
     ClientType,
     GuidInfo,
     NegotiationMessage,
+    NodeStatus,
 )
 from formats.wire.event import (
     HEARTBEAT_REQUEST,
@@ -38,26 +39,31 @@ THEM = replace(NODE, cluster_name="planets", node_id=3, process_id=NODE.process_
 
 
 class Upward:
-    """A proxy's links to nodes 3 and 7, and what they lead to; `dialed` are the nodes that it wanted to connect to."""
+    """A proxy's links to nodes, and what they lead to; `dialed` are the nodes that it wanted to connect to."""
 
     name = "planets"
 
-    def __init__(self, cluster_name: str = "planets") -> None:
+    def __init__(
+        self, cluster_name: str = "planets", nodes: tuple[int, ...] = (3, 7), near: tuple[int, ...] = (3, 7)
+    ) -> None:
+        self.statuses: dict[int, NodeStatus] = {}
+        self.active_id: int | None = None
         self.now = Now(START_S, 1_000_000)
         self.node = ProxyNode(ME, self.now, lambda name: None, lambda: bytes(16))
         self.dialed: list[int] = []
         self.up: dict[int, Peer] = {}
         self.tell_status: list[bool] = []
         self.received: list[tuple[int, int]] = []
-        self.links = UpstreamLinks(self.node, self, cluster_name, [3, 7], self.dialed.append)
+        self.links = UpstreamLinks(self.node, self, cluster_name, nodes, near, self.dialed.append)
         self.links.start()
 
     def peer_up(self, node_id: int, peer: Peer, *, tells_status: bool) -> None:
         self.up[node_id] = peer
+        self.statuses[node_id] = NodeStatus.UNKNOWN
         self.tell_status.append(tells_status)
 
     def peer_down(self, node_id: int) -> None:
-        del self.up[node_id]
+        del self.up[node_id], self.statuses[node_id]
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self.received.append((node_id, frame.type))
@@ -79,10 +85,21 @@ class Upward:
         answer = replace(answer, broker_identity=them or answer.broker_identity)
         session.receive(memoryview(build_schema_event(ber.encode(NegotiationMessage(choice=answer)))))
 
-    def link(self) -> Session:
-        session = self.connect()
+    def link(self, node_id: int = 3) -> Session:
+        session = self.connect(node_id)
         self.answer(session)
         return session
+
+    def tell(self, node_id: int, session: Session, status: NodeStatus = NodeStatus.AVAILABLE) -> None:
+        """The node says what it is."""
+        self.statuses[node_id] = status
+        session.receive(memoryview(build_event(EventType.CONTROL, b"")))
+
+    def newly_dialed(self) -> list[int]:
+        """Since the last look."""
+        dialed = list(self.dialed)
+        self.dialed.clear()
+        return dialed
 
 
 def identity_in(session: Session) -> ClientIdentity:
@@ -213,3 +230,66 @@ def test_a_proxy_that_stops_dials_nobody() -> None:
     upward.node.disconnect(session, "the node stops")
     upward.wait(REFUSED_MS * 2)
     assert upward.dialed == [3, 7]
+
+
+# -- which
+
+
+def test_two_links_are_enough() -> None:
+    upward = Upward(nodes=(1, 2, 3, 4, 5), near=(1, 2, 3, 4, 5))
+    assert upward.newly_dialed() == [1, 2]
+    for node_id in (1, 2):
+        upward.tell(node_id, upward.link(node_id))
+    upward.wait(5_000)
+    assert upward.newly_dialed() == []
+
+
+def test_those_nearby_come_first_and_another_takes_the_place_of_one_that_is_away() -> None:
+    upward = Upward(nodes=(1, 2, 3, 4), near=(4, 2))
+    assert upward.newly_dialed() == [2, 4]
+    upward.links.failed(2, "Connection refused")
+    assert upward.newly_dialed() == [1]
+    upward.tell(4, upward.link(4))
+    far = upward.link(1)
+    upward.tell(1, far)
+    # It will do, though it is far: one nearby is in use.
+    upward.active_id = 4
+    upward.wait(5_000)
+    assert upward.newly_dialed() == []
+
+
+def test_one_nearby_is_wanted_as_soon_as_it_is_back() -> None:
+    upward = Upward(nodes=(1, 2, 3, 4), near=(4,))
+    upward.links.failed(4, "Connection refused")
+    for node_id in (1, 2):
+        upward.tell(node_id, upward.link(node_id))
+    upward.active_id = 2
+    upward.newly_dialed()
+    upward.wait(REDIAL_MS + 10)
+    assert upward.newly_dialed() == [4]
+    upward.tell(4, upward.link(4))
+    # The one in use stays.
+    assert sorted(upward.up) == [2, 4]
+    upward.wait(5_000)
+    assert upward.newly_dialed() == []
+
+
+@pytest.mark.parametrize("status", [NodeStatus.STARTING, NodeStatus.STOPPING, NodeStatus.UNAVAILABLE])
+def test_one_that_is_not_available_does_not_count_for_long(status: NodeStatus) -> None:
+    upward = Upward(nodes=(1, 2, 3, 4), near=(1, 2, 3, 4))
+    upward.tell(1, upward.link(1))
+    slow = upward.link(2)
+    upward.tell(2, slow, status)
+    assert upward.newly_dialed() == [1, 2]
+    upward.wait(PENDING_MS + 20)
+    assert upward.newly_dialed() == [3]
+    upward.tell(3, upward.link(3))
+    upward.tell(2, slow)
+    assert sorted(upward.up) == [1, 2], "whoever comes last in its order is left"
+
+
+def test_one_that_does_not_answer_keeps_nobody_from_the_others() -> None:
+    upward = Upward(nodes=(1, 2, 3), near=(1, 2, 3))
+    assert upward.newly_dialed() == [1, 2]
+    upward.wait(PENDING_MS + 20)
+    assert upward.newly_dialed() == [3]
