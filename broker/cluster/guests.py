@@ -104,19 +104,20 @@ class Guests:
         self._guests: set[Guest] = set()
 
     def serve(self) -> None:
-        """Let in those that have no node id, and no others."""
+        """Let in those that have no node id, and no others; when the node is to stop, they go first."""
         self._node.admit = self.admit
+        self._node.retire = self.retire
+
+    def retire(self) -> bool:
+        """The node is about to stop: whether all of them have gone elsewhere."""
+        self.set_status(NodeStatus.STOPPING)
+        return not any(guest.downstream.handles for guest in self._guests)
 
     def admit(self, session: Session, identity: ClientIdentity) -> Guest | str:
         """See `Node.admit`."""
         if identity.cluster_node_id != NO_NODE_ID:
             return f"This broker knows no node {identity.cluster_node_id} of cluster '{identity.cluster_name}'"
         return Guest(self, session, self._node)
-
-    @property
-    def have_queues(self) -> bool:
-        """Whether any of them has a queue open here."""
-        return any(guest.downstream.handles for guest in self._guests)
 
     def set_status(self, status: NodeStatus) -> None:
         """This node is another now: all hear of it."""

@@ -172,6 +172,8 @@ class Member:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
+        if not self.guests.retire():
+            return False
         if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
             return True
         return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)

@@ -102,6 +102,7 @@ class Openings:
         self._finished = False
         self._configuring: list[Callable[[], None]] = []
         self._asking = 0  # open requests under way, for which `waiting` is empty
+        self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         # Another with each upstream: an answer of an older one counts for nothing.
@@ -124,6 +125,19 @@ class Openings:
 
     # -- the upstream comes and goes
 
+    def leave(self, answered: Callable[[], None]) -> int:
+        """The upstream is to be left soon: until then, it is to send no more messages.
+
+        How often it was asked that: `answered` is called so often, later.
+        """
+        self._is_leaving = True
+        consumers = [each for each in self.consumers.values() if each.subscriptions]
+        if self.state is not UpstreamState.OPEN:
+            return 0
+        for consumer in consumers:
+            self._send_subscriptions(consumer, answered)
+        return len(consumers)
+
     def found(self, upstream: Upstream) -> None:
         """This is the upstream from now on: tell it what is open."""
         if self.state is not UpstreamState.NONE:
@@ -144,6 +158,7 @@ class Openings:
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
         self._sent.clear()
+        self._is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self._generation += 1
@@ -335,7 +350,8 @@ class Openings:
 
     def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
         assert self.upstream is not None
-        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=consumer.subscriptions)
+        subscriptions = () if self._is_leaving else consumer.subscriptions
+        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=subscriptions)
         request = ConfigureStream(q_id=self.queue_id, stream_parameters=parameters)
 
         def came(choice: object) -> None:

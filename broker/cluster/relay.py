@@ -178,6 +178,10 @@ class RelayQueue(Queue):
         log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
         self.openings.found(upstream)
 
+    def leave(self, answered: Callable[[], None]) -> int:
+        """The upstream is to be left soon: what has come is handed out and confirmed. See `Openings.leave`."""
+        return self.openings.leave(answered)
+
     def lost(self) -> None:
         """There is none: what is to go up is kept, what no consumer has will come again."""
         self.openings.lost()

@@ -42,12 +42,33 @@ log = logging.getLogger("broker.proxy")
 # How long only a node of the proxy's own data centre will do.
 NEAR_WAIT_MS = 10_000
 
+# So long consumers may take to confirm what came from a node that stops.
+LEAVE_MS = 3_000
+
 
 class UpstreamCluster(NamedTuple):
     """A cluster as the configuration has it."""
 
     name: str
     nodes: tuple[UpstreamNode, ...]
+
+
+class Leaving:
+    """The node that is in use stops: consumers may confirm what came from it, until then; then `done` is called.
+
+    `asked` is how many requests to send no more it has not answered: messages may be on their way.
+    """
+
+    __slots__ = ("asked", "done", "node_id", "until_ms")
+
+    def __init__(self, node_id: int, until_ms: int, done: Callable[[], None]) -> None:
+        self.node_id = node_id
+        self.until_ms = until_ms
+        self.done = [done]
+        self.asked = 0
+
+    def answered(self) -> None:
+        self.asked -= 1
 
 
 class ProxyCluster:
@@ -71,6 +92,7 @@ class ProxyCluster:
         self._requests = Requests(self.links, node.now, node.timers)
         self._hops = Hops(self.links, self._requests, config.name)
         self._was_available = False
+        self._leaving: Leaving | None = None
         self._stopping = False
 
     @property
@@ -145,26 +167,66 @@ class ProxyCluster:
 
     def _on_control(self, node_id: int, message: ControlMessage) -> None:
         match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=NodeStatus.STOPPING)):
+                self._leave(node_id, lambda: None)
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 log.info("node %d of cluster '%s' is %s", node_id, self.name, status.name)
-                self.active.status(node_id, status)
+                self._on_status(node_id, status)
             case ClusterMessage(choice=StopRequest()):
-                # Before it hears that this is done, all that it has to know is on its way.
-                self.active.status(node_id, NodeStatus.STOPPING)
-                self._hops.send_to(node_id)
-                if message.r_id is not None:
-                    answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
-                    self._requests.respond(node_id, message, answer)
+                self._leave(node_id, lambda: self._answer_stop(node_id, message))
             case _:
                 if not self._requests.received(node_id, message):
                     log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, message)
 
+    def _on_status(self, node_id: int, status: NodeStatus) -> None:
+        if self._leaving is not None and self._leaving.node_id == node_id and status is NodeStatus.AVAILABLE:
+            # It stays after all: what it was asked to send no more, it is to send again.
+            self._on_active(node_id)
+        self.active.status(node_id, status)
+
+    def _answer_stop(self, node_id: int, message: ControlMessage) -> None:
+        # Before it hears that this is done, all that it has to know is on its way.
+        self._hops.send_to(node_id)
+        if message.r_id is not None and self.links.is_up(node_id):
+            answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
+            self._requests.respond(node_id, message, answer)
+
+    def _leave(self, node_id: int, done: Callable[[], None]) -> None:
+        """A node stops. If it is in use, what it has sent is confirmed first: nobody shall get it a second time."""
+        log.info("node %d of cluster '%s' is STOPPING", node_id, self.name)
+        if node_id != self.active_id:
+            self.active.status(node_id, NodeStatus.STOPPING)
+            done()
+        elif self._leaving is None:
+            self._leaving = leaving = Leaving(node_id, self._node.now.ms + LEAVE_MS, done)
+            for relay in self.queues:
+                leaving.asked += relay.leave(leaving.answered)
+            self._node.timers.at(leaving.until_ms, self._go_on_leaving)
+            self._go_on_leaving()
+        else:
+            self._leaving.done.append(done)
+
+    def _go_on_leaving(self) -> None:
+        """Leave the node if nothing of it is left here, or it took too long."""
+        leaving = self._leaving
+        if leaving is None:
+            return
+        is_clear = not leaving.asked and not any(relay.messages for relay in self.queues)
+        if is_clear or self._node.now.ms >= leaving.until_ms:
+            self._leaving = None
+            self.active.status(leaving.node_id, NodeStatus.STOPPING)
+            for done in leaving.done:
+                done()
+
     def flush(self) -> None:
         """Send what the step has brought about."""
+        if self._leaving is not None:
+            self._go_on_leaving()
         self._hops.send_all()
 
     def _on_active(self, node_id: int | None) -> None:
         """Another node is in use, or none: so it is for all queues."""
+        self._leaving = None
         for relay in self.queues:
             if relay.openings.upstream is not None:
                 self._hops.lost(relay)

@@ -15,7 +15,7 @@ from broker.core.node import Node
 from broker.core.queue_requests import Opened
 from broker.proxy.active_node import UpstreamNode
 from broker.proxy.cluster import ProxyCluster, UpstreamCluster
-from formats.control.messages import NodeStatus, QueueHandleParameters, StatusCategory
+from formats.control.messages import QueueHandleParameters, StatusCategory
 
 __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
@@ -83,5 +83,5 @@ class Proxy:
 
     def _retire(self) -> bool:
         """The brokers below go elsewhere if they can, and the consumers here have time to confirm what they have."""
-        self.guests.set_status(NodeStatus.STOPPING)
-        return self._last_confirms.done() and not self.guests.have_queues
+        have_left = self.guests.retire()
+        return self._last_confirms.done() and have_left

@@ -56,7 +56,7 @@ class ProxyHost(Host):
         nodes = tuple(UpstreamNode(number, host.name) for number, host in enumerate(self.above))
         clusters = [UpstreamCluster("local", nodes)]
         self.proxy = proxy = Proxy(node, clusters, "", BridgeLimits(), self.world.random.randrange)
-        self.links = links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), self._dial)
+        self.links = links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), (), self._dial)
 
         def leave() -> None:
             proxy.stop()

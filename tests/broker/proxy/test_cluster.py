@@ -97,7 +97,7 @@ def test_another_node_is_used(move: str) -> None:
     elif move == "stop request":
         request = ClusterMessage(choice=StopRequest(cluster_name="local", version=2))
         link.upper.send_event(build_schema_event(ber.encode(ControlMessage(r_id=77, choice=request))))
-        it.tree.run()
+        it.tree.wait(4000)
         view = memoryview(bytes(link.up))
         last = [frame for frame in iter_frames(view, 0, len(view), 1 << 30) if frame.type == EventType.CONTROL]
         said = [ber.decode(ControlMessage, schema_message(view, frame.body, frame.end)) for frame in last[1:]]
@@ -106,6 +106,7 @@ def test_another_node_is_used(move: str) -> None:
         status = NodeStatus.STOPPING if move == "stopping" else NodeStatus.UNAVAILABLE
         it.guests(2).set_status(status)
     it.producer.put(0, guid(4), b"4")
+    it.tree.wait(4000)
     it.settle()
     assert it.proxy.cluster.active_id == 1
     assert [ack.status for ack in it.producer.acks()] == [0]
@@ -249,3 +250,53 @@ def test_consumers_confirm_before_a_proxy_stops(caplog: pytest.LogCaptureFixture
         "no unconfirmed message(s)",
     ]
     assert list(it.world.nodes[0].rig.node.queues[QUEUE].messages) == [guid(2)]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_consumers_confirm_before_another_node_is_used(stays: bool) -> None:
+    """What is with a consumer here shall not go to one elsewhere, and nothing newer comes before it."""
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    elsewhere = it.tree.client(it.world.nodes[1].rig.node)
+    assert [it.producer.post(0, guid(n), b"%d" % n) for n in range(3)] == [AckStatus.SUCCESS] * 3
+    assert len(it.consumer.pushes()) == 3
+    elsewhere.read(0, QUEUE)
+    it.guests(2).set_status(NodeStatus.STOPPING)
+    it.tree.run()
+    assert it.proxy.cluster.active_id == 2
+    # What is posted goes on; what is new goes to others, or waits.
+    assert it.producer.post(0, guid(3), b"3") is AckStatus.SUCCESS
+    assert it.consumer.pushes() == []
+    assert [push.guid for push in elsewhere.pushes()] == [guid(3)]
+    it.consumer.confirm(0, guid(0), guid(1))
+    assert it.proxy.cluster.active_id == 2
+    if stays:
+        it.guests(2).set_status(NodeStatus.AVAILABLE)
+        it.tree.run()
+    else:
+        it.consumer.confirm(0, guid(2))
+        it.tree.run()
+        assert it.proxy.cluster.active_id == 1
+    elsewhere.confirm(0, guid(3))
+    elsewhere.drop()
+    assert it.producer.post(0, guid(4), b"4") is AckStatus.SUCCESS
+    it.settle()
+    assert [push.guid for push in it.consumer.pushes()] == [guid(4)]
+    it.consumer.confirm(0, guid(2), guid(4))
+    assert not it.world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+def test_a_node_that_stops_is_not_waited_for_long() -> None:
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    assert it.producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    it.guests(2).set_status(NodeStatus.STOPPING)
+    it.tree.wait(2500)
+    assert it.proxy.cluster.active_id == 2
+    it.tree.wait(1000)
+    assert it.proxy.cluster.active_id == 1
+    assert len(it.consumer.pushes()) == 1
+    it.consumer.confirm(0, guid(0))
+    assert not it.world.nodes[0].rig.node.queues[QUEUE].messages

@@ -276,3 +276,20 @@ def test_a_peer_that_sends_garbage(tree: Tree, root: Rig) -> None:
     other.lower.send_event(build_event(EventType.PUSH, bytes(16)))
     other.carry()
     assert other.upper.finished
+
+
+def test_a_node_that_stops_lets_proxies_go_first(tree: Tree, root: Rig) -> None:
+    _, proxy = chain(tree, root, 2)
+    producer, consumer = tree.client(root.node), tree.client(proxy.node)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(0, QUEUE)
+    producer.post(0, guid(0), b"0")
+    assert len(consumer.pushes()) == 1
+    assert not root.node.retire()
+    tree.run()
+    assert not root.node.retire()
+    consumer.confirm(0, guid(0))
+    tree.run()
+    assert root.node.retire()
+    assert not root.node.queues[QUEUE].messages
+    assert proxy.node.queues[QUEUE].openings.upstream is not None  # type: ignore[attr-defined]
