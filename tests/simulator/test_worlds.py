@@ -49,6 +49,14 @@ def test_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
+@pytest.mark.parametrize("seed", [2, 4, 5, 9])
+def test_proxies_below_three_nodes(seed: int) -> None:
+    """In 2 and 5 a proxy counted posts of queues that were gone; in 4 a consumer came while another of its app left."""
+    world = simulate(seed, nodes=3, proxies=True)
+    assert world.clock.steps >= 2000
+    assert world.records.acked
+
+
 def test_five_nodes() -> None:
     assert simulate(1, nodes=5).records.acked
 
