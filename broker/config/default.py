@@ -42,6 +42,10 @@ _QUEUE_MESSAGES = 500_000
 # ago, to see what is in it: that must not be what deletes it. A configuration may say otherwise.
 _MESSAGE_TTL_S = 10 * 365 * 24 * 3600
 
+# How many heartbeats a peer may miss. A proxy has another broker to turn to.
+_MISSED = 10
+_MISSED_UPSTREAM = 3
+
 _MODES: dict[str, dict[str, Any]] = {
     "priority": {"priority": {}},
     "fanout": {"fanout": {"appIDs": _APP_IDS}},
@@ -100,20 +104,25 @@ def proxy_config(
     nodes = [_node(number, *endpoint) for number, endpoint in enumerate(upstream)]
     return NodeConfig(
         directory=None,
-        broker=_parsed(Configuration, _broker(host, port)),
+        broker=_parsed(Configuration, _broker(host, port, missed_upstream=_MISSED_UPSTREAM)),
         clusters=_parsed(ClustersDefinition, {"proxyClusters": [{"name": cluster_name, "nodes": nodes}]}),
         domains=_None(),
         run_directory=data_dir,
     )
 
 
-def _broker(host: str, port: int) -> dict[str, Any]:
+def _broker(host: str, port: int, missed_upstream: int = _MISSED) -> dict[str, Any]:
     return {
         "appConfig": {
             "brokerInstanceName": "default",
             "hostName": "localhost",
             "networkInterfaces": {
-                "heartbeats": {"client": 10, "downstreamBroker": 10, "upstreamBroker": 10, "clusterPeer": 10},
+                "heartbeats": {
+                    "client": _MISSED,
+                    "downstreamBroker": _MISSED,
+                    "upstreamBroker": missed_upstream,
+                    "clusterPeer": _MISSED,
+                },
                 "tcpInterface": {
                     "name": "TCPInterface",
                     "port": port,
