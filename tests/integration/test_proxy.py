@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -183,6 +185,9 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         posts.open(uri, write=True)
         all_acked(posts, uri, numbered(0, 20))
         confirm(reads.wait_for_messages(20, uri)[:5])
+        os.kill(proxy.pid, signal.SIGTERM)
+        # It would wait some seconds for the confirms; told once more, it does not.
+        proxy.wait_for("unconfirmed message")
         assert proxy.stop() == 0
         assert not proxy.pid_file.exists()
         reads.wait_for_event(ConnectionLost)
@@ -191,6 +196,7 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         other.open(uri, read=True)
         confirm(other.wait_for_messages(15, uri))
         assert other.payloads(uri) == numbered(5, 15)
+        reads.stop()
         proxy.start()
         posts.wait_for_event(blazingmq.session_events.StateRestored)
         all_acked(posts, uri, numbered(20, 20))
