@@ -196,10 +196,12 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         other.open(uri, read=True)
         confirm(other.wait_for_messages(15, uri))
         assert other.payloads(uri) == numbered(5, 15)
-        reads.stop()
         proxy.start()
-        posts.wait_for_event(blazingmq.session_events.StateRestored)
+        for client in (reads, posts):
+            client.wait_for_event(blazingmq.session_events.StateRestored)
+        reads.stop()
         all_acked(posts, uri, numbered(20, 20))
+        posts.stop()
 
 
 def test_garbage_ends_the_link_that_it_came_by(proxies: list[ProxyProcess], connect: Connect) -> None:
