@@ -54,8 +54,9 @@ RETRY_MS = 200
 OPEN_TIMEOUT_MS = 300_000
 
 # An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
+# It is longer than a silent broker is waited for.
 SENT_CONFIRMS_MAX = 1 << 16
-SENT_CONFIRMS_MS = 10_000
+SENT_CONFIRMS_MS = 40_000
 
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
@@ -123,6 +124,7 @@ class RelayQueue(Queue):
         self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
         self._sent_confirms: deque[tuple[int, bytes, str]] = deque(maxlen=SENT_CONFIRMS_MAX)  # when, first
+        self._forgets_confirms = False
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._app_ids: dict[int, str] = {}  # by those numbers
@@ -572,9 +574,19 @@ class RelayQueue(Queue):
             out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
             out += pack_confirm(self.queue_id, guid, consumer.sub_id)
             sent, now_ms = self._sent_confirms, self.now.ms
-            while sent and sent[0][0] < now_ms - SENT_CONFIRMS_MS:
-                sent.popleft()
+            if not self._forgets_confirms:
+                self._forgets_confirms = True
+                self.timers.at(now_ms + SENT_CONFIRMS_MS, self._forget_sent_confirms)
             sent.append((now_ms, guid, app_id))
+
+    def _forget_sent_confirms(self) -> None:
+        """Forget those of long ago, and look again while there are others."""
+        sent, since_ms = self._sent_confirms, self.now.ms - SENT_CONFIRMS_MS
+        while sent and sent[0][0] <= since_ms:
+            sent.popleft()
+        self._forgets_confirms = bool(sent)
+        if sent:
+            self.timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self.now.ms + RETRY_MS), self._forget_sent_confirms)
 
     def take_confirms(self) -> list[tuple[bytes, str]]:
         """The confirms that have found no way up, or may not have arrived: GUID and app id."""

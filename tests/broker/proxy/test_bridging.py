@@ -103,6 +103,10 @@ def test_a_confirm_that_was_lost() -> None:
     it.restart()
     assert it.consumer.pushes() == []
     assert list(it.root.node.queues[QUEUE].messages) == [guid(1)]
+    # They are not kept for ever.
+    it.tree.wait(41_000)
+    assert it.proxy.node.queues[QUEUE].take_confirms() == []  # type: ignore[attr-defined]
+    assert not it.proxy.node.queues[QUEUE]._sent_confirms  # type: ignore[attr-defined]
 
 
 def test_posts_are_kept_within_bounds() -> None:
