@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
@@ -10,12 +11,20 @@ from broker.cluster.requests import Answered, Requests
 from broker.core.outbox import Outbox
 from formats.wire.ack import iter_acks
 from formats.wire.event import EventType, Frame
-from formats.wire.options import sub_queue_infos
+from formats.wire.options import SubQueueInfo, sub_queue_infos
 from formats.wire.push import iter_pushes
 
 __all__ = ["Hops", "PeerUpstream"]
 
 log = logging.getLogger("broker.relay")
+
+OPTIONS_BYTES_SHORT = 64
+
+
+@lru_cache(maxsize=1024)
+def _known_infos(options: bytes) -> list[SubQueueInfo]:
+    """What `sub_queue_infos` says; nearly all messages of a queue have the same."""
+    return sub_queue_infos(memoryview(options))
 
 
 class PeerUpstream:
@@ -127,7 +136,9 @@ class Hops:
         for push in iter_pushes(data, frame.body, frame.end):
             relay = self._relay(node_id, push.queue_id)
             if relay is not None:
-                relay.on_push(push, sub_queue_infos(push.options))
+                options = push.options
+                is_short = len(options) <= OPTIONS_BYTES_SHORT
+                relay.on_push(push, _known_infos(bytes(options)) if is_short else sub_queue_infos(options))
 
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
         """The hop's queue of that number, if the node is its upstream."""

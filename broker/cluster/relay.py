@@ -61,6 +61,7 @@ SENT_CONFIRMS_MS = 40_000
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
 
+_new = tuple.__new__
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
@@ -379,7 +380,8 @@ class RelayQueue(Queue):
             self._put(guid, content)
             return KEPT
         self._room.check(size)
-        kept = content._replace(data=bytes(content.data), options=bytes(content.options))
+        data, crc32c, compression, has_properties, schema_id, options = content
+        kept = _new(Content, (bytes(data), crc32c, compression, has_properties, schema_id, bytes(options)))
         self.unacknowledged[guid] = Unacknowledged(kept, self.now.ms)
         self._room.take(size)
         self._expire_later()
