@@ -49,10 +49,8 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     """Run a proxy until it is told to stop. `limits` bound what it keeps while there is nothing upstream."""
     clusters = config.clusters.proxy_clusters
     if not clusters:
-        raise ConfigError(
-            where(config), "$", "names no cluster: none that this broker is in, and none to be a proxy to",
-            'fill in "myClusters" or "proxyClusters"',
-        )  # fmt: skip
+        reason = "names no cluster: none that this broker is in, and none to be a proxy to"
+        raise ConfigError(where(config), "$", reason, 'fill in "myClusters" or "proxyClusters"')
     listeners = open_listeners(config)
     config.run_directory.mkdir(parents=True, exist_ok=True)
     with run_files(config.run_directory) as pipe:

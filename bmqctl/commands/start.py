@@ -144,7 +144,7 @@ def proxy(
             "--upstream",
             "-u",
             metavar="HOST:PORT,...",
-            help="The brokers to be a proxy to: nodes of one cluster, or proxies to it. Listens on 127.0.0.1:30115.",
+            help="The brokers to be a proxy to: nodes of one cluster, or proxies to it. Listens on 127.0.0.1:30113.",
             show_default=False,
         ),
     ] = None,

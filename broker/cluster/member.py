@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.guests import Guests
+from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.metadata import Metadata
 from broker.cluster.partition import Partition, named
 from broker.cluster.peer_links import Peer, PeerLinks
@@ -114,6 +115,7 @@ class Member:
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
         self.guests = Guests(node, NodeStatus.STARTING)
+        self._last_confirms = LastConfirms(node)
         self.queues.is_behind = lambda node_id: any(
             each.has_fallen_behind(node_id) for each in self.partitions.values()
         )
@@ -172,7 +174,8 @@ class Member:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
-        if not self.guests.retire():
+        # Both: the consumers of guests confirm while those of this node do.
+        if not all((self.guests.retire(), self._last_confirms.done())):
             return False
         if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
             return True

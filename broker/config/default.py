@@ -20,7 +20,8 @@ __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "DEFAULT_PROXY_PORT", "UNNAMED", "def
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30114
-DEFAULT_PROXY_PORT = 30115
+# Beside that, and beside those of a cluster on the same host, which go up from there.
+DEFAULT_PROXY_PORT = 30113
 
 # What a proxy calls a cluster whose name it was not told.
 UNNAMED = "upstream"

@@ -115,7 +115,7 @@ def test_a_proxy_needs_addresses_only(proxies: list[tuple[NodeConfig, BridgeLimi
     result = CliRunner().invoke(app, ["start", "proxy", "--upstream", "one:30114, tcp://two:30115/,[::1]:1"])
     assert (result.exit_code, result.output) == (7, "")
     ((config, limits),) = proxies
-    assert [(listener.address, listener.port) for listener in config.listeners] == [("127.0.0.1", 30115)]
+    assert [(listener.address, listener.port) for listener in config.listeners] == [("127.0.0.1", 30113)]
     (cluster,) = config.clusters.proxy_clusters
     assert [(node.id, node.host, node.port) for node in cluster.nodes] == [
         (0, "one", 30114),
@@ -163,7 +163,7 @@ def test_a_proxy_by_the_references_configuration(
         (["-u", "one:1,"], "'' is not HOST:PORT"),
         (["-u", "a b/:1"], "endpoint"),
         (["-u", "one:1", "--cluster", ""], "is empty"),
-        (["-u", "one:1,localhost:30115"], "localhost:30115 is this broker itself"),
+        (["-u", "one:1,localhost:30113"], "localhost:30113 is this broker itself"),
         (["-u", "127.0.0.1:4000", "--port", "4000"], "is this broker itself"),
     ],
 )

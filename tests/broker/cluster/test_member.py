@@ -64,6 +64,27 @@ def test_an_operator_has_a_node_go_on_without_the_others(when_ms: int) -> None:
     assert cluster.faults() == []
 
 
+def test_consumers_confirm_before_their_node_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cluster = members()
+    consumer, producer = cluster.connect(1), cluster.connect(0)
+    consumer.read(1, QUEUE)
+    producer.open(1, QUEUE, WRITE | ACK)
+    producer.put(1, guid(1), b"1")
+    cluster.run()
+    member = cluster.processes[1].member
+    assert not member.retire()
+    producer.put(1, guid(2), b"2")
+    cluster.run(1000)
+    assert not member.retire()
+    assert "waiting for 1 unconfirmed message(s)" in caplog.text
+    assert consumer.payloads() == [b"1"]
+    consumer.confirm(1, guid(1))
+    cluster.run()
+    assert member.retire()
+    assert "no unconfirmed message(s)" in caplog.text
+
+
 @pytest.mark.parametrize("codec", [ber, jsonc])
 def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a node says that it is: it is no primary because it behaves like one, and there are no other shards."""
