@@ -96,6 +96,8 @@ class RelayQueue(Queue):
     """
 
     is_root = False
+    # What a subscription upstream asks for at most: of bytes that are not confirmed yet.
+    asked_bytes_max = INT64_MAX
 
     def __init__(
         self,
@@ -344,7 +346,7 @@ class RelayQueue(Queue):
                 so_far = by_priority.get(each.priority) or ConsumerInfo(consumer_priority=each.priority)
                 by_priority[each.priority] = ConsumerInfo(
                     max_unconfirmed_messages=min(so_far.max_unconfirmed_messages + each.messages_max, INT64_MAX),
-                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, INT64_MAX),
+                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, self.asked_bytes_max),
                     consumer_priority=each.priority,
                     consumer_priority_count=so_far.consumer_priority_count + each.count,
                 )

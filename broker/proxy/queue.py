@@ -15,9 +15,16 @@ from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 
 __all__ = ["ProxyQueue"]
 
+UNCONFIRMED_BYTES_MAX = 256 << 20
+
 
 class ProxyQueue(RelayQueue):
-    """How its messages are routed is in each answer to an open request: nobody has it open before the first."""
+    """How its messages are routed is in each answer to an open request: nobody has it open before the first.
+
+    Consumers may let very much be unconfirmed. A proxy keeps that in memory, so it has a bound of its own.
+    """
+
+    asked_bytes_max = UNCONFIRMED_BYTES_MAX
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.core.config import DomainConfig, Mode
+from broker.proxy.queue import ProxyQueue
 from formats.codes import AckStatus, EventType
 from formats.control import ber
 from formats.control.messages import ControlMessage, OpenQueue, Status, StatusCategory, SubQueueIdInfo
@@ -293,3 +294,21 @@ def test_a_node_that_stops_lets_proxies_go_first(tree: Tree, root: Rig) -> None:
     assert root.node.retire()
     assert not root.node.queues[QUEUE].messages
     assert proxy.node.queues[QUEUE].openings.upstream is not None  # type: ignore[attr-defined]
+
+
+def test_a_proxy_asks_for_no_more_than_it_can_keep(tree: Tree, root: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProxyQueue, "asked_bytes_max", 1000)
+    (proxy,) = chain(tree, root, 1)
+    consumer = tree.client(proxy.node)
+    consumer.read(0, QUEUE)
+    producer = tree.client(root.node)
+    producer.open(0, QUEUE, WRITE | ACK)
+    for number in range(20):
+        producer.post(0, guid(number), b"x" * 300)
+    found = consumer.pushes()
+    assert len(found) == 4
+    while found:
+        consumer.confirm(0, found.pop(0).guid)
+        found += consumer.pushes()
+        assert proxy.node.queues[QUEUE].bytes <= 1200
+    assert not root.node.queues[QUEUE].messages
