@@ -312,6 +312,7 @@ class ClusterQueues:
             self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
             return
         to_root(relay, root, handles)
+        log.info("Rebuilt internal state of queue engine for queue [%s]", root.uri)
 
     def _serve_again(self, relay: RelayQueue) -> None:
         if self._relays.get(relay.queue_id) is relay and self.serves(relay.uri):
