@@ -17,18 +17,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.node_process import HOST, NodeProcess, free_port
 from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
-from scripts.figures import Figure, print_figures
+from scripts.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from tests.integration.cluster_processes import ClusterProcesses
 
 SIZE = 1024
@@ -42,7 +40,6 @@ DURABLE_RATE = 500.0
 DURABLE_S = 4.0
 BEFORE_HEALING_S = 4.0
 EVENTUAL = STRONG.removesuffix(".sc")
-MIB = 1 << 20
 READY_S = 60.0
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
@@ -71,42 +68,10 @@ def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
     }
 
 
-def fresh_queue(domain: str = STRONG) -> str:
-    return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
-
-
-def plan_for(node: NodeProcess, **changes: Any) -> Plan:
-    """A run of one producer and one consumer at a node, on a queue of its own."""
-    plan = Plan(
-        run=secrets.randbits(32),
-        host=HOST,
-        port=node.port,
-        queue=fresh_queue(),
-        client="official",
-        producers=1,
-        consumers=1,
-        size=SIZE,
-        batch=1,
-        count=None,
-        duration_s=RUN_S,
-        rate=0.0,
-        window=1024,
-        max_unconfirmed_messages=4096,
-        max_unconfirmed_bytes=64 * MIB,
-        connect_timeout_s=30.0,
-        quiet_s=20.0,
-    )
-    return replace(plan, **changes)
-
-
-def run(plan: Plan) -> Outcome:
-    """Carry it out; a run that lost something has no figures."""
-    outcome = run_bench(plan)
-    if not outcome.clean:
-        account = outcome.account
-        what = f"{account.lost} lost, {account.nacked} nacked, {account.unanswered} unanswered"
-        raise SystemExit(f"benchmark-cluster: {what}; {'; '.join(outcome.faults)}")
-    return outcome
+def official_at(node: NodeProcess, **changes: Any) -> Plan:
+    """A run of the official client at a node."""
+    official = {"client": "official", "batch": 1, "duration_s": RUN_S, "window": 1024}
+    return plan_for(node, fresh_queue(STRONG), **(official | changes))
 
 
 def cpu_s(cluster: ClusterProcesses) -> float:
@@ -124,7 +89,7 @@ def throughput() -> list[Figure]:
     with fresh_cluster() as cluster:
         for where, node in places(cluster).items():
             before = cpu_s(cluster)
-            outcome = run(plan_for(node))
+            outcome = run(official_at(node))
             account = outcome.account
             rate = outcome.rate(account.delivered, account.last_delivery_ns)
             each = (cpu_s(cluster) - before) / account.delivered
@@ -140,7 +105,7 @@ def latency() -> list[Figure]:
     figures = []
     with fresh_cluster() as cluster:
         for where, node in places(cluster).items():
-            account = run(plan_for(node, rate=RATE)).account
+            account = run(official_at(node, rate=RATE)).account
             p50 = account.latency.percentile(50) / 1e6
             figures += [
                 Figure(f"p50, clients at {where}", p50, "ms", "<= 1.5", p50 <= 1.5),
@@ -161,9 +126,9 @@ def durability() -> list[Figure]:
 
         with fresh_cluster(prepare=ask) as cluster:
             node = cluster.nodes[cluster.leader()]
-            account = (outcome := run(plan_for(node, duration_s=DURABLE_S))).account
+            account = (outcome := run(official_at(node, duration_s=DURABLE_S))).account
             rate = outcome.rate(account.delivered, account.last_delivery_ns)
-            paced = run(plan_for(node, duration_s=DURABLE_S, rate=DURABLE_RATE)).account
+            paced = run(official_at(node, duration_s=DURABLE_S, rate=DURABLE_RATE)).account
         figures += [
             Figure(f"--fsync {policy}, as fast as it goes", rate, "messages/s"),
             Figure(f"--fsync {policy}, p50 at {DURABLE_RATE:,.0f}/s", paced.latency.percentile(50) / 1e6, "ms"),
@@ -177,7 +142,9 @@ def fail_over() -> list[Figure]:
     with fresh_cluster() as cluster:
         leader = cluster.leader()
         producer, consumer = (node.uri for number, node in cluster.nodes.items() if number != leader)
-        stream = Stream(0, secrets.randbits(32), fresh_queue(), producer, consumer, rate=FAIL_OVER_RATE, size=SIZE)
+        stream = Stream(
+            0, secrets.randbits(32), fresh_queue(STRONG), producer, consumer, rate=FAIL_OVER_RATE, size=SIZE
+        )
         with stream:
             time.sleep(KILLED_AFTER_S)
             cluster.kill(leader)
@@ -209,7 +176,9 @@ def cold_start() -> list[Figure]:
                     raise SystemExit(f"benchmark-cluster: no cluster: {line!r}")
                 ready_s = time.monotonic() - started
                 broker = f"tcp://{HOST}:{port}"
-                with Stream(0, secrets.randbits(32), fresh_queue(), broker, broker, size=SIZE, wanted=1) as stream:
+                with Stream(
+                    0, secrets.randbits(32), fresh_queue(STRONG), broker, broker, size=SIZE, wanted=1
+                ) as stream:
                     stream.drain()
                     serving_s = (stream.ack_times[0][1] - int(started * SECOND_NS)) / SECOND_NS
             finally:
@@ -255,13 +224,13 @@ def healing(missing_mib: int, size: int) -> list[Figure]:
         down = next(number for number in cluster.nodes if number != leader)
         primary = cluster.nodes[leader]
         cluster.kill(down)
-        fill = plan_for(primary, client="own", queue=fresh_queue(EVENTUAL), consumers=0, batch=64, size=size)
-        run(replace(fill, duration_s=None, count=missing // size, window=4096))
-        stream = Stream(0, secrets.randbits(32), fresh_queue(), primary.uri, primary.uri, rate=HEALING_RATE)
+        run(plan_for(primary, fresh_queue(EVENTUAL), consumers=0, size=size, count=missing // size))
+        stream = Stream(0, secrets.randbits(32), fresh_queue(STRONG), primary.uri, primary.uri, rate=HEALING_RATE)
         with stream:
             time.sleep(1)
             before_ns = monotonic_ns()
             time.sleep(BEFORE_HEALING_S)
+            started_ns = monotonic_ns()
             cluster.start(down)
             ready_ns = monotonic_ns()
 
@@ -272,7 +241,7 @@ def healing(missing_mib: int, size: int) -> list[Figure]:
             stream.drain()
         quiet = percentile(stream, before_ns, before_ns + int(BEFORE_HEALING_S * SECOND_NS), 99)
         meanwhile = percentile(stream, ready_ns, healed_ns, 99)
-        took_s = (healed_ns - ready_ns) / SECOND_NS
+        took_s = (healed_ns - started_ns) / SECOND_NS
         rate = missing_mib / took_s
         account = stream.account()
     return [

@@ -18,9 +18,9 @@ from statistics import median
 from typing import NamedTuple
 
 from bmqctl.node_process import NodeProcess, ProxyProcess
-from scripts.benchmark_cluster import EVENTUAL, SIZE, fresh_queue, plan_for, run
+from scripts.benchmark_cluster import EVENTUAL, RUN_S, SIZE
 from scripts.cluster_load import STRONG, Stream, wait_healed
-from scripts.figures import Figure, print_figures
+from scripts.figures import Figure, fresh_queue, plan_for, print_figures, run
 from tests.integration.cluster_processes import ClusterProcesses
 
 RATE = 3_000.0
@@ -113,7 +113,8 @@ def throughput() -> list[Figure]:
     figures = []
     with node_and_proxies(3) as (node, chain):
         for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
-            outcome = run(plan_for(broker, queue=fresh_queue(EVENTUAL)))
+            plan = plan_for(broker, fresh_queue(EVENTUAL), client="official", batch=1, duration_s=RUN_S, window=1024)
+            outcome = run(plan)
             rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
             figures.append(Figure(f"clients {what}", rate, "messages/s"))
     return figures

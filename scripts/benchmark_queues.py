@@ -15,21 +15,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.histogram import Histogram
 from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
 from bmqctl.node_process import HOST, NodeProcess
-from scripts.figures import Figure, print_figures
+from scripts.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from scripts.large_store import write_store
 
 OTHER_QUEUES = 10_000
@@ -48,7 +46,6 @@ RECOVERED_MESSAGES = 1_000_000
 # The consumers' last confirms are on their way when their queues close; what they missed would come at once.
 REDELIVERY_S = 1.0
 
-MIB = 1 << 20
 GIB = 1 << 30
 TIMEOUT_S = 120.0
 # The messages of a store that is made have a fixed date, long ago.
@@ -115,43 +112,14 @@ def resident_bytes(node: NodeProcess) -> int:
     raise RuntimeError("no VmRSS in the status of the process")
 
 
-def plan_for(node: NodeProcess, **changes: Any) -> Plan:
-    """A run of one producer and one consumer on a queue of its own, as fast as it goes, but for the `changes`."""
-    plan = Plan(
-        run=secrets.randbits(32),
-        host=HOST,
-        port=node.port,
-        queue=f"bmq://bench.priority/busy-{secrets.token_hex(4)}",
-        client="own",
-        producers=1,
-        consumers=1,
-        size=SMALL_SIZE,
-        batch=64,
-        count=None,
-        duration_s=None,
-        rate=0.0,
-        window=4096,
-        max_unconfirmed_messages=4096,
-        max_unconfirmed_bytes=64 * MIB,
-        connect_timeout_s=60.0,
-        quiet_s=30.0,
-    )
-    return replace(plan, **changes)
-
-
-def run(plan: Plan) -> Outcome:
-    """Carry it out; a run that lost something has no figures."""
-    outcome = run_bench(plan)
-    if not outcome.clean:
-        account = outcome.account
-        what = f"{account.lost} lost, {account.nacked} nacked, {account.unanswered} unanswered"
-        raise SystemExit(f"benchmark-queues: {what}; {'; '.join(outcome.faults)}")
-    return outcome
+def at(node: NodeProcess, queue: str = "", **changes: Any) -> Plan:
+    """A run at a node, on a queue of its own and of small messages unless the arguments say otherwise."""
+    return plan_for(node, queue or fresh_queue("bench.priority"), **({"size": SMALL_SIZE} | changes))
 
 
 def busy_rate(node: NodeProcess) -> float:
     """Messages/s from end to end on one queue."""
-    outcome = run(plan_for(node, duration_s=BUSY_RUN_S, size=BUSY_SIZE))
+    outcome = run(at(node, duration_s=BUSY_RUN_S, size=BUSY_SIZE))
     return outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
 
 
@@ -281,7 +249,7 @@ def fan_out() -> list[Figure]:
 
     async def main(node: NodeProcess) -> list[Figure]:
         queue_uri = f"bmq://bench.apps/prices-{secrets.token_hex(4)}"
-        plan = plan_for(node, queue=queue_uri, consumers=0, rate=FAN_OUT_PER_S, duration_s=FAN_OUT_S, batch=1)
+        plan = at(node, queue=queue_uri, consumers=0, rate=FAN_OUT_PER_S, duration_s=FAN_OUT_S, batch=1)
         fan = _FanOut(plan.run, queue_uri)
         async with AsyncExitStack() as stack:
             sessions = [await stack.enter_async_context(Session.connect(HOST, node.port)) for _ in range(APPS)]
@@ -324,7 +292,7 @@ def stored_messages() -> list[Figure]:
     figures = []
     for kind, domain in (("one app", "bench.priority"), ("three apps", "bench.fanout")):
         with fresh_node() as node:
-            fill = partial(plan_for, node, queue=f"bmq://{domain}/stored", consumers=0)
+            fill = partial(at, node, queue=f"bmq://{domain}/stored", consumers=0)
             # What the first messages bring about, buffers above all, stays however many follow.
             run(fill(count=STORED_MESSAGES // 100))
             before = node.rss_bytes()
@@ -338,7 +306,7 @@ def recovery() -> list[Figure]:
     """From the start of the process to its being ready, with 1,000,000 messages outstanding."""
     with fresh_node(RECOVERED_MESSAGES) as node:
         ready_s, each = node.ready_s, node.rss_bytes() / RECOVERED_MESSAGES
-        outcome = run(plan_for(node, queue="bmq://bench.fanout/prices", consumers=0, count=1000))
+        outcome = run(at(node, queue="bmq://bench.fanout/prices", consumers=0, count=1000))
     return [
         Figure(f"recover {RECOVERED_MESSAGES:,} messages", ready_s, "s", "< 10", ready_s < 10),
         Figure("memory per message, all of the node's", each, "bytes"),

@@ -1,14 +1,63 @@
-"""Figures that were measured, as the benchmarks print them: each beside what is wanted."""
+"""What the benchmarks have in common: runs of bench at a node, and figures, each beside what is wanted."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import secrets
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Figure", "print_figures"]
+from bmqctl.bench.coordinator import Outcome, run_bench
+from bmqctl.bench.plan import Plan
+from bmqctl.node_process import HOST, NodeProcess
+
+__all__ = ["MIB", "Figure", "fresh_queue", "plan_for", "print_figures", "run"]
+
+MIB = 1 << 20
+
+
+def fresh_queue(domain: str) -> str:
+    """The URI of a queue that nobody has used."""
+    return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
+
+
+def plan_for(node: NodeProcess, queue: str, **changes: Any) -> Plan:
+    """A run of one producer and one consumer at a node, our own client, as fast as it goes, but for the `changes`."""
+    plan = Plan(
+        run=secrets.randbits(32),
+        host=HOST,
+        port=node.port,
+        queue=queue,
+        client="own",
+        producers=1,
+        consumers=1,
+        size=1024,
+        batch=64,
+        count=None,
+        duration_s=None,
+        rate=0.0,
+        window=4096,
+        max_unconfirmed_messages=4096,
+        max_unconfirmed_bytes=64 * MIB,
+        connect_timeout_s=60.0,
+        quiet_s=30.0,
+    )
+    return replace(plan, **changes)
+
+
+def run(plan: Plan) -> Outcome:
+    """Carry it out; a run that lost something has no figures."""
+    outcome = run_bench(plan)
+    if not outcome.clean:
+        account = outcome.account
+        what = f"{account.lost} lost, {account.nacked} nacked, {account.unanswered} unanswered"
+        raise SystemExit(f"{Path(sys.argv[0]).stem}: {what}; {'; '.join(outcome.faults)}")
+    return outcome
 
 
 class Figure(NamedTuple):

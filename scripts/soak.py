@@ -81,6 +81,8 @@ class Soak:
         """Until so many messages are acknowledged; TimeoutError if the cluster does not recover from a fault."""
         self.random = random.Random(self.seed)
         self.cluster = (IsolatedCluster if self.isolated else ClusterProcesses)(self.directory, self.count)
+        for node in self.cluster.nodes.values():
+            node.timeout_s = HEAL_S
         self.known = FAULTS | CUTS if self.isolated else FAULTS
         started = time.monotonic()
         with self.cluster:

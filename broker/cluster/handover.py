@@ -81,6 +81,10 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
         if app_id in new.apps:
             new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
     _move(old, new, handles)
+    for app in new.unregistered.values():
+        for stream in app.streams:
+            # They had it from an app that is no more; nobody waits for their confirms.
+            stream.unconfirmed.clear()
     for app in new.apps.values():
         for stream in app.streams:
             held, stream.unconfirmed = stream.unconfirmed, {}

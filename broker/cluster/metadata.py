@@ -11,17 +11,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import NamedTuple
 
 from broker.cluster.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
-from broker.cluster.exchange import Exchange, Response
+from broker.cluster.exchange import Exchange
 from broker.cluster.known_queues import KnownQueues, QueueChange
 from broker.cluster.links import Links
 from broker.cluster.primaries import Primaries
-from broker.cluster.queue_changes import Assigned, Changed, ClusterError, QueueChanges
+from broker.cluster.queue_changes import Assigned, Changed, QueueChanges
 from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.requests import Requests
+from broker.cluster.state_exchange import NOBODY, Cause, StateExchange, number_of
 from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.config import DomainConfig
@@ -33,18 +32,14 @@ from formats.control.messages import (
     ClusterStateFSMMessage,
     ControlMessage,
     FollowerClusterStateRequest,
-    FollowerClusterStateResponse,
     FollowerLSNRequest,
-    FollowerLSNResponse,
     LeaderAdvisory,
-    LeaderMessageSequence,
     NodeStatus,
     PartitionPrimaryAdvisory,
     QueueAssignmentRequest,
     QueueInfo,
     QueueUnassignmentRequest,
     RegistrationRequest,
-    RegistrationResponse,
 )
 from formats.wire.event import Frame
 
@@ -55,20 +50,7 @@ log = logging.getLogger("broker.cluster")
 WATCHDOG_MS = 10_000
 
 
-class Cause(NamedTuple):
-    """What comes with an event: who it is from, the request to answer, and what was told."""
-
-    node_id: int | None = None
-    request: ControlMessage | None = None
-    number: Number | None = None
-    snapshot: LeaderAdvisory | None = None
-    partition_ids: tuple[int, ...] = ()
-
-
-NOBODY = Cause()
-
-
-class Metadata:
+class Metadata(StateExchange):
     """One node's part in the cluster's state. See the attributes that begin with `on_` for what it tells."""
 
     def __init__(
@@ -108,7 +90,6 @@ class Metadata:
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, Number] = {}
         self._events: deque[tuple[Event, Cause]] = deque()
-        # What a follower that is ahead has sent, until this node's own ledger has it.
         self._pulled: ClusterState | None = None
         # The term in which primaries were assigned by this node.
         self._assigned_term = 0
@@ -172,10 +153,6 @@ class Metadata:
     def primary_of(self, partition_id: int) -> tuple[int | None, int]:
         """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
         return self._primaries.get(partition_id)
-
-    @property
-    def _own_id(self) -> int:
-        return self._links.own_id
 
     # -- what is wanted
 
@@ -310,7 +287,7 @@ class Metadata:
             case FollowerLSNRequest():
                 self._apply(Event.FOL_LSN_RQST, Cause(node_id, message))
             case RegistrationRequest(sequence_number=number):
-                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, _number(number)))
+                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, number_of(number)))
             case FollowerClusterStateRequest():
                 self._apply(Event.FOL_CSL_RQST, Cause(node_id, message))
             case _:
@@ -376,112 +353,6 @@ class Metadata:
                 self._apply(Event.WATCHDOG)
 
         self._timers.at(self._now.ms + delay_ms, bark)
-
-    # -- how far the ledgers go
-
-    def _store_own_number(self, event: Event, cause: Cause) -> None:
-        self._numbers[self._own_id] = self.ledger.number
-
-    def _store_number(self, event: Event, cause: Cause) -> None:
-        assert cause.node_id is not None
-        assert cause.number is not None
-        self._numbers[cause.node_id] = cause.number
-
-    def _remove_number(self, event: Event, cause: Cause) -> None:
-        assert cause.node_id is not None
-        self._numbers.pop(cause.node_id, None)
-
-    def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
-        self._numbers.clear()
-        self._pulled = None
-
-    def _check_quorum(self, event: Event, cause: Cause) -> None:
-        if len(self._numbers) >= self.replicated.quorum:
-            self._apply(Event.QUORUM_LSN)
-        elif self.fsm_state is State.LDR_HEALING_STG2:
-            self._apply(Event.LOST_QUORUM_LSN)
-
-    def _find_highest(self, event: Event, cause: Cause) -> None:
-        # Of equals this node, then the first.
-        highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))
-        self._apply(Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, Cause(highest))
-
-    # -- requests among the nodes
-
-    def _respond(self, cause: Cause, response: Response) -> None:
-        assert cause.node_id is not None
-        assert cause.request is not None
-        self._exchange.respond(cause.node_id, cause.request, response)
-
-    def _refuse(self, cause: Cause, code: int, text: str) -> None:
-        assert cause.node_id is not None
-        assert cause.request is not None
-        self._exchange.refuse(cause.node_id, cause.request, code, text)
-
-    def _ask_numbers(self, event: Event, cause: Cause) -> None:
-        for node_id in self._links.other_ids:
-            if self._links.is_up(node_id):
-                self._exchange.ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
-
-    def _numbered(self, node_id: int, choice: object) -> None:
-        if isinstance(choice, FollowerLSNResponse):
-            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=_number(choice.sequence_number)))
-        else:
-            self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
-
-    def _tell_number(self, event: Event, cause: Cause) -> None:
-        if self._is_leaders(cause):
-            self._respond(cause, FollowerLSNResponse(sequence_number=_sequence(self.ledger.number)))
-
-    def _refuse_number(self, event: Event, cause: Cause) -> None:
-        if self.fsm_state is State.FOL_WAITING:
-            self._refuse(cause, ClusterError.FOLLOWER_WAITING, "Self follower waiting for RegistrationResponse")
-        else:
-            self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
-
-    def _is_leaders(self, cause: Cause) -> bool:
-        """Whether it is the leader that asks; anybody else is refused."""
-        if cause.node_id != self.leader_id:
-            self._refuse(cause, ClusterError.SOURCE_NOT_LEADER, "Source node is not recognized as the leader")
-        return cause.node_id == self.leader_id
-
-    def _ask_state(self, event: Event, cause: Cause) -> None:
-        assert cause.node_id is not None
-        self._exchange.ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
-
-    def _told_state(self, node_id: int, choice: object) -> None:
-        if isinstance(choice, FollowerClusterStateResponse):
-            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
-        else:
-            self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
-
-    def _tell_state(self, event: Event, cause: Cause) -> None:
-        if self._is_leaders(cause):
-            recorded = self.ledger.recorded
-            snapshot = LeaderAdvisory(
-                sequence_number=_sequence(self.ledger.number),
-                partitions=tuple(recorded.primaries.values()),
-                queues=tuple(recorded.queues.values()),
-            )
-            self._respond(cause, FollowerClusterStateResponse(cluster_state_snapshot=snapshot))
-
-    def _refuse_state(self, event: Event, cause: Cause) -> None:
-        self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
-
-    def _register(self, event: Event, cause: Cause) -> None:
-        assert self.leader_id is not None
-        request = RegistrationRequest(sequence_number=_sequence(self.ledger.number))
-        self._exchange.ask(self.leader_id, request, self._registered)
-
-    def _registered(self, choice: object) -> None:
-        registered = isinstance(choice, RegistrationResponse)
-        self._apply(Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, Cause(self.leader_id))
-
-    def _confirm_registration(self, event: Event, cause: Cause) -> None:
-        self._respond(cause, RegistrationResponse())
-
-    def _refuse_registration(self, event: Event, cause: Cause) -> None:
-        self._refuse(cause, ClusterError.NOT_LEADER, "Not a leader")
 
     # -- the state, as the leader advises it
 
@@ -559,14 +430,6 @@ class Metadata:
 
     def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
         self.on_primary(partition_id, node_id, lease_id)
-
-
-def _number(sequence: LeaderMessageSequence) -> Number:
-    return Number(sequence.elector_term, sequence.sequence_number)
-
-
-def _sequence(number: Number) -> LeaderMessageSequence:
-    return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
 
 
 def _names(event: Event, old: State, transition: tuple[State, tuple[Action, ...]]) -> tuple[str, str, str]:

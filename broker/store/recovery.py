@@ -151,10 +151,15 @@ def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
 
 def _guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
     """Of records that name a queue and a message: by queue key the GUIDs, one after the other."""
-    keys = found["queue_key"].reshape(-1, 1).view(np.uint8).reshape(len(found), KEY_SIZE)
-    guids = found["guid"].reshape(-1, 1).view(np.uint8).reshape(len(found), GUID_SIZE)
-    queues, which = np.unique(keys, axis=0, return_inverse=True)
-    return {queue.tobytes(): guids[which.reshape(-1) == n].tobytes() for n, queue in enumerate(queues)}
+    # As numbers: rows of bytes take forty times as long to be told apart, while a shard waits for its new primary.
+    keys = np.zeros((len(found), 8), np.uint8)
+    keys[:, :KEY_SIZE] = found["queue_key"].reshape(-1, 1).view(np.uint8)
+    queues, which = np.unique(keys.view(np.uint64).reshape(-1), return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    guids = found["guid"][order].tobytes()
+    ends = (np.searchsorted(which[order], np.arange(len(queues) + 1)) * GUID_SIZE).tolist()
+    names = queues.view(np.uint8).reshape(-1, 8)[:, :KEY_SIZE]
+    return {name.tobytes(): guids[start:end] for name, start, end in zip(names, ends, ends[1:], strict=False)}
 
 
 def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, RecoveredQueue]:

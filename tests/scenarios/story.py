@@ -64,6 +64,7 @@ class Story:
             "start": lambda name: self._host(name).start(),
             "kill": lambda name: self._host(name).die(Death.KILL),
             "stop": lambda name: self._host(name).retire(lambda: None),
+            "crash": self.crash,
             "pause": lambda name, ms: self._host(name).pause(int(ms) * 1000),
             "fill": lambda name, size: self._host(name).fill_disk(int(size)),
             "free": lambda name: self._host(name).free_disk(),
@@ -109,6 +110,10 @@ class Story:
         self._world.network.split_part = 0
         for host in self._world.hosts:
             host.start()
+
+    def crash(self, name: str, calls: str) -> None:
+        """A node dies so many calls to its disk into its next rollover, and starts again half a second later."""
+        self._host(name).rollover_calls_left = int(calls)
 
     def run(self, ms: str) -> None:
         """Time goes by."""

@@ -185,7 +185,7 @@ class ClusterWorld(World):
                 self._check_primary(journals, host)
 
     def lose_disk(self, host: Host) -> None:
-        if host not in self._without_power:
+        if host not in self._without_power or Feature.FSYNC in self.features:
             raise Violation(f"{host.name} does not start: {host.refused}")
         super().lose_disk(host)
 

@@ -11,9 +11,10 @@ from random import Random
 
 import numpy as np
 
+from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
-from tests.broker.fakes import MemoryDirectory
+from tests.broker.fakes import MemoryDirectory, MemoryFile
 
 __all__ = ["CAPACITY", "Disk"]
 
@@ -34,6 +35,13 @@ class Disk:
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
         self.safe = {name: bytes(content.data) for name, content in self.directory.files.items()}
+
+    def sync(self, unsynced: list[StoreFile | Directory]) -> None:
+        """Wait until these are on the platter; files come and go at once anyhow."""
+        for each in unsynced:
+            each.flush()
+            if isinstance(each, MemoryFile):
+                self.safe[each.name] = bytes(each.buffer)
 
     def process_died(self) -> None:
         """All that was written is there, nothing is open."""
@@ -57,17 +65,32 @@ class Disk:
                 return False
         return True
 
-    def power_lost(self) -> None:
-        """Of what was not written back, some sectors are there and some are not; files come and go at once."""
+    def power_lost(self, *, in_order: bool = False) -> None:
+        """Of what was not written back, some sectors are there and some are not; files come and go at once.
+
+        `in_order` those are there that were written first. Otherwise a node may refuse to start: damage amid its
+        records looks the same, whatever made it, and only an operator can tell.
+        """
         torn = self.directory.after_crash()
-        for name, content in torn.files.items():
+        at_risk = []
+        # Journals and the ledger name what is in the others.
+        files = list(torn.files.items())
+        if in_order:
+            files.sort(key=lambda item: item[0].endswith(("journal", "csl")))
+        for name, content in files:
             old = self.safe.get(name, b"").ljust(len(content.data), b"\0")
             new = bytes(content.data)
             if old[: len(new)] == new:
                 continue
-            for at in range(0, len(new), SECTOR_BYTES):
-                if new[at : at + SECTOR_BYTES] != old[at : at + SECTOR_BYTES] and self.random.random() < 0.5:
-                    content.data[at : at + SECTOR_BYTES] = old[at : at + SECTOR_BYTES][: len(new) - at]
+            at_risk += [
+                (content.data, at, old[at : at + SECTOR_BYTES][: len(new) - at])
+                for at in range(0, len(new), SECTOR_BYTES)
+                if new[at : at + SECTOR_BYTES] != old[at : at + SECTOR_BYTES]
+            ]
+        kept = self.random.randint(0, len(at_risk)) if in_order else 0
+        for data, at, old in at_risk[kept:]:
+            if in_order or self.random.random() < 0.5:
+                data[at : at + SECTOR_BYTES] = old
         self.directory = torn
 
     def wipe(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulator.clients import Consumer
+from tests.simulator.features import Feature
 from tests.simulator.hosts import Death, Host
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Faults:
         if world.is_cluster:
             kinds.remove(self.lose_power)
             kinds += [self.lose_power_alone, self.lose_disk_alone]
+        if Feature.FSYNC in world.features:
+            kinds += [self.lose_power, self.lose_power_in_step, self.lose_power_everywhere]
         chosen = [kind for kind in kinds if random.random() < 0.5]
         self._kinds = chosen or [self.kill]
         self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
@@ -90,6 +93,14 @@ class Faults:
 
     def lose_power(self) -> None:
         self._end(self._host(), Death.POWER)
+
+    def lose_power_in_step(self) -> None:
+        """The next step that writes something is the last, and what it has written is not synced."""
+        self._host().power_fails_next = True
+
+    def lose_power_everywhere(self) -> None:
+        for host in self._world.hosts:
+            self._end(host, Death.POWER)
 
     def lose_power_alone(self) -> None:
         """A machine loses what was never flushed. As nodes do not flush, a quorum does not outlive two of that."""

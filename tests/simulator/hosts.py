@@ -14,6 +14,7 @@ from broker.cluster.member import Member, MemberConfig
 from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
+from broker.core.durability import Durability
 from broker.core.messages import Full
 from broker.core.node import Node
 from broker.core.session import Session
@@ -25,6 +26,7 @@ from tests.broker.fakes import Crash, MemoryDirectory
 from tests.simulator.clock import MachineClock
 from tests.simulator.disk import CAPACITY, Disk
 from tests.simulator.ends import ClientSideEnd, NodeEnd
+from tests.simulator.features import Feature
 from tests.simulator.network import Taken
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ class Host:
         self.ends: dict[Session, NodeEnd] = {}
         self.slow_us = 0  # how long its disk keeps a step waiting, at most
         self.tear_next = False
+        self.power_fails_next = False
+        self.rollover_calls_left: int | None = None  # to its disk, before it dies
         self._archived = 0
         self._now = Now()
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
@@ -123,6 +127,8 @@ class Host:
         directory = self.disk.directory
 
         def make_timestamp(prefix: str) -> str:
+            if self.rollover_calls_left is not None:
+                directory.steps_left, self.rollover_calls_left = self.rollover_calls_left, None
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
@@ -133,6 +139,9 @@ class Host:
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
         recovered = {shard.partition_id: state for shard, state in opened}
+        if Feature.FSYNC in self.world.features:
+            durability = Durability(shards.values(), ledger)
+            node.before_sending = lambda: self.disk.sync(durability.unsynced())
         if self.world.is_cluster:
             self._make_member(node, recovered)
         else:
@@ -190,7 +199,7 @@ class Host:
         self.node = None
         self._held.clear()
         self._paused_until_us = 0
-        self.tear_next = False
+        self.tear_next = self.power_fails_next = False
         for end in self.ends.values():
             assert end.link is not None
             if how is Death.POWER:
@@ -202,7 +211,7 @@ class Host:
             # Whoever asked for it did not know when.
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
         if how is Death.POWER:
-            self.disk.power_lost()
+            self.disk.power_lost(in_order=Feature.FSYNC in self.world.features)
             self.world.power_lost(self)
         else:
             self.disk.process_died()
@@ -273,7 +282,7 @@ class Host:
             return
         self._set_clock()
         before = self.disk.directory.after_crash() if self.tear_next else None
-        written = self._written(node) if before is not None or self.slow_us else 0
+        written = self._written(node) if before is not None or self.slow_us or self.power_fails_next else 0
         try:
             action()
             more = node.settle()
@@ -284,6 +293,10 @@ class Host:
             self.disk.step_torn(before)
             self.die(Death.TORN)
             return
+        if self.power_fails_next and self._written(node) != written:
+            self.die(Death.POWER)
+            return
+        node.before_sending()
         self.world.before_flush(self)
         archived = len(self.directory.archived)
         if archived != self._archived:
@@ -393,7 +406,7 @@ class Host:
         """Nothing ails it any longer; a process that is gone stays so."""
         self.free_disk()
         self.fast_disk()
-        self.tear_next = False
+        self.tear_next = self.power_fails_next = False
         self.directory.steps_left = CAPACITY
         if self._paused_until_us > self.world.clock.us:
             self._paused_until_us = self.world.clock.us
@@ -415,7 +428,12 @@ class Host:
     def is_sound(self) -> bool:
         """Whether it runs, and nothing ails it."""
         directory = self.directory
-        ailing = self.tear_next or directory.steps_left < CAPACITY // 2 or directory.free < CAPACITY // 2
+        ailing = (
+            self.tear_next
+            or self.power_fails_next
+            or directory.steps_left < CAPACITY // 2
+            or directory.free < CAPACITY // 2
+        )
         return self.node is not None and not ailing and self._paused_until_us <= self.world.clock.us
 
     @property

@@ -8,14 +8,18 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.cluster import primaries
+from broker.cluster.copying import Copy
 from broker.cluster.election import Election
+from broker.cluster.queue_upkeep import QueueUpkeep
+from broker.cluster.relay import RelayQueue
 from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.replication import Stream
 from broker.core import shard as shard_module
 from broker.core.delivery import Delivery
+from broker.core.durability import Durability
 from broker.core.history import History
 from broker.core.messages import Content, Message
-from broker.core.routing import App
+from broker.core.routing import App, Group
 from broker.core.shard import Shard
 from formats.control.messages import (
     ElectionProposal,
@@ -25,6 +29,8 @@ from formats.control.messages import (
     ScoutingRequest,
     ScoutingResponse,
 )
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import QueueOpType, RecordType
 
 __all__ = ["CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
 
@@ -118,6 +124,44 @@ def _spoil_a_payload(original: Any) -> Any:
     return _every(20, write, original)
 
 
+def _sync_nothing(original: Any) -> Any:
+    """What is wanted on the disk before it is acknowledged, is not there."""
+    return lambda self: []
+
+
+def _match_all(original: Any) -> Any:
+    """Every consumer gets what any of them wants."""
+    return lambda self, values: True
+
+
+def _purge_in_memory(original: Any) -> Any:
+    """A purge is not written: what was removed is there again after the next start."""
+
+    def append_queue_op(self: Shard, kind: QueueOpType, *rest: Any) -> None:
+        if kind is not QueueOpType.PURGE:
+            original(self, kind, *rest)
+
+    return append_queue_op
+
+
+def _replicate_another(original: Any) -> Any:
+    """A replica writes another record than the primary sent."""
+
+    def write_all(self: Copy, *rest: Any) -> Any:
+        outcome = original(self, *rest)
+        journal, at = self.files.journal.buffer, self.files.journal_end - JOURNAL_RECORD_SIZE
+        if journal[at] >> 4 == RecordType.CONFIRM:
+            journal[at + JOURNAL_RECORD_SIZE // 2] ^= 1
+        return outcome
+
+    return write_all
+
+
+def _do_nothing(original: Any) -> Any:
+    """It is left undone."""
+    return lambda self, *rest: None
+
+
 def _vote_again(original: Any) -> Any:
     """A node promises its vote to all who ask, and votes for each of them, in the same term."""
 
@@ -189,6 +233,9 @@ MUTATIONS: Mutations = {
     "the order is not kept": (Delivery, "deliver", _give_back_last),
     "a full shard takes messages": (Shard, "append_message", _ack_without_room),
     "a payload is spoiled": (shard_module, "write_data_record", _spoil_a_payload),
+    "the disk is not waited for": (Durability, "unsynced", _sync_nothing),
+    "subscriptions are not looked at": (Group, "matches", _match_all),
+    "a purge is not written": (Shard, "append_queue_op", _purge_in_memory),
 }
 
 
@@ -207,4 +254,8 @@ CLUSTER_MUTATIONS: Mutations = {
     "the ledger is committed alone": (ReplicatedLedger, "_commit", _commit_alone),
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
     "copies are not waited for": (Stream, "flush", _count_only_itself),
+    "a replica writes something else": (Copy, "write_all", _replicate_another),
+    "a hop sends nothing again": (RelayQueue, "_resend", _do_nothing),
+    "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
+    "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),
 }

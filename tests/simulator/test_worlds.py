@@ -23,15 +23,22 @@ SAYS = {
     "a deletion is not written": "is there again",
     "a confirm is not written": "is there again",
     "a retransmission is taken twice": "is there again|had confirmed it|is not in",
-    "a lost consumer's messages are not given back": "is not in 1 place",
+    "a lost consumer's messages are not given back": "is not in 1 place|was never delivered",
     "the order is not kept": "is delivered to '.*' after number",
     "a full shard takes messages": "FormatError|with another payload|is lost|not sound|struct.error|ValueError",
-    "a payload is spoiled": "with another payload|is lost",
+    "a payload is spoiled": "with another payload|is lost|payload-checksum",
+    "the disk is not waited for": "was acked and is lost|is there again|had confirmed it",
+    "subscriptions are not looked at": "and gets a message of which x is",
+    "a purge is not written": "is there again|had confirmed it",
     "a node votes twice": "both lead in term",
     "a term is not kept": "goes back from term|both lead in term",
     "the ledger is committed alone": "does not know|another key|is QueueInfo|both primary|another record",
     "leases are used again": "lease ids only grow|both primary|another record",
     "copies are not waited for": "without enough copies",
+    "a replica writes something else": "has another record|keep different messages|not sound",
+    "a hop sends nothing again": "waits for acks|was never delivered",
+    "apps stay as they are": "has the apps|know different queues",
+    "a hop passes nothing on": "have not got what was passed on to all",
 }
 
 
@@ -74,6 +81,7 @@ FAILED_ONCE = {
     (3, 17, False): "an app that no longer was had a consumer at a hop, which left",
     (3, 35, False): "an app came back under another key while a node was down, which then refused to start",
     (3, 71, False): "a primary had no room to note that an app had left, and did not try again",
+    (3, 1064, False): "a hop that became the root kept what a consumer held for an app that was no more",
     (3, 133, False): "a hop kept messages for a consumer that was with another node by then",
 }
 

@@ -304,7 +304,8 @@ class World:
         self.say(f"{host.name} has rolled over")
 
     def power_lost(self, host: Host) -> None:
-        self.records.power_lost()
+        if Feature.FSYNC not in self.features:
+            self.records.power_lost()
 
     def revive(self, host: Host) -> None:
         """Start a process where there is none; an operator helps with what a node cannot."""
@@ -315,6 +316,8 @@ class World:
             return
         if host.disk.rotten is not None:
             host.disk.mend()
+        elif Feature.FSYNC in self.features:
+            raise Violation(f"{host.name} does not start: {host.refused}")
         else:
             self.lose_disk(host)
         host.refused = ""

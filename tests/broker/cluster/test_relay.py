@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.cluster.relay import RelayQueue
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
 from broker.core.queue import Queue
-from formats.codes import AckStatus
+from formats.codes import AckStatus, PropertyType, PutFlag
 from formats.control import ber
 from formats.control.messages import (
     CloseQueue,
@@ -29,6 +30,7 @@ from formats.control.messages import (
 )
 from formats.wire.event import EventType, iter_frames, schema_message
 from formats.wire.options import sub_queue_infos
+from formats.wire.properties import Property, encode_properties
 from formats.wire.push import PushFlag, iter_pushes
 from formats.wire.rda import UNLIMITED, limited
 from tests.broker.cluster.hop_rig import World
@@ -233,6 +235,56 @@ def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: Wo
     first.drop()
     assert second.payloads() == [b"0", b"1"]
     assert not world.nodes[1].rig.node.queues[QUEUE].messages
+
+
+def test_what_nobody_behind_the_hop_wants_any_longer_goes_elsewhere(world: World) -> None:
+    low, high = world.client(1), world.client(1)
+    for client, text in ((low, "x < 5"), (high, "x >= 5")):
+        client.open(1, QUEUE, READ)
+        client.subscribe(1, Wanted(text, messages_max=1))
+    producer = world.client(0)
+    producer.open(0, QUEUE, WRITE | ACK)
+    for number, x in enumerate((7, 8, 1, 2, 9)):
+        data = encode_properties([Property("x", PropertyType.INT32, x)], 0) + b"%d" % x
+        producer.put(0, guid(number), data, flags=PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
+    assert [payload[-1:] for payload in high.payloads()] == [b"7"]
+    other = world.client(0)
+    other.open(1, QUEUE, READ)
+    high.drop()
+    assert other.payloads() == []
+    other.subscribe(1, Wanted("x >= 5"))
+    assert [payload[-1:] for payload in other.payloads()] == [b"7", b"8", b"9"]
+    assert [payload[-1:] for payload in low.payloads()] == [b"1"]
+    assert set(world.nodes[1].rig.node.queues[QUEUE].messages) <= {guid(2), guid(3)}
+    # It may come back there.
+    other.drop()
+    back = world.client(1)
+    back.open(1, QUEUE, READ)
+    back.subscribe(1, Wanted("x >= 5"))
+    assert [payload[-1:] for payload in back.payloads()] == [b"7", b"8", b"9"]
+    back.confirm(1, guid(0), guid(1), guid(4))
+    low.confirm(1, guid(2))
+    low.confirm(1, guid(3))
+    assert not world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_an_app_that_a_hop_hears_of_later_than_its_root(world: World, is_back: bool) -> None:
+    consumer, producer = world.client(1), world.client(0)
+    consumer.read(1, FANOUT, "foo", 1)
+    producer.open(0, FANOUT, WRITE | ACK)
+    relay = world.nodes[1].rig.node.queues[FANOUT]
+    assert isinstance(relay, RelayQueue)
+    key = relay.apps["foo"].key
+    relay.unname_app(relay.apps["foo"])
+    producer.post(0, guid(0), b"0")
+    assert consumer.payloads() == [b"0"]
+    if is_back:
+        relay.name_app("foo", key)
+    consumer.confirm(1, guid(0), sub_id=1)
+    assert not relay.messages
+    consumer.drop()
+    assert ("foo" in relay.apps) is is_back
 
 
 def test_a_link_that_breaks(world: World) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from broker.core.changes import reconfigure
+from broker.core.messages import Full
 from broker.core.shard import SPARE_RECORDS_MAX
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
@@ -86,6 +90,21 @@ def test_a_full_shard_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCapt
     rig.wait(1000)
     assert fill(producer, posted) > 50
     assert caplog.text.count(alarm) == 2
+
+
+def test_a_shard_that_was_full_lets_an_app_go() -> None:
+    rig = start(limits=SHORT_JOURNAL)
+    producer = producing(rig, FANOUT)
+    consumers = [confirming(rig, FANOUT, app) for app in ("foo", "bar", "baz")]
+    posted = fill(producer)
+    domain = rig.node.domains["fanout"]
+    with pytest.raises(Full):
+        reconfigure(rig.node, domain, replace(domain.config, app_ids=("foo", "bar")))
+    for consumer in consumers:
+        consumer.confirm(1, *(guid(number) for number in range(posted)), sub_id=1)
+    rig.wait(1000)
+    reconfigure(rig.node, domain, replace(domain.config, app_ids=("foo", "bar")))
+    assert list(rig.node.queues[FANOUT].apps) == ["foo", "bar"]
 
 
 def test_what_is_too_much_for_a_large_message_is_too_much_for_a_small_one() -> None:

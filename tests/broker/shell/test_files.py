@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from pathlib import Path
 
@@ -85,3 +86,32 @@ def test_a_file_that_was_closed_meanwhile_needs_no_sync(tmp_path: Path) -> None:
     file = MappedFile(tmp_path / "file", 100)
     file.close()
     file.flush()
+
+
+def advised_bytes(path: Path) -> int:
+    """How much of a mapped file the kernel was told to read nothing ahead of."""
+    advised = size = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = line.split()
+        if "-" in head[0] and not head[0].endswith(":"):
+            start, end = (int(each, 16) for each in head[0].split("-"))
+            size = end - start if line.endswith(str(path)) else 0
+        elif head[0] == "VmFlags:" and "rr" in head:
+            advised += size
+    return advised
+
+
+def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    file = MappedFile(path, 4 * CHUNK_BYTES)
+    assert advised_bytes(path) == 0
+    assert file.reserve(1)
+    assert advised_bytes(path) == CHUNK_BYTES
+    assert file.reserve(CHUNK_BYTES + 1)
+    assert advised_bytes(path) == 2 * CHUNK_BYTES
+    file.close()
+    # What an earlier process wrote may have to be read.
+    file = MappedFile(path, 4 * CHUNK_BYTES)
+    assert file.reserve(3 * CHUNK_BYTES - 1)
+    assert advised_bytes(path) == CHUNK_BYTES + mmap.PAGESIZE
+    file.close()

@@ -173,6 +173,22 @@ DAMAGE: dict[str, tuple[str, int, str]] = {
 }
 
 
+def test_an_app_that_came_back_has_another_key_in_the_ledger() -> None:
+    """Unlike a key of which a bit has rotted."""
+    rig = start(limits=LIMITS)
+    rig.connect().open(1, "bmq://fanout/q", WRITE | ACK)
+    key = rig.node.queues["bmq://fanout/q"].apps["foo"].key
+    directory = rig.directory.after_crash()
+    qlist = directory.find("qlist")
+    at = directory.files[qlist].data.index(key)
+    rotten = directory.after_crash()
+    rotten.flip(qlist, at, 0b11)
+    assert [fault.code for fault in damaged(rotten).faults] == ["qlist-mismatch"]
+    for place in range(at, at + len(key)):
+        directory.flip(qlist, place, 0b0110_1001)
+    assert start(directory, limits=LIMITS).node.queues["bmq://fanout/q"].apps["foo"].key != key
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_store_is_refused_with_its_faults(name: str) -> None:
     suffix, offset, code = DAMAGE[name]

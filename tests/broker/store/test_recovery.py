@@ -13,6 +13,7 @@ from formats.disk.journal import ConfirmReason, QueueOpType
 from formats.errors import FormatError
 from formats.guid import parse_guid
 from tests.broker.fakes import Content, MemoryDirectory
+from tests.broker.rig import guid
 from tests.broker.store.writing import KEY, LIMITS, Partition
 from tests.golden.archives import map_file, truth, unpack_store
 
@@ -195,3 +196,28 @@ def test_golden_stores_hold_what_the_client_did_not_confirm(name: str, posted: s
     }
     assert found == wanted
     assert len(found) == (180 if posted == "single" else 120)
+
+
+def test_removed_messages_are_told_by_queue_in_their_order(partition: Partition) -> None:
+    zeros = b"\0\0\1\0\0"
+    partition.create(OTHER).create(zeros)
+    keys = (KEY, OTHER, zeros)
+    for number in range(30):
+        partition.post(number, keys[number % 3])
+    deleted = [7, 3, 29, 28, 0, 2, 4, 8, 5, 1]
+    for number in deleted:
+        partition.delete(number, keys[number % 3])
+    _, recovered = partition.reopen()
+    assert recovered.gone == {
+        key: b"".join(guid(number) for number in deleted if keys[number % 3] == key) for key in keys
+    }
+
+
+def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) -> None:
+    partition.create(OTHER)
+    for number in range(6):
+        partition.post(number, KEY if number % 2 else OTHER)
+    partition.delete(1).operate(QueueOpType.PURGE).post(7)
+    _, recovered = partition.reopen()
+    assert recovered.gone == {KEY: guid(1) + guid(3) + guid(5) + guid(1)}
+    assert [message.guid for message in recovered.messages] == [guid(0), guid(2), guid(4), guid(7)]

@@ -1,0 +1,176 @@
+"""Whose ledger goes furthest, and what is in it: how a new leader finds out, and how followers register with it.
+
+Source: mqbc::ClusterStateManager, its do_ functions for sequence numbers, follower states and registrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from broker.cluster.cluster_table import Event, State
+from broker.cluster.exchange import Exchange, Response
+from broker.cluster.links import Links
+from broker.cluster.queue_changes import ClusterError
+from broker.cluster.replicated import ReplicatedLedger
+from broker.core.ledger import ClusterState, Ledger, Number
+from formats.control.messages import (
+    ControlMessage,
+    FollowerClusterStateRequest,
+    FollowerClusterStateResponse,
+    FollowerLSNRequest,
+    FollowerLSNResponse,
+    LeaderAdvisory,
+    LeaderMessageSequence,
+    RegistrationRequest,
+    RegistrationResponse,
+)
+
+__all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
+
+
+class Cause(NamedTuple):
+    """What comes with an event: who it is from, the request to answer, and what was told."""
+
+    node_id: int | None = None
+    request: ControlMessage | None = None
+    number: Number | None = None
+    snapshot: LeaderAdvisory | None = None
+    partition_ids: tuple[int, ...] = ()
+
+
+NOBODY = Cause()
+
+
+class StateExchange:
+    """The actions of the cluster state machine that ask other nodes, or answer them; `Metadata` walks the machine."""
+
+    fsm_state: State
+    leader_id: int | None
+    ledger: Ledger
+    replicated: ReplicatedLedger
+    _links: Links
+    _exchange: Exchange
+    _numbers: dict[int, Number]
+    # What a follower that is ahead has sent, until this node's own ledger has it.
+    _pulled: ClusterState | None
+    _apply: Callable[..., None]
+
+    @property
+    def _own_id(self) -> int:
+        return self._links.own_id
+
+    # -- how far the ledgers go
+
+    def _store_own_number(self, event: Event, cause: Cause) -> None:
+        self._numbers[self._own_id] = self.ledger.number
+
+    def _store_number(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        assert cause.number is not None
+        self._numbers[cause.node_id] = cause.number
+
+    def _remove_number(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        self._numbers.pop(cause.node_id, None)
+
+    def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
+        self._numbers.clear()
+        self._pulled = None
+
+    def _check_quorum(self, event: Event, cause: Cause) -> None:
+        if len(self._numbers) >= self.replicated.quorum:
+            self._apply(Event.QUORUM_LSN)
+        elif self.fsm_state is State.LDR_HEALING_STG2:
+            self._apply(Event.LOST_QUORUM_LSN)
+
+    def _find_highest(self, event: Event, cause: Cause) -> None:
+        # Of equals this node, then the first.
+        highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))
+        self._apply(Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, Cause(highest))
+
+    # -- requests among the nodes
+
+    def _respond(self, cause: Cause, response: Response) -> None:
+        assert cause.node_id is not None
+        assert cause.request is not None
+        self._exchange.respond(cause.node_id, cause.request, response)
+
+    def _refuse(self, cause: Cause, code: int, text: str) -> None:
+        assert cause.node_id is not None
+        assert cause.request is not None
+        self._exchange.refuse(cause.node_id, cause.request, code, text)
+
+    def _ask_numbers(self, event: Event, cause: Cause) -> None:
+        for node_id in self._links.other_ids:
+            if self._links.is_up(node_id):
+                self._exchange.ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
+
+    def _numbered(self, node_id: int, choice: object) -> None:
+        if isinstance(choice, FollowerLSNResponse):
+            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=number_of(choice.sequence_number)))
+        else:
+            self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
+
+    def _tell_number(self, event: Event, cause: Cause) -> None:
+        if self._is_leaders(cause):
+            self._respond(cause, FollowerLSNResponse(sequence_number=sequence_of(self.ledger.number)))
+
+    def _refuse_number(self, event: Event, cause: Cause) -> None:
+        if self.fsm_state is State.FOL_WAITING:
+            self._refuse(cause, ClusterError.FOLLOWER_WAITING, "Self follower waiting for RegistrationResponse")
+        else:
+            self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
+
+    def _is_leaders(self, cause: Cause) -> bool:
+        """Whether it is the leader that asks; anybody else is refused."""
+        if cause.node_id != self.leader_id:
+            self._refuse(cause, ClusterError.SOURCE_NOT_LEADER, "Source node is not recognized as the leader")
+        return cause.node_id == self.leader_id
+
+    def _ask_state(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        self._exchange.ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
+
+    def _told_state(self, node_id: int, choice: object) -> None:
+        if isinstance(choice, FollowerClusterStateResponse):
+            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
+        else:
+            self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
+
+    def _tell_state(self, event: Event, cause: Cause) -> None:
+        if self._is_leaders(cause):
+            recorded = self.ledger.recorded
+            snapshot = LeaderAdvisory(
+                sequence_number=sequence_of(self.ledger.number),
+                partitions=tuple(recorded.primaries.values()),
+                queues=tuple(recorded.queues.values()),
+            )
+            self._respond(cause, FollowerClusterStateResponse(cluster_state_snapshot=snapshot))
+
+    def _refuse_state(self, event: Event, cause: Cause) -> None:
+        self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
+
+    def _register(self, event: Event, cause: Cause) -> None:
+        assert self.leader_id is not None
+        request = RegistrationRequest(sequence_number=sequence_of(self.ledger.number))
+        self._exchange.ask(self.leader_id, request, self._registered)
+
+    def _registered(self, choice: object) -> None:
+        registered = isinstance(choice, RegistrationResponse)
+        self._apply(Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, Cause(self.leader_id))
+
+    def _confirm_registration(self, event: Event, cause: Cause) -> None:
+        self._respond(cause, RegistrationResponse())
+
+    def _refuse_registration(self, event: Event, cause: Cause) -> None:
+        self._refuse(cause, ClusterError.NOT_LEADER, "Not a leader")
+
+
+def number_of(sequence: LeaderMessageSequence) -> Number:
+    return Number(sequence.elector_term, sequence.sequence_number)
+
+
+def sequence_of(number: Number) -> LeaderMessageSequence:
+    return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
