@@ -139,9 +139,10 @@ class Copy:
 
     # -- writing
 
-    def write_all(self, data: memoryview, start: int, end: int) -> Position | None:
+    def write_all(self, data: memoryview, start: int, end: int, *, heals: bool = False) -> Position | None:
         """Add the records of an event's body, `data[start:end]`; the last that asks for a receipt.
 
+        Of those that heal, none begins a rollover: whoever sent them was still in the old files behind it.
         `OutOfStep`, or FormatError, at the first that does not fit, or is malformed: those before it are written.
         """
         asking = None
@@ -152,7 +153,7 @@ class Copy:
                 asking, start = batch.asking or asking, batch.end
             # What ended the batch, or a few, one by one: then it is tried again.
             for message in islice(iter_storage(data, start, end), RECORDS_MIN):
-                self.write(message)
+                self.write(message, heals=heals)
                 start += storage_size(data, start)
                 if message.flags & _RECEIPT_REQUESTED:
                     asking = self.position
@@ -195,7 +196,7 @@ class Copy:
         files.journal_end += at
         self.position = batch.last
 
-    def write(self, message: StorageMessage) -> None:
+    def write(self, message: StorageMessage, *, heals: bool = False) -> None:
         """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
         _, message_type, _, offset_words, record, data = message
         files = self.files
@@ -235,7 +236,7 @@ class Copy:
         files.journal_end = end
         self.position = position
         if kind == _JOURNAL_OP:
-            self._on_sync_point(record[_SYNC_POINT_TYPE], at)
+            self._on_sync_point(record[_SYNC_POINT_TYPE], at, heals=heals)
 
     def _write_data(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -294,7 +295,7 @@ class Copy:
 
     # -- rollover, together with the primary
 
-    def _on_sync_point(self, kind: int, offset: int) -> None:
+    def _on_sync_point(self, kind: int, offset: int, *, heals: bool) -> None:
         if self._rolling is not None:
             plan, old = self._rolling
             self._rolling = None
@@ -303,7 +304,7 @@ class Copy:
             self._index((place.message, place.offset) for place in self._places_alive)
             self._places_alive = []
             old.retire()
-        elif kind == SyncPointType.ROLLOVER and not self.is_anew:
+        elif kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
             self._roll_over()
 
     def _roll_over(self) -> None:

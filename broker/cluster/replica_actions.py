@@ -160,7 +160,7 @@ class ReplicaActions(PartitionBase):
         if receiving is None or receiving.node_id != fact.node_id:
             return
         try:
-            self.copy.write_all(*received)
+            self.copy.write_all(*received, heals=True)
             if self.copy.position > receiving.end:
                 raise OutOfStep(f"{self.copy.position} is behind {receiving.end}, which was to be the last")
             self._check_received()
