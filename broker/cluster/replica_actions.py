@@ -40,6 +40,8 @@ class ReplicaActions(PartitionBase):
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         position, sync_point = self.standings[self.links.own_id]
+        if self._begins_anew and position != NOWHERE:
+            return  # no disk for that: it is tried again in a while, the primary would only say so again
 
         def answered(answer: object) -> None:
             if isinstance(answer, PrimaryStateResponse):
