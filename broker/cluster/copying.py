@@ -26,7 +26,8 @@ from broker.cluster.positions import (
 )
 from broker.core.messages import Content
 from broker.core.shard import Shard
-from broker.store.partition_files import PartitionFiles
+from broker.ports.files import StoreFile
+from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, recover
 from broker.store.rollover import Rollover
 from formats.codes import StorageFlag, StorageMessageType
@@ -39,7 +40,7 @@ from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
 from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep", "clear_records"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "clear_records"]
 
 log = logging.getLogger("broker.partition")
 
@@ -86,6 +87,10 @@ LEASE_ID_MAX = 0xFFFF_FFFF
 
 class OutOfStep(Exception):
     """What arrived does not continue what is here, or there is no room for it."""
+
+
+class TooSmall(OutOfStep):
+    """The files here are not as large as the primary's: larger ones will do."""
 
 
 class Place:
@@ -220,7 +225,7 @@ class Copy:
         end = at + JOURNAL_RECORD_SIZE
         if end > self._journal_granted:
             if not files.journal.reserve(end):
-                raise OutOfStep(f"no room for a record in {files.journal.name}")
+                raise self._no_room(files.journal, end)
             self._journal_granted = files.journal.granted
         if kind == _MESSAGE:
             self._write_data(record, data)
@@ -250,7 +255,7 @@ class Copy:
         end = start + size
         if end > self._data_granted:
             if not files.data.reserve(end):
-                raise OutOfStep(f"no room for {size} bytes in {files.data.name}")
+                raise self._no_room(files.data, end)
             self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
@@ -274,7 +279,7 @@ class Copy:
             if not fits:
                 raise OutOfStep(f"a queue of {len(data)} bytes for {offset}, QLIST is at {start}")
             if not files.qlist.reserve(end):
-                raise OutOfStep(f"no room for {len(data)} bytes in {files.qlist.name}")
+                raise self._no_room(files.qlist, end)
             files.qlist.buffer[start:end] = data
             files.qlist_end = end
         elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
@@ -287,6 +292,18 @@ class Copy:
             )
             self._places.pop(key, None)
             self.removed(key, None)
+
+    def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
+        """Why a file cannot be written up to `end`. A primary whose files were full to the brim has larger ones."""
+        if end <= len(file.buffer):
+            return OutOfStep(f"no disk for {end} bytes in {file.name}")
+        files, limits = self.files, self.shard.limits
+        self.shard.limits = PartitionLimits(
+            journal=max(limits.journal, 2 * end if file is files.journal else 0),
+            data=max(limits.data, 2 * end if file is files.data else 0),
+            qlist=max(limits.qlist, 2 * end if file is files.qlist else 0),
+        )
+        return TooSmall(f"{end} bytes are more than {file.name} holds")
 
     def end_event(self) -> None:
         """The records of an event are written: the shard is where they end."""

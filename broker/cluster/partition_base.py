@@ -149,7 +149,7 @@ class PartitionBase:
         self.receipt_due: Position | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
-        self._begins_anew = False  # the primary wants everything dropped
+        self._begins_anew = False  # the primary wants everything dropped, or the files are too small
         self._buffered: list[bytes] = []
         self._asked_numbers: set[int] = set()
         self._generation = 0  # of the attempt to heal

@@ -114,10 +114,11 @@ class PrimaryActions(PartitionBase):
 
     def begin_anew_if_rolled_over(self, event: Event, fact: Fact) -> None:
         own = self.standings[self.links.own_id]
-        if own.sync_point != fact.sync_point or own.position == NOWHERE:
+        if own.sync_point != fact.sync_point or own.position == NOWHERE or self._begins_anew:
             self._begin_primary_anew()
 
     def _begin_primary_anew(self) -> None:
+        self._begins_anew = False
         self.copy.settle()
         try:
             self.copy.begin_anew()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.cluster.copying import OutOfStep
+from broker.cluster.copying import OutOfStep, TooSmall
 from broker.cluster.partition_base import (
     ERROR_IRRECONCILABLE_DATA,
     ERROR_STORAGE_FAILURE,
@@ -181,6 +181,7 @@ class ReplicaActions(PartitionBase):
 
     def _not_received(self, error: OutOfStep) -> None:
         log.error("Partition [%d]: healing fails: %s", self.shard.partition_id, error)
+        self._begins_anew |= isinstance(error, TooSmall)
         self.fire(Event.ERROR_RECEIVING_DATA_CHUNKS)
 
     def buffer(self, event: Event, fact: Fact) -> None:
@@ -208,6 +209,7 @@ class ReplicaActions(PartitionBase):
                 self.receipt_due = asking
         except OutOfStep as error:
             log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
+            self._begins_anew |= isinstance(error, TooSmall)
             self.fire(Event.ISSUE_LIVESTREAM)
         finally:
             copy.end_event()
