@@ -91,6 +91,19 @@ def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
 
 
+# Likewise with proxies and 6,000 steps, by seed.
+LONG_FAILED_ONCE = {
+    93: "a primary whose journal was full to the brim took a larger one, which its replicas had no room for",
+    207: "a queue's apps were changed by half, and a message counted one that it was never for",
+    307: "a new primary healed from a node that had been told to roll over and could not, and began to",
+}
+
+
+@pytest.mark.parametrize("seed", LONG_FAILED_ONCE)
+def test_what_failed_once_after_a_while(seed: int) -> None:
+    simulate(seed, 6000, nodes=3, proxies=True)
+
+
 @pytest.mark.parametrize("nodes", ["1", "3"])
 def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
     """Neither the run before it nor the hashes of this process change anything."""
