@@ -49,6 +49,7 @@ class Guest:
             lambda: node.dirty.add(session),
             member=False,
         )
+        downstream.bulk = node.bulk
         # Whoever looks for a queue's clients finds it among them.
         session.handles = downstream.handles
         self._on_event: dict[int, Callable[[memoryview, Frame], None]] = {

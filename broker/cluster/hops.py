@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import struct
 from functools import lru_cache
 
+from broker.cluster.bulk import acknowledge, hand_out
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Answered, Requests
 from broker.core.outbox import Outbox
-from formats.wire.ack import iter_acks
+from formats.wire.ack import iter_ack_words
 from formats.wire.event import EventType, Frame
 from formats.wire.options import SubQueueInfo, sub_queue_infos
 from formats.wire.push import iter_pushes
@@ -20,11 +22,20 @@ log = logging.getLogger("broker.relay")
 
 OPTIONS_BYTES_SHORT = 64
 
+# Where a push says for which queue it is.
+QUEUE_ID_AT, QUEUE_ID_END = 8, 12
+_queue_id = struct.Struct(">i").unpack_from
+
 
 @lru_cache(maxsize=1024)
 def _known_infos(options: bytes) -> list[SubQueueInfo]:
     """What `sub_queue_infos` says; nearly all messages of a queue have the same."""
     return sub_queue_infos(memoryview(options))
+
+
+def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
+    is_short = len(options) <= OPTIONS_BYTES_SHORT
+    return _known_infos(bytes(options)) if is_short else sub_queue_infos(memoryview(options))
 
 
 class PeerUpstream:
@@ -126,19 +137,22 @@ class Hops:
 
     def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """What became of posts that went up. FormatError for garbage."""
-        for ack in iter_acks(data, frame.body, frame.end):
-            relay = self._relay(node_id, ack.queue_id)
-            if relay is not None:
-                relay.on_ack(ack.guid, ack.status)
+        acknowledge(iter_ack_words(data, frame.body, frame.end), lambda queue_id: self._relay(node_id, queue_id))
 
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Messages that come down. FormatError for garbage."""
-        for push in iter_pushes(data, frame.body, frame.end):
+        at, end = frame.body, frame.end
+        while end - at >= QUEUE_ID_END:
+            relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID_AT)[0])
+            start = at
+            if relay is not None:
+                at = hand_out(relay, data, at, end, _infos)
+            if at == start:
+                break
+        for push in iter_pushes(data, at, end):
             relay = self._relay(node_id, push.queue_id)
             if relay is not None:
-                options = push.options
-                is_short = len(options) <= OPTIONS_BYTES_SHORT
-                relay.on_push(push, _known_infos(bytes(options)) if is_short else sub_queue_infos(options))
+                relay.on_push(push, _infos(push.options))
 
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
         """The hop's queue of that number, if the node is its upstream."""

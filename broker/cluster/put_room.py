@@ -28,9 +28,13 @@ class PutRoom:
         if self.bytes + size > self.bytes_max:
             raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are on their way")
 
-    def take(self, size: int) -> None:
-        """One more is kept, be there room or not."""
-        self.messages += 1
+    def has(self, size: int, count: int) -> bool:
+        """Whether there is room for so many more, of so many bytes together."""
+        return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
+
+    def take(self, size: int, count: int = 1) -> None:
+        """So many more are kept, be there room or not."""
+        self.messages += count
         self.bytes += size
 
     def give(self, size: int, count: int = 1) -> None:

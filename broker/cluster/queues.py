@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from broker.cluster.bulk import WholeEvents
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import retire, to_relay, to_root
 from broker.cluster.hops import Hops, PeerUpstream
@@ -87,6 +88,7 @@ class ClusterQueues:
         self.node = node
         self._links = links
         self._hops = Hops(links, requests, node.identity.cluster_name)
+        node.bulk = WholeEvents()
         self.on_ack = self._hops.on_ack
         self.on_push = self._hops.on_push
         self._places = places

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.cluster.openings import Openings
 from broker.cluster.put_room import PutRoom
@@ -40,7 +41,7 @@ from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 from formats.wire.options import SubQueueInfo
 from formats.wire.push import Push, PushFlag
-from formats.wire.put import PutFlag, append_put
+from formats.wire.put import PutFlag, append_put, iter_puts
 from formats.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
 from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
 
@@ -61,7 +62,6 @@ SENT_CONFIRMS_MS = 40_000
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
 
-_new = tuple.__new__
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
 _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
@@ -76,15 +76,22 @@ DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 StoreReader = Callable[[bytes], Content | None]
 
 
-class Unacknowledged:
-    """A post on its way up, and who is to be told what became of it: poster, queue id, correlation id."""
+class Unacknowledged(NamedTuple):
+    """A post on its way up, as it goes there, `size` bytes of data, and who is to be told what became of it: poster,
+    queue id, correlation id.
+    """
 
-    __slots__ = ("content", "posted_ms", "posters")
+    message: bytes
+    size: int
+    posted_ms: int
+    posters: tuple[tuple[Poster, int, int], ...]
 
-    def __init__(self, content: Content, posted_ms: int) -> None:
-        self.content = content
-        self.posted_ms = posted_ms
-        self.posters: list[tuple[Poster, int, int]] = []
+    @property
+    def content(self) -> Content:
+        """What was posted."""
+        put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
+        has_properties = put.flags & _PUT_PROPERTIES != 0
+        return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
 
 
 class RelayQueue(Queue):
@@ -122,7 +129,7 @@ class RelayQueue(Queue):
         self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
-        self._room = room or PutRoom()
+        self.room = room or PutRoom()
         self._expires = False
         self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
@@ -132,7 +139,7 @@ class RelayQueue(Queue):
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._app_ids: dict[int, str] = {}  # by those numbers
         self._last_id = 0
-        self._pushed = 0
+        self.pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
         # Called when an upstream knows all that is open.
@@ -206,16 +213,18 @@ class RelayQueue(Queue):
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
         for guid, put in list(self.unacknowledged.items()):
-            self._put(guid, put.content)
             if self.broadcast:
+                self._send_put(self._packed(guid, put.content))
                 self._forget_put(guid)
+            else:
+                self._send_put(put.message)
         for guid, app_id in self.take_confirms():
-            self._confirm_upstream(app_id, guid)
+            self.confirm_upstream(app_id, (guid,))
         self.on_open()
 
     def forget_puts(self) -> None:
         """Nobody is there to hear of them any longer; those that have no way up are not sent."""
-        self._room.give(sum(len(put.content.data) for put in self.unacknowledged.values()), len(self.unacknowledged))
+        self.room.give(sum(put.size for put in self.unacknowledged.values()), len(self.unacknowledged))
         self.unacknowledged.clear()
 
     def _forget_waiting(self, app: App) -> None:
@@ -379,29 +388,29 @@ class RelayQueue(Queue):
         self.statistics.puts += 1
         self.statistics.put_bytes += size
         if self.broadcast and is_open:
-            self._put(guid, content)
+            self._send_put(self._packed(guid, content))
             return KEPT
-        self._room.check(size)
-        data, crc32c, compression, has_properties, schema_id, options = content
-        kept = _new(Content, (bytes(data), crc32c, compression, has_properties, schema_id, bytes(options)))
-        self.unacknowledged[guid] = Unacknowledged(kept, self.now.ms)
-        self._room.take(size)
-        self._expire_later()
+        self.room.check(size)
+        message = self._packed(guid, content)
+        self.unacknowledged[guid] = Unacknowledged(message, size, self.now.ms, ())
+        self.room.take(size)
+        self.expire_later()
         if is_open:
-            self._put(guid, kept)
+            self._send_put(message)
         return KEPT if self.broadcast else PENDING
 
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
-        self.unacknowledged[guid].posters.append((poster, queue_id, correlation_id))
+        put = self.unacknowledged[guid]
+        self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
-    def _put(self, guid: bytes, content: Content) -> None:
-        upstream = self.openings.upstream
-        assert upstream is not None
+    def _packed(self, guid: bytes, content: Content) -> bytes:
+        """A post as it goes up."""
         flags = 0 if self.broadcast else _ACK_REQUESTED
         if content.has_properties:
             flags |= _PUT_PROPERTIES
+        out = bytearray()
         append_put(
-            upstream.event(EventType.PUT),
+            out,
             self.queue_id,
             guid,
             content.data,
@@ -411,6 +420,13 @@ class RelayQueue(Queue):
             content.schema_id,
             content.options,
         )
+        return bytes(out)
+
+    def _send_put(self, message: bytes) -> None:
+        upstream = self.openings.upstream
+        assert upstream is not None
+        out = upstream.event(EventType.PUT)
+        out += message
 
     def on_ack(self, guid: bytes, status: int) -> None:
         """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
@@ -429,7 +445,7 @@ class RelayQueue(Queue):
         for guid in refused:
             put = self.unacknowledged.get(guid)
             if put is not None:
-                self._put(guid, put.content)
+                self._send_put(put.message)
 
     def _acknowledge_put(self, guid: bytes, status: int) -> None:
         put = self._forget_put(guid)
@@ -445,10 +461,10 @@ class RelayQueue(Queue):
     def _forget_put(self, guid: bytes) -> Unacknowledged | None:
         put = self.unacknowledged.pop(guid, None)
         if put is not None:
-            self._room.give(len(put.content.data))
+            self.room.give(put.size)
         return put
 
-    def _expire_later(self) -> None:
+    def expire_later(self) -> None:
         if not self._expires and self.unacknowledged:
             self._expires = True
             oldest = next(iter(self.unacknowledged.values()))
@@ -462,14 +478,14 @@ class RelayQueue(Queue):
             if put.posted_ms > limit_ms:
                 break
             self._acknowledge_put(guid, AckStatus.UNKNOWN)
-        self._expire_later()
+        self.expire_later()
 
     def adopt_put(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
         """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
-        put = self.unacknowledged[guid] = Unacknowledged(content, self.now.ms)
-        put.posters = posters
-        self._room.take(len(content.data))
-        self._expire_later()
+        size = len(content.data)
+        self.unacknowledged[guid] = Unacknowledged(self._packed(guid, content), size, self.now.ms, tuple(posters))
+        self.room.take(size)
+        self.expire_later()
 
     # -- messages down
 
@@ -504,6 +520,16 @@ class RelayQueue(Queue):
         if not found.outstanding:
             self.gone(found)
 
+    def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
+        """The app that alone gets messages with these subscriptions; None if there is more to know of them."""
+        if len(infos) > 1:
+            return None
+        info = infos[0] if infos else DEFAULT_INFO
+        rda = info.rda_info
+        if not rda & UNLIMITED and (rda & POISONOUS or rda & RDA_COUNTER_MAX > (self._attempts_max or 0)):
+            return None
+        return self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
+
     def _taken(self, push: Push) -> Message | None:
         """The message of a push; None, said in the log, if it should be in this node's store and is not."""
         if push.flags & _IMPLICIT_PAYLOAD:
@@ -523,8 +549,8 @@ class RelayQueue(Queue):
         message = Message(push.guid, len(content.data), content, 0, self.now.ms)
         # Of this node's own store, too: the root may remove the message while a consumer here has it.
         message.payload = bytes(content.data)
-        self._pushed += 1
-        message.offset = self._pushed
+        self.pushed += 1
+        message.offset = self.pushed
         return message
 
     def _hand_out(self, app: App, message: Message, data: Buffer, rda: int, *, is_late: bool) -> None:
@@ -567,21 +593,23 @@ class RelayQueue(Queue):
     def confirm(self, stream: Stream, guid: bytes) -> bool:
         known = super().confirm(stream, guid)
         if known or self.openings.state is _OPEN or len(self._confirms) < UNKNOWN_CONFIRMS_MAX:
-            self._confirm_upstream(stream.app.app_id, guid)
+            self.confirm_upstream(stream.app.app_id, (guid,))
         return known
 
-    def _confirm_upstream(self, app_id: str, guid: bytes) -> None:
+    def confirm_upstream(self, app_id: str, guids: Sequence[bytes]) -> None:
+        """Say that an app is done with messages, now or when there is an upstream."""
         consumer = self.openings.consumers.get(app_id)
         if self.openings.state is not _OPEN:
-            self._confirms.append((guid, app_id))
+            self._confirms += [(guid, app_id) for guid in guids]
         elif consumer is not None and self.openings.upstream is not None:
             out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
-            out += pack_confirm(self.queue_id, guid, consumer.sub_id)
-            sent, now_ms = self._sent_confirms, self.now.ms
+            queue_id, sub_id, now_ms = self.queue_id, consumer.sub_id, self.now.ms
+            for guid in guids:
+                out += pack_confirm(queue_id, guid, sub_id)
             if not self._forgets_confirms:
                 self._forgets_confirms = True
                 self.timers.at(now_ms + SENT_CONFIRMS_MS, self._forget_sent_confirms)
-            sent.append((now_ms, guid, app_id))
+            self._sent_confirms.extend([(now_ms, guid, app_id) for guid in guids])
 
     def _forget_sent_confirms(self) -> None:
         """Forget those of long ago, and look again while there are others."""
@@ -641,8 +669,8 @@ class RelayQueue(Queue):
         if message.guid not in self.messages:
             self.messages[message.guid] = message
             self.usage.add(message.size)
-            self._pushed += 1
-            message.offset = self._pushed
+            self.pushed += 1
+            message.offset = self.pushed
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size

@@ -16,7 +16,7 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
-from broker.core.session import BrokerPeer, Session
+from broker.core.session import BrokerPeer, Bulk, Session
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
@@ -92,6 +92,8 @@ class Node:
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
         self.authentications = Authentications.open()
+        # Takes whole events for queues whose root is elsewhere.
+        self.bulk: Bulk | None = None
         # Whether another broker may come in: what its session is for, or why not.
         self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str] = _no_brokers
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.

@@ -11,7 +11,7 @@ because clients and their logs show them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -21,7 +21,8 @@ from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
-from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.core.handles import Handle
+from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message, Poster
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
@@ -54,7 +55,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["TRANSITIONS", "BrokerPeer", "Session", "SessionState", "Trigger"]
+__all__ = ["TRANSITIONS", "BrokerPeer", "Bulk", "Session", "SessionState", "Trigger"]
 
 log = logging.getLogger("broker.session")
 
@@ -139,8 +140,20 @@ class BrokerPeer(Protocol):
         ...
 
 
+class Bulk(Protocol):
+    """Takes whole events at nodes that are hops; False, having done nothing, for what is to be taken singly."""
+
+    def puts(
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame
+    ) -> bool: ...
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool: ...
+
+
 class Host(QueueHost, Protocol):
     """What a session asks of its node."""
+
+    @property
+    def bulk(self) -> Bulk | None: ...
 
     @property
     def identity(self) -> NodeIdentity: ...
@@ -375,6 +388,9 @@ class Session:
 
     def _on_put(self, data: memoryview, frame: Frame) -> None:
         handles = self.handles
+        bulk = self.host.bulk
+        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, frame):
+            return
         for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
             data, frame.body, frame.end
         ):
@@ -422,6 +438,14 @@ class Session:
             out += pack_ack(status, correlation_id, guid, queue_id)
             self.host.dirty.add(self)
 
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """See `broker.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
+            for guid in guids:
+                out += pack_ack(0, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
+
     def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
         if self.host.may_log(self):
             text = "Duplicate PUT message queue [%s] from client [%s], GUID [%s]"
@@ -447,6 +471,9 @@ class Session:
         out += pack_ack(status, correlation_id, guid, queue_id)
 
     def _on_confirm(self, data: memoryview, frame: Frame) -> None:
+        bulk = self.host.bulk
+        if bulk is not None and bulk.confirms(self.handles, data, frame):
+            return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
@@ -485,6 +512,14 @@ class Session:
             compression,
             schema_id,
         )
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        self.host.dirty.add(self)
+
+    def push_packed(self, messages: bytes) -> None:
+        """Messages as `push` packs them, without shapes of properties."""
+        out = self.out.event(_PUSH)
+        out += messages
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = False
         self.host.dirty.add(self)

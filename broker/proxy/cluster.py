@@ -112,7 +112,7 @@ class ProxyCluster:
 
     def view(self) -> ProxyView:
         """How the cluster is, for people."""
-        posts = [put.content for relay in self.queues for put in relay.unacknowledged.values()]
+        posts = [put for relay in self.queues for put in relay.unacknowledged.values()]
         return ProxyView(
             name=self.name,
             active_node_id=self.active_id,
@@ -120,7 +120,7 @@ class ProxyCluster:
             connected_ids=tuple(self.statuses),
             queue_ids=tuple(sorted((relay.uri, relay.queue_id) for relay in self.queues)),
             posts=len(posts),
-            post_bytes=sum(len(post.data) for post in posts),
+            post_bytes=sum(post.size for post in posts),
         )
 
     def start(self) -> None:

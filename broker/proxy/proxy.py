@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from broker.cluster.bulk import WholeEvents
 from broker.cluster.guests import Guests
 from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.put_room import PUT_BYTES_MAX, PUTS_MAX, PutRoom
@@ -49,6 +50,7 @@ class Proxy:
         self.on_available: Callable[[], None] = lambda: None
         for cluster in self.clusters.values():
             cluster.on_available = lambda: self.on_available()
+        node.bulk = WholeEvents()
         node.place = self._place
         node.settle = self._settle
         node.retire = self._retire
