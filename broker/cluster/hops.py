@@ -127,7 +127,7 @@ class Hops:
         """Send what there is for a node."""
         self._dirty.discard(node_id)
         outbox = self._outboxes.get(node_id)
-        if outbox is not None and outbox.data:
+        if outbox is not None and outbox.size:
             self.links.send(node_id, outbox.take())
 
     def send_all(self) -> None:

@@ -285,12 +285,12 @@ class Session:
         return data
 
     def output_size(self) -> int:
-        return len(self.out.data)
+        return self.out.size
 
     @property
     def backlog(self) -> int:
         """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
-        return len(self.out.data) + self._in_flight
+        return self.out.size + self._in_flight
 
     @property
     def backlog_bytes_max(self) -> int:
