@@ -149,6 +149,12 @@ class ProxyRecords(ClusterRecords):
         super().__init__(apps, promises, world)
         self._proxies = world
 
+    def durable(self, uri: str, app: str, guid: bytes) -> None:
+        """A proxy sends again what it has no ack for, whether or not an app was done with it."""
+        post = self.posts[guid]
+        post.again |= not post.acked
+        super().durable(uri, app, guid)
+
     def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
         """Nobody tells proxies that an app is no more: what they had for it by then may still go to its readers."""
         if app == EXTRA_APP and Feature.APPS in self._proxies.features and self.is_durable(app, guid):
