@@ -142,7 +142,7 @@ class WholeEvents:
             or app.attempts
             or app.delayed_until_ms != NEVER_MS
             or relay.openings.state is not _OPEN
-            or any(row[0] != queue_id or row[2] != sub_queue_id for row in rows)
+            or (len(rows) > 1 and any(row[0] != queue_id or row[2] != sub_queue_id for row in rows))
         ):
             return False
         _confirm(relay, stream, [row[1] for row in rows])
@@ -150,6 +150,7 @@ class WholeEvents:
 
 
 def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
+    """As `RelayQueue.confirm` for each."""
     app, now_ms, messages = stream.app, relay.now.ms, relay.messages
     not_bit = ~app.bit
     app.statistics.observe(app.messages, app.bytes)
@@ -179,7 +180,8 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
     relay.statistics.confirms += len(confirmed)
     if gone:
         relay.usage.remove(gone_bytes, gone)
-    relay.confirm_upstream(app.app_id, confirmed)
+    if confirmed:
+        relay.confirm_upstream(app.app_id, confirmed)
     if app.redelivery or app.pending or app.aside:
         relay.deliver(app)
 
