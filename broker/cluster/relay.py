@@ -284,6 +284,8 @@ class RelayQueue(Queue):
             # Only now: before it has its answer, a client does not know these subscriptions.
             if subscriptions and self._wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
+                # What a broker below has given back with that is for others, too.
+                self._forget_unwanted(stream.app)
             configured()
 
         self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
