@@ -564,8 +564,10 @@ class RelayQueue(Queue):
                 app.attempts[guid] = counter
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost
+        if not app.streams and app.app_id not in self.openings.consumers:
+            return  # as `_drop_app`: it was on its way
         if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
-            return  # as `_forget_unwanted`: it was on its way
+            return  # as `_forget_unwanted`, likewise
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size

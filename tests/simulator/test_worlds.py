@@ -96,6 +96,8 @@ LONG_FAILED_ONCE = {
     93: "a primary whose journal was full to the brim took a larger one, which its replicas had no room for",
     207: "a queue's apps were changed by half, and a message counted one that it was never for",
     307: "a new primary healed from a node that had been told to roll over and could not, and began to",
+    823: "a proxy kept what a proxy below it gave back, and nobody there wanted",
+    1412: "a proxy kept what came when nobody read there any longer",
 }
 
 
