@@ -114,9 +114,17 @@ def throughput() -> list[Figure]:
     with node_and_proxies(3) as (node, chain):
         for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
             plan = plan_for(broker, fresh_queue(EVENTUAL), client="official", batch=1, duration_s=RUN_S, window=1024)
+            before = cpu_s(broker)
             outcome = run(plan)
+            used_us = (cpu_s(broker) - before) / outcome.account.delivered * 1e6
             rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
             figures.append(Figure(f"clients {what}", rate, "messages/s"))
+            figures.append(Figure("  processor time of that broker, a message", used_us, "us"))
+            if broker is node:
+                alone_us = used_us
+            else:
+                part = used_us / alone_us
+                figures.append(Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5))
     return figures
 
 
