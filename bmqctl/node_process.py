@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-__all__ = ["NodeFailed", "NodeProcess", "free_port"]
+__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "free_port"]
 
 HOST = "127.0.0.1"
 LOG_NAME = "bmqbrkr.log"
@@ -88,6 +89,11 @@ class NodeProcess:
         return f"tcp://{HOST}:{self.port}"
 
     @property
+    def address(self) -> str:
+        """HOST:PORT, as another broker is given it."""
+        return f"{HOST}:{self.port}"
+
+    @property
     def pid(self) -> int:
         return self._running.pid
 
@@ -105,14 +111,12 @@ class NodeProcess:
     def pid_file(self) -> Path:
         return self.data_dir / PID_NAME
 
-    def start(self) -> NodeProcess:
+    def start(self) -> Self:
         """Start it and wait until it is ready; `NodeFailed` if it ends instead, or takes too long."""
         assert self._process is None, "it runs already"
-        given = [] if self.config_dir is None else [str(self.config_dir)]
-        options = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
         started = time.monotonic()
         process = subprocess.Popen(
-            [*self._command, "start", "node", *given, *options, *self.options],
+            [*self._command, *self._words(), *self.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -153,7 +157,7 @@ class NodeProcess:
         """End it as a crash would: `kill -9`."""
         self.stop(signal.SIGKILL)
 
-    def restart(self, how: signal.Signals = signal.SIGTERM) -> NodeProcess:
+    def restart(self, how: signal.Signals = signal.SIGTERM) -> Self:
         """Stop it, and start it on the same port and files."""
         self.stop(how)
         return self.start()
@@ -173,13 +177,18 @@ class NodeProcess:
         """How many descriptors the process has open."""
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
-    def __enter__(self) -> NodeProcess:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    def _words(self) -> list[str]:
+        """What to start, and how, but for the options."""
+        given = [] if self.config_dir is None else [str(self.config_dir)]
+        return ["start", "node", *given, "--port", str(self.port), "--data-dir", str(self.data_dir)]
 
     @property
     def _running(self) -> subprocess.Popen[str]:
@@ -199,6 +208,30 @@ class NodeProcess:
         process.stdout.close()
         self._process = None
         return process.returncode
+
+
+class ProxyProcess(NodeProcess):
+    """`bmqctl start proxy` to `upstream`, HOST:PORT of each broker; its log in `data_dir`. Otherwise as a node."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        upstream: Sequence[str],
+        *,
+        port: int | None = None,
+        timeout_s: float = 30.0,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
+        self.upstream = tuple(upstream)
+
+    def wait_available(self, timeout_s: float = 20.0) -> None:
+        """Wait until it has a broker upstream."""
+        self.wait_for("is available", timeout_s)
+
+    def _words(self) -> list[str]:
+        where = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        return ["start", "proxy", "--upstream", ",".join(self.upstream), *where, "--log-level", "info"]
 
 
 class _Console:

@@ -6,7 +6,7 @@
         session = Session(print, broker=bmq_node.uri)
 
 The node listens on a free port of the loopback, has the sample domains (`bmq.test.mem.priority` and so on), keeps its
-files in the test's temporary directory, and ends with the test.
+files in the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, NodeProcess, free_port
+from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, free_port
 
-__all__ = ["NodeFailed", "NodeProcess", "bmq_node", "free_port"]
+__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "bmq_node", "bmq_proxy", "free_port"]
 
 
 @pytest.fixture
@@ -26,3 +26,11 @@ def bmq_node(tmp_path: Path) -> Iterator[NodeProcess]:
     """A running node of its own."""
     with NodeProcess(tmp_path / "bmq-data") as node:
         yield node
+
+
+@pytest.fixture
+def bmq_proxy(bmq_node: NodeProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
+    """A proxy to the node of `bmq_node`, which can be stopped and started behind it."""
+    with ProxyProcess(tmp_path / "bmq-proxy", [bmq_node.address]) as proxy:
+        proxy.wait_available()
+        yield proxy

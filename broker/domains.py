@@ -9,7 +9,7 @@ from broker.core.config import DomainConfig, Mode
 from broker.core.expressions import ExpressionError, compile_expression
 from formats.codes import RDA_COUNTER_MAX
 
-__all__ = ["Domains"]
+__all__ = ["Domains", "ProxyDomains"]
 
 
 class Domains:
@@ -60,12 +60,45 @@ class Domains:
 
         A file is read whenever it is needed: nothing else has to be dropped.
         """
-        if name is None:
-            self._names.clear()
-            return True
-        known = name in self._names
-        self._names.discard(name)
-        return known
+        return _forget(self._names, name)
+
+
+class ProxyDomains:
+    """Which cluster has a domain; the rest of it is that cluster's affair.
+
+    Its files say so, as they do for the reference's proxies. A proxy to one cluster that has no such files takes every
+    domain for that cluster's.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._clusters = tuple(cluster.name for cluster in config.clusters.proxy_clusters)
+        self._names: set[str] = set()
+
+    def resolve(self, name: str) -> DomainConfig | None:
+        """See `broker.core.node.DomainResolver`. ValueError for a domain of a cluster that this proxy does not know."""
+        found = self._config.resolve_domain(name)
+        if found is None:
+            if len(self._clusters) > 1 or self._config.domains.names():
+                return None
+            return DomainConfig(name, Mode.PRIORITY, cluster=self._clusters[0])
+        if found.cluster not in self._clusters:
+            raise ValueError(f"domain '{found.name}' is in cluster '{found.cluster}', which this broker does not know")
+        self._names |= {name, found.name}
+        return DomainConfig(found.name, Mode.PRIORITY, cluster=found.cluster, shown=to_json(found.parameters))
+
+    def forget(self, name: str | None) -> bool:
+        """See `Domains.forget`."""
+        return _forget(self._names, name)
+
+
+def _forget(names: set[str], name: str | None) -> bool:
+    if name is None:
+        names.clear()
+        return True
+    known = name in names
+    names.discard(name)
+    return known
 
 
 def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:

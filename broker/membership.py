@@ -27,9 +27,9 @@ def cluster_features(cluster: ClusterDefinition) -> str:
     partition = cluster.partition_config
     return to_features(
         {
-            "nodes": "|".join(f"{node.id}@{node.host}:{node.port}" for node in cluster.nodes),
+            # By name: where a node is reached may differ, as with relays between them.
+            "nodes": "|".join(f"{node.id}@{node.name}" for node in cluster.nodes),
             "masterAssignment": cluster.master_assignment.value,
-            "elector.quorum": cluster.elector.quorum,
             "partitionConfig.numPartitions": partition.num_partitions,
             "partitionConfig.maxDataFileSize": partition.max_data_file_size,
             "partitionConfig.maxJournalFileSize": partition.max_journal_file_size,

@@ -37,8 +37,8 @@ SINGLE_NODE = "single and (legacy_mode or fsm_mode)"
 PROGRAMS = {
     "BLAZINGMQ_BROKER": ("bmqbrkr.tsk", "start node"),
     "BLAZINGMQ_TOOL": ("bmqtool.tsk", "tool"),
-    "BLAZINGMQ_STORAGETOOL": ("bmqstoragetool.tsk", "journal search"),
 }
+STORAGE_TOOL = ("BLAZINGMQ_STORAGETOOL", "bmqstoragetool.tsk")
 
 # The suite reads standard output only, where the reference logs; Python's paths are the suite's, not ours.
 WRAPPER = """#!/bin/sh
@@ -46,10 +46,10 @@ unset PYTHONPATH PYTHONPYCACHEPREFIX
 exec {program} {words} "$@" 2>&1
 """
 
-# The relay that it finds on its path, if there is no other.
-RELAY = """#!/bin/sh
+# What is a script of ours: the relay that it finds on its path, if there is no other, and the storage tool.
+SCRIPT = """#!/bin/sh
 unset PYTHONPATH PYTHONPYCACHEPREFIX
-exec {python} {script} "$@"
+exec {python} {script} {words} "$@"
 """
 
 CASE_TIMEOUT_S = 300
@@ -133,14 +133,20 @@ def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.N
     logs.mkdir(exist_ok=True)
     environment = clean_environment(home)
     environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(scratch / "plugins")}
+    bmqctl = shlex.quote(str(options.bmqctl.absolute()))
     for variable, (name, command) in PROGRAMS.items():
-        text = WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words=command)
-        environment[variable] = str(_program(scratch / name, text))
-    relay = Path(__file__).with_name("tcp_relay.py")
-    _program(scratch / "tproxy", RELAY.format(python=shlex.quote(sys.executable), script=shlex.quote(str(relay))))
+        environment[variable] = str(_program(scratch / name, WRAPPER.format(program=bmqctl, words=command)))
+    variable, name = STORAGE_TOOL
+    environment[variable] = str(_script(scratch / name, "storage_tool.py", f"--bmqctl {bmqctl}"))
+    _script(scratch / "tproxy", "tcp_relay.py")
     environment["PATH"] = f"{environment['PATH']}:{scratch}"
     arguments = [f"-m={options.marks}", f"--bmq-log-dir={logs}", f"-n={options.workers}", f"--timeout={CASE_TIMEOUT_S}"]
     return Suite("broker", checkout / "src" / "integration-tests", ["."], python, arguments, environment)
+
+
+def _script(file: Path, script: str, words: str = "") -> Path:
+    path = shlex.quote(str(Path(__file__).with_name(script)))
+    return _program(file, SCRIPT.format(python=shlex.quote(sys.executable), script=path, words=words))
 
 
 def _program(file: Path, text: str) -> Path:

@@ -2,7 +2,8 @@
 
     tproxy -r HOST:PORT [-p PORT]
 
-It says on standard output where it listens. Killed, it cuts all its connections.
+It says on standard output where it listens. Killed, it cuts all its connections. At SIGTERM it says how many bytes it
+has carried, and over how many connections.
 """
 
 from __future__ import annotations
@@ -10,35 +11,56 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import signal
+from collections.abc import AsyncIterator, Sequence
 
 __all__ = ["main"]
 
 READ_BYTES = 64 << 10
 
 
-async def relay(port: int, remote_host: str, remote_port: int) -> None:
-    """Listen on `port` (0: any) and carry the bytes of every connection to the remote and back, until cancelled."""
+class Relay:
+    """Carries bytes between those who connect to it and the remote, and counts them."""
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, remote_host: str, remote_port: int) -> None:
+        self._remote = remote_host, remote_port
+        self.connections = self.bytes_there = self.bytes_back = 0
+
+    async def serve(self, port: int) -> None:
+        """Listen on `port` (0: any) and carry the bytes of every connection to the remote and back, until SIGTERM."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        host, bound = server.sockets[0].getsockname()
+        print(f"Listening on {host}:{bound}", flush=True)
+        enough = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
+        await enough.wait()
+        print(
+            f"{self.connections} connections, {self.bytes_there} bytes there, {self.bytes_back} bytes back", flush=True
+        )
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_connection(remote_host, remote_port)
+            there, back = await asyncio.open_connection(*self._remote)
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_carry(reader, back), _carry(there, writer))
+        self.connections += 1
+        await asyncio.gather(self._carry_there(reader, back), self._carry_back(there, writer))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", port)
-    host, bound = server.sockets[0].getsockname()
-    print(f"Listening on {host}:{bound}", flush=True)
-    async with server:
-        await server.serve_forever()
+    async def _carry_there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for size in _carry(reader, writer):
+            self.bytes_there += size
+
+    async def _carry_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for size in _carry(reader, writer):
+            self.bytes_back += size
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[int]:
     with contextlib.suppress(OSError):
         while data := await reader.read(READ_BYTES):
             writer.write(data)
+            yield len(data)
             await writer.drain()
     writer.close()
 
@@ -51,7 +73,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     host, _, port = options.remote.rpartition(":")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(relay(options.port, host, int(port)))
+        asyncio.run(Relay(host, int(port)).serve(options.port))
 
 
 if __name__ == "__main__":

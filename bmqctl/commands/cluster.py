@@ -106,7 +106,8 @@ def _ask(host: str, port: int, timeout_s: float) -> dict[str, Any]:
         clusters = json.loads(client.send("ENCODING JSON_COMPACT CLUSTERS LIST"))["clusterList"]["clusters"]
         own = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
         if own is None:
-            raise AdminLost(f"{host}:{port} is in no cluster")
+            others = ", ".join(each["name"] for each in clusters)
+            raise AdminLost(f"{host}:{port} is in no cluster; ask a node of {others}, to which it is a proxy")
         answer = json.loads(client.send(f"ENCODING JSON_COMPACT CLUSTERS CLUSTER {own} HEALTH"))
     health: dict[str, Any] | None = answer.get("clusterHealth")
     if health is None:

@@ -31,7 +31,7 @@ from broker.core.messages import Full
 from formats.control.messages import QueueInfo
 from formats.uri import parse_uri
 
-__all__ = ["check_cluster", "cluster_health", "cluster_list", "cluster_status", "force_gc", "queue_helper"]
+__all__ = ["check_cluster", "cluster_health", "cluster_list", "cluster_status", "force_gc", "queue_helper", "sub_ids"]
 
 # bmqp::QueueId's number of a queue that is with its primary; the reference writes it as a word.
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
@@ -175,8 +175,8 @@ def queue_helper(context: Context) -> QueueHelperResult:
     by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
     names = sorted({*by_domain, *(domain.config.name for domain in node.domains.values())})
     domains = tuple(ClusterDomain(name, by_domain[name], name in node.domains) for name in names)
-    sub_ids = _sub_ids(context)
-    queues = tuple(_cluster_queue(context, info, sub_ids.get(info.uri, ())) for info in assigned)
+    ids = sub_ids(context)
+    queues = tuple(_cluster_queue(context, info, ids.get(info.uri, ())) for info in assigned)
     return QueueHelperResult(
         cluster_name=context.cluster_name,
         locality="local",
@@ -188,7 +188,7 @@ def queue_helper(context: Context) -> QueueHelperResult:
     )
 
 
-def _sub_ids(context: Context) -> dict[str, set[SubId]]:
+def sub_ids(context: Context) -> dict[str, set[SubId]]:
     """By queue: the ids by which clients go for its apps."""
     found: dict[str, set[SubId]] = {}
     for session in context.node.sessions.values():

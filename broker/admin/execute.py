@@ -51,6 +51,7 @@ from broker.admin.domains import (
 )
 from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
+from broker.admin.proxies import execute_at_proxy
 from broker.admin.results import (
     BrokerConfig,
     ClusterHealthResult,
@@ -81,6 +82,10 @@ def execute(context: Context, command: Command, encoding: Encoding) -> Result:
 
 
 def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
+    if context.node.proxy_view is not None:
+        result = execute_at_proxy(context, command)
+        if result is not None:
+            return result
     match command:
         case Help(plumbing):
             return HelpResult(tuple(CommandSpec(row.words, row.help) for row in TABLE), plumbing)

@@ -21,6 +21,7 @@ __all__ = [
     "ClusterList",
     "ClusterNode",
     "ClusterNodeInfo",
+    "ClusterProxyStatusResult",
     "ClusterQueue",
     "ClusterStatusResult",
     "ClusterStorageSummary",
@@ -310,6 +311,17 @@ class ClusterStatusResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterProxyStatusResult:
+    """A cluster as a proxy to it sees it (mqbcmd::ClusterProxyStatus)."""
+
+    description: str
+    active_node_description: str | None
+    is_healthy: bool
+    node_statuses: NodeStatuses
+    queues_info: StorageContent
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterHealthResult:
     """Not the reference's: what a node sees of its cluster, and what of it is not well."""
 
@@ -372,6 +384,7 @@ Result = (
     | DomainInfo
     | ClusterList
     | ClusterStatusResult
+    | ClusterProxyStatusResult
     | ClusterHealthResult
     | QueueHelperResult
     | QueueInternalsResult

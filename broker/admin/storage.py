@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker.admin.environment import Context, Failed
 from broker.admin.results import (
@@ -20,10 +20,22 @@ from broker.core.queue import Full, Queue
 from broker.core.shard import Shard
 from formats.disk.data import data_record_size
 from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.uri import parse_uri
 
-__all__ = ["domain_storages", "partition", "queue_storage", "roll_over", "set_available", "storage_summary"]
+__all__ = [
+    "NO_PARTITION",
+    "domain_storages",
+    "partition",
+    "queue_storage",
+    "roll_over",
+    "set_available",
+    "storage_summary",
+]
 
 ALL_PARTITIONS = -1
+
+# mqbs::DataStore::k_INVALID_PARTITION_ID
+NO_PARTITION = -1
 
 
 def partition(context: Context, partition_id: int) -> Shard:
@@ -46,30 +58,69 @@ def storage_summary(context: Context, partition_id: int | None = None) -> Cluste
 
 def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
     files = shard.files
-    queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
-    stored = [message for messages in shard.stores.values() for message in messages.values()]
+    copied = context.node.copied(shard.partition_id)
+    if copied is None:
+        queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
+        content = _content(context, queues)
+        sizes = [message.size for messages in shard.stores.values() for message in messages.values()]
+        outstanding, outstanding_bytes = len(sizes), sum(data_record_size(0, size) for size in sizes)
+        queue_count = len(shard.stores)
+    else:
+        content = _copied_content(context, shard.partition_id, copied)
+        outstanding, outstanding_bytes = (sum(values) for values in zip((0, 0), *copied.values(), strict=True))
+        queue_count = len(copied)
     # A confirm or deletion record counts as long as its message does.
-    records = len(stored) + len(shard.stores)
+    records = outstanding + queue_count
     active = ActiveFileSet(
-        data_file=FileInfo(
-            files.data_end, shard.limits.data, sum(data_record_size(0, message.size) for message in stored)
-        ),
+        data_file=FileInfo(files.data_end, shard.limits.data, outstanding_bytes),
         journal_file=FileInfo(files.journal_end, shard.limits.journal, records * JOURNAL_RECORD_SIZE),
         qlist_file=FileInfo(files.qlist_end, shard.limits.qlist, files.qlist_end),
     )
     return FileStoreSummary(
-        primary_node_description=context.node_description,
+        primary_node_description=_primary(context, shard.partition_id),
         primary_lease_id=shard.primary_lease_id,
         sequence_num=shard.sequence_number,
         is_available=shard.available,
-        file_sets=(FileSetInfo(files.data.name, len(stored)),),
+        file_sets=(FileSetInfo(files.data.name, outstanding),),
         active_file_set=active,
         total_mapped_bytes=files.data_end + files.journal_end + files.qlist_end,
         num_outstanding_records=records,
         num_unreceipted_messages=0,
         nagle_packet_count=0,
-        storage_content=_content(context, queues),
+        storage_content=content,
     )
+
+
+def _primary(context: Context, partition_id: int) -> str:
+    """A shard's primary, as the reference names nodes."""
+    if context.node.cluster_view is None:
+        return context.node_description
+    info = context.node.ledger.state.primaries.get(partition_id)
+    return "[ ** NA **, -1]" if info is None else context.describe(info.primary_node_id)
+
+
+def _copied_content(context: Context, partition_id: int, copied: Mapping[bytes, tuple[int, int]]) -> StorageContent:
+    """The queues of a shard of which this node has a copy, the fullest first."""
+    infos = []
+    for info in context.node.ledger.state.queues.values():
+        if info.partition_id == partition_id:
+            count, size = copied.get(info.key, (0, 0))
+            infos.append(
+                StorageQueueInfo(
+                    queue_uri=info.uri,
+                    queue_key=info.key.hex().upper(),
+                    partition_id=partition_id,
+                    num_messages=count,
+                    num_bytes=size,
+                    is_persistent=_is_persistent(context, info.uri),
+                )
+            )
+    return StorageContent(tuple(sorted(infos, key=lambda info: -info.num_bytes)))
+
+
+def _is_persistent(context: Context, uri: str) -> bool:
+    domain = context.node.domain(parse_uri(uri).qualified_domain)
+    return domain is None or domain.config.persistent
 
 
 def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
@@ -79,8 +130,9 @@ def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
 
 
 def partition_of(context: Context, queue: Queue) -> int:
-    """The partition that has a queue."""
-    return context.node.ledger.state.queues[queue.uri].partition_id
+    """The partition that has a queue; none at a proxy."""
+    info = context.node.ledger.state.queues.get(queue.uri)
+    return NO_PARTITION if info is None else info.partition_id
 
 
 def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
@@ -118,6 +170,12 @@ def roll_over(context: Context, partition_id: int) -> Success:
         chosen = [partition(context, partition_id)]
     failures = []
     for shard in chosen:
+        if not shard.active:
+            failures.append(
+                f"Rollover failed on partition {shard.partition_id}: "
+                "Rollover rejected: node is not primary for this partition"
+            )
+            continue
         try:
             shard.roll_over()
         except Full as full:

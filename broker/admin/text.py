@@ -10,6 +10,7 @@ from broker.admin.results import (
     ClusterHealthResult,
     ClusterList,
     ClusterNodeInfo,
+    ClusterProxyStatusResult,
     ClusterStatusResult,
     ClusterStorageSummary,
     DomainInfo,
@@ -75,6 +76,8 @@ def to_text(result: Result) -> str:
             return _cluster_list(result)
         case ClusterStatusResult():
             return "\n".join(_cluster_status(result))
+        case ClusterProxyStatusResult():
+            return "\n".join(_proxy_status(result))
         case ClusterHealthResult():
             return "\n".join(_health(result))
         case QueueHelperResult():
@@ -258,6 +261,18 @@ def _cluster_status(result: ClusterStatusResult) -> Iterable[str]:
     yield from _queues(result.queues_info)
     yield ""
     yield from _storage_summary(result.cluster_storage_summary, 1)
+
+
+def _proxy_status(result: ClusterProxyStatusResult) -> Iterable[str]:
+    yield "Cluster"
+    yield "-------"
+    yield f"    Cluster name: {result.description}"
+    yield f"    Active node : {result.active_node_description or '* none *'}"
+    yield f"    Is Healthy  : {'Yes' if result.is_healthy else 'No'}"
+    yield ""
+    yield from _nodes(result.node_statuses.nodes)
+    yield ""
+    yield from _queues(result.queues_info)
 
 
 def _health(result: ClusterHealthResult) -> Iterable[str]:

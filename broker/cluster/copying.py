@@ -6,6 +6,7 @@ is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::w
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -25,7 +26,8 @@ from broker.cluster.positions import (
 )
 from broker.core.messages import Content
 from broker.core.shard import Shard
-from broker.store.partition_files import PartitionFiles
+from broker.ports.files import StoreFile
+from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, recover
 from broker.store.rollover import Rollover
 from formats.codes import StorageFlag, StorageMessageType
@@ -38,7 +40,9 @@ from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
 from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep", "clear_records"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "clear_records"]
+
+log = logging.getLogger("broker.partition")
 
 # What the journal's records are when they come over a link. Plain integers: this is on the way of every message.
 _RECORD_TYPE = {
@@ -83,6 +87,10 @@ LEASE_ID_MAX = 0xFFFF_FFFF
 
 class OutOfStep(Exception):
     """What arrived does not continue what is here, or there is no room for it."""
+
+
+class TooSmall(OutOfStep):
+    """The files here are not as large as the primary's: larger ones will do."""
 
 
 class Place:
@@ -136,9 +144,10 @@ class Copy:
 
     # -- writing
 
-    def write_all(self, data: memoryview, start: int, end: int) -> Position | None:
+    def write_all(self, data: memoryview, start: int, end: int, *, heals: bool = False) -> Position | None:
         """Add the records of an event's body, `data[start:end]`; the last that asks for a receipt.
 
+        Of those that heal, none begins a rollover: whoever sent them was still in the old files behind it.
         `OutOfStep`, or FormatError, at the first that does not fit, or is malformed: those before it are written.
         """
         asking = None
@@ -149,7 +158,7 @@ class Copy:
                 asking, start = batch.asking or asking, batch.end
             # What ended the batch, or a few, one by one: then it is tried again.
             for message in islice(iter_storage(data, start, end), RECORDS_MIN):
-                self.write(message)
+                self.write(message, heals=heals)
                 start += storage_size(data, start)
                 if message.flags & _RECEIPT_REQUESTED:
                     asking = self.position
@@ -192,7 +201,7 @@ class Copy:
         files.journal_end += at
         self.position = batch.last
 
-    def write(self, message: StorageMessage) -> None:
+    def write(self, message: StorageMessage, *, heals: bool = False) -> None:
         """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
         _, message_type, _, offset_words, record, data = message
         files = self.files
@@ -216,7 +225,7 @@ class Copy:
         end = at + JOURNAL_RECORD_SIZE
         if end > self._journal_granted:
             if not files.journal.reserve(end):
-                raise OutOfStep(f"no room for a record in {files.journal.name}")
+                raise self._no_room(files.journal, end)
             self._journal_granted = files.journal.granted
         if kind == _MESSAGE:
             self._write_data(record, data)
@@ -232,7 +241,7 @@ class Copy:
         files.journal_end = end
         self.position = position
         if kind == _JOURNAL_OP:
-            self._on_sync_point(record[_SYNC_POINT_TYPE], at)
+            self._on_sync_point(record[_SYNC_POINT_TYPE], at, heals=heals)
 
     def _write_data(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -246,7 +255,7 @@ class Copy:
         end = start + size
         if end > self._data_granted:
             if not files.data.reserve(end):
-                raise OutOfStep(f"no room for {size} bytes in {files.data.name}")
+                raise self._no_room(files.data, end)
             self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
@@ -270,13 +279,31 @@ class Copy:
             if not fits:
                 raise OutOfStep(f"a queue of {len(data)} bytes for {offset}, QLIST is at {start}")
             if not files.qlist.reserve(end):
-                raise OutOfStep(f"no room for {len(data)} bytes in {files.qlist.name}")
+                raise self._no_room(files.qlist, end)
             files.qlist.buffer[start:end] = data
             files.qlist_end = end
         elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
             key = bytes(record[_QUEUE_OP_KEY])
+            log.info(
+                "Partition [%d]: Received QueueOpRecord of type [%s] for queue key [%s]",
+                self.shard.partition_id,
+                QueueOpType(kind).name,
+                key.hex().upper(),
+            )
             self._places.pop(key, None)
             self.removed(key, None)
+
+    def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
+        """Why a file cannot be written up to `end`. A primary whose files were full to the brim has larger ones."""
+        if end <= len(file.buffer):
+            return OutOfStep(f"no disk for {end} bytes in {file.name}")
+        files, limits = self.files, self.shard.limits
+        self.shard.limits = PartitionLimits(
+            journal=max(limits.journal, 2 * end if file is files.journal else 0),
+            data=max(limits.data, 2 * end if file is files.data else 0),
+            qlist=max(limits.qlist, 2 * end if file is files.qlist else 0),
+        )
+        return TooSmall(f"{end} bytes are more than {file.name} holds")
 
     def end_event(self) -> None:
         """The records of an event are written: the shard is where they end."""
@@ -285,15 +312,16 @@ class Copy:
 
     # -- rollover, together with the primary
 
-    def _on_sync_point(self, kind: int, offset: int) -> None:
+    def _on_sync_point(self, kind: int, offset: int, *, heals: bool) -> None:
         if self._rolling is not None:
             plan, old = self._rolling
             self._rolling = None
             plan.finish(self.files, offset)
+            log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.shard.partition_id, self.files.journal.name)
             self._index((place.message, place.offset) for place in self._places_alive)
             self._places_alive = []
             old.retire()
-        elif kind == SyncPointType.ROLLOVER and not self.is_anew:
+        elif kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
             self._roll_over()
 
     def _roll_over(self) -> None:
@@ -394,15 +422,29 @@ class Copy:
         """The shard is served from here: its queues know where their messages are."""
         self._places, self._gone_before = {}, {}
 
+    def stored(self) -> dict[bytes, tuple[int, int]]:
+        """How many messages are here, and their bytes, by queue key."""
+        buffer = self._readable.data.buffer
+        return {
+            key: (
+                len(places),
+                sum(parse_data_record(buffer, place >> _COMPRESSION_BITS).app_data_size for place in places.values()),
+            )
+            for key, places in self._places.items()
+        }
+
+    @property
+    def _readable(self) -> PartitionFiles:
+        """A rollover that is not finished has left the payloads where they were."""
+        return self._rolling[1] if self._rolling else self.files
+
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here. Views are valid until the next step."""
         places = self._places.get(queue_key)
         place = places.get(guid) if places else None
         if place is None:
             return None
-        # A rollover that is not finished has left the payload where it was.
-        files = self._rolling[1] if self._rolling else self.files
-        buffer = files.data.buffer
+        buffer = self._readable.data.buffer
         found = parse_data_record(buffer, place >> _COMPRESSION_BITS)
         header = found.header
         return Content(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from crc32c import crc32c
@@ -19,6 +19,7 @@ from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Mess
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
+from broker.core.session import Bulk
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control import ber
 from formats.control.messages import ControlMessage
@@ -87,6 +88,8 @@ class Downstream:
         self.ready = True
         self._out = out
         self._wake = wake
+        # Takes whole events; a member's own are for queues whose root is here.
+        self.bulk: Bulk | None = None
         self.requests = QueueRequests(host, self)
         self.handles = self.requests.handles
         self._last = Last()
@@ -127,6 +130,8 @@ class Downstream:
     def on_put(self, data: memoryview, frame: Frame) -> None:
         """Posts of the broker's clients. FormatError for garbage."""
         handles = self.handles
+        if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, frame):
+            return
         for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
             data, frame.body, frame.end
         ):
@@ -162,12 +167,21 @@ class Downstream:
         out += pack_ack(status, correlation_id, guid, queue_id)
         self._wake()
 
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """See `broker.core.messages.Poster`."""
+        out = self._out.event(_ACK, ACK_HEADER_BYTES)
+        for guid in guids:
+            out += pack_ack(0, correlation_id, guid, queue_id)
+        self._wake()
+
     def _nack(self, status: AckStatus, guid: bytes, queue_id: int, reason: str) -> None:
         log.info("%s: refused PUT %s %s: %s", self.description, guid.hex().upper(), reason, status.name)
         self.acknowledge(queue_id, 0, guid, status)
 
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
         """The broker's consumers are done with messages. FormatError for garbage."""
+        if self.bulk is not None and self.bulk.confirms(self.handles, data, frame):
+            return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None

@@ -230,7 +230,7 @@ class Election:
         self._look_around()
 
     def retire(self) -> None:
-        """Follow and vote, but lead no longer: this node is about to stop."""
+        """Follow, but lead and vote no longer: this node is about to stop, those that stay have to be enough."""
         self._retiring = True
         self._apply(Event.RETIRING)
 
@@ -254,6 +254,8 @@ class Election:
         if node_id == self._choice:
             self._apply(Event.LEADER_GONE, node_id)
         elif len(self._supporters) < self.quorum:
+            if self.role is Role.LEADER:
+                log.warning("Elector:LEADER lost quorum due to node [%d]", node_id)
             self._apply(Event.QUORUM_GONE, node_id)
         if self.role is Role.SCOUTING:
             self._count_answers()
@@ -266,7 +268,7 @@ class Election:
         match message.choice:
             case LeaderHeartbeat() if term:
                 self._on_heartbeat(node_id, term)
-            case ElectionProposal() if term > self.term:
+            case ElectionProposal() if term > self.term and not self._retiring:
                 self._apply(Event.NEW_PROPOSAL, node_id, term)
             case ElectionResponse():
                 self._on_vote(node_id, term)
@@ -287,7 +289,7 @@ class Election:
                 self._apply(Event.NODE_THERE, node_id)
 
     def _will_vote(self, node_id: int, term: int) -> bool:
-        if self.leader_id is not None or term <= self.term:
+        if self._retiring or self.leader_id is not None or term <= self.term:
             return False
         if self.role is Role.SCOUTING and node_id < self._links.own_id:
             self._apply(Event.OVERRULED, node_id)
@@ -427,6 +429,7 @@ class Election:
         times = self._times
         silent_id = self._choice
         if self._now.ms - self._heard_ms >= times.heartbeat_miss_count * times.heartbeat_broadcast_period_ms:
+            log.warning("node %d: the leader is silent, new code: LEADER_NO_HEARTBEAT", self._links.own_id)
             assert silent_id is not None
             self._on_silence(silent_id)
             self._apply(Event.SILENCE)

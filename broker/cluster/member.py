@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.guests import Guests
+from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.metadata import Metadata
-from broker.cluster.partition import Partition
+from broker.cluster.partition import Partition, named
 from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.queue_upkeep import QueueUpkeep
 from broker.cluster.queues import ClusterQueues
@@ -18,8 +20,8 @@ from broker.core.messages import Content
 from broker.core.node import Node
 from broker.core.shard import Shard
 from broker.store.recovery import Recovered
-from formats.codes import EventType
-from formats.control import ber
+from formats.codes import EncodingType, EventType
+from formats.control import ber, jsonc
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -32,7 +34,7 @@ from formats.control.messages import (
     StopResponse,
 )
 from formats.errors import FormatError
-from formats.wire.event import Frame, schema_message
+from formats.wire.event import Frame, schema_encoding, schema_message
 from formats.wire.receipt import parse_receipt
 from formats.wire.storage import storage_partition_id
 
@@ -45,7 +47,9 @@ log = logging.getLogger("broker.cluster")
 class MemberConfig:
     """What all members of a cluster have in common. `spread`: primaries are not all given to the leader.
 
-    `quorum` is that of elections alone: what is kept and agreed needs a majority of the nodes, however few may elect.
+    `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
+    elect where that is more; what is kept needs a majority. An operator may set another while the node runs: to less
+    than a majority where the others are lost, and what is left shall agree, heal and go on alone.
     """
 
     quorum: int
@@ -73,7 +77,9 @@ class Member:
         now, timers = node.now, node.timers
         self._node = node
         self._elector_quorum = config.quorum
+        self._quorum_set = 0  # by an operator since; 0 for the configured one
         self._is_cut_off = False
+        self._is_well = False
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         self.requests = Requests(self.links, now, timers)
@@ -83,7 +89,7 @@ class Member:
             node.ledger,
             now,
             timers,
-            quorum=self.majority,
+            quorum=max(self.majority, config.quorum),
             partition_count=len(node.shards),
             resolve_domain=self._resolve_domain,
             spread=config.spread,
@@ -108,6 +114,8 @@ class Member:
         self.queues = ClusterQueues(
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
+        self.guests = Guests(node, NodeStatus.STARTING)
+        self._last_confirms = LastConfirms(node)
         self.queues.is_behind = lambda node_id: any(
             each.has_fallen_behind(node_id) for each in self.partitions.values()
         )
@@ -137,6 +145,7 @@ class Member:
         }
         node.settle = self.settle
         node.retire = self.retire
+        node.copied = self._copied
         node.set_elector_quorum = self._set_elector_quorum
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
@@ -152,7 +161,7 @@ class Member:
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
         partition.on_active = lambda: self._on_active(partition_id)
         partition.on_passive = lambda: self.queues.deactivated(partition_id)
-        partition.on_primary_status = lambda node_id, active: self.queues.primary_active(partition_id, node_id, active)
+        partition.on_primary_status = lambda node_id, active: self._on_primary_status(partition_id, node_id, active)
         return partition
 
     def start(self) -> None:
@@ -165,7 +174,10 @@ class Member:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
-        if NodeStatus.AVAILABLE not in self.statuses.values():
+        # Both: the consumers of guests confirm while those of this node do.
+        if not all((self.guests.retire(), self._last_confirms.done())):
+            return False
+        if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
             return True
         return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
 
@@ -221,8 +233,8 @@ class Member:
         self.election.node_down(node_id)
 
     def _judge_links(self) -> None:
-        """A minority acks nothing that it cannot keep, whatever the consistency."""
-        is_cut_off = 1 + len(self.links.peers) < self.majority
+        """A minority acks nothing of any consistency that it cannot keep, unless an operator lets fewer elect."""
+        is_cut_off = 1 + len(self.links.peers) < min(self.majority, self._quorum_set or self.majority)
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
             for shard in self._node.shards.values():
@@ -245,7 +257,8 @@ class Member:
         self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        message = ber.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
+        message = codec.decode(ControlMessage, schema_message(data, frame.body, frame.end))
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status
@@ -265,8 +278,23 @@ class Member:
         match message.choice:
             case ClusterMessage(choice=PartitionMessage(choice=choice)):
                 partition = self.partitions.get(choice.partition_id)
+                if partition is None:
+                    log.error(
+                        "node %d: Received %s of an invalid partitionId, %d",
+                        node_id,
+                        named(choice),
+                        choice.partition_id,
+                    )
                 return partition is not None and partition.on_control(node_id, message)
-            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id)):
+            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id) as advisory):
+                log.info(
+                    "received primary status advisory: "
+                    "[ partitionId = %d primaryLeaseId = %d status = E_%s ], from: %s",
+                    partition_id,
+                    advisory.primary_lease_id,
+                    advisory.status.name,
+                    self.describe(node_id),
+                )
                 partition = self.partitions.get(partition_id)
                 return partition is not None and partition.on_control(node_id, message)
             case ClusterMessage():
@@ -298,6 +326,7 @@ class Member:
         """This node serves a shard from now on."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
+        self._judge_health()
 
     def _on_healed(self, leads: bool) -> None:
         """The leader's state is agreed on. The words are the reference's: programs wait for them in the log."""
@@ -305,21 +334,46 @@ class Member:
         if leader_id is not None:
             name = self._node.identity.cluster_name
             log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
+            log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
         self._upkeep_healed(leads)
+        self._judge_health()
+
+    def _on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+        """A shard's primary says whether it serves it."""
+        self.queues.primary_active(partition_id, node_id, active)
+        self._judge_health()
+
+    def _judge_health(self) -> None:
+        """Say when all is well again after it was not."""
+        is_well = self.metadata.healed and all(each.is_served for each in self.partitions.values())
+        if is_well and not self._is_well:
+            log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
+        self._is_well = is_well
 
     def _set_elector_quorum(self, quorum: int) -> None:
+        self._quorum_set = quorum
         self.election.quorum = quorum or self._elector_quorum
+        self._judge_links()
+        self.metadata.set_quorum(quorum or max(self.majority, self._elector_quorum))
+        for partition in self.partitions.values():
+            partition.set_quorum(min(self.majority, quorum or self.majority))
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has agreed on a shard's primary, or has none for it."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
+        self._judge_health()
 
     def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
         return self.partitions[partition_id].read(queue_key, guid)
+
+    def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        partition = self.partitions[partition_id]
+        return None if partition.shard.active else partition.copy.stored()
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status
         self.metadata.node_status(self.links.own_id, status)
         for node_id in self.links.peers:
             self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
+        self.guests.set_status(status)

@@ -156,6 +156,12 @@ class Metadata(StateExchange):
 
     # -- what is wanted
 
+    def set_quorum(self, quorum: int) -> None:
+        """So many nodes agree from now on."""
+        self.replicated.set_quorum(quorum)
+        if self.fsm_state is State.LDR_HEALING_STG1:
+            self._check_quorum(Event.FOL_LSN_RSPN, NOBODY)
+
     def assign_queue(self, uri: str, config: DomainConfig, done: Assigned) -> None:
         """Find or make a queue's place; `done` is called with it once that is committed, or with a refusal."""
         self._queues.assign(uri, config, done)

@@ -73,9 +73,20 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions."""
+    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions.
 
-    def __init__(self, uri: str, queue_id: int, now: Now, timers: Timers, opened: Callable[[], None]) -> None:
+    `learn` is told each answer to a request that an upstream has met.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        queue_id: int,
+        now: Now,
+        timers: Timers,
+        opened: Callable[[], None],
+        learn: Callable[[OpenQueueResponse], None],
+    ) -> None:
         self.uri = uri
         self.queue_id = queue_id
         self.state = UpstreamState.NONE
@@ -85,11 +96,13 @@ class Openings:
         self._now = now
         self._timers = timers
         self._opened = opened
+        self._learn = learn
         self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
         self._configuring: list[Callable[[], None]] = []
         self._asking = 0  # open requests under way, for which `waiting` is empty
+        self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         # Another with each upstream: an answer of an older one counts for nothing.
@@ -112,6 +125,19 @@ class Openings:
 
     # -- the upstream comes and goes
 
+    def leave(self, answered: Callable[[], None]) -> int:
+        """The upstream is to be left soon: until then, it is to send no more messages.
+
+        How often it was asked that: `answered` is called so often, later.
+        """
+        self._is_leaving = True
+        consumers = [each for each in self.consumers.values() if each.subscriptions]
+        if self.state is not UpstreamState.OPEN:
+            return 0
+        for consumer in consumers:
+            self._send_subscriptions(consumer, answered)
+        return len(consumers)
+
     def found(self, upstream: Upstream) -> None:
         """This is the upstream from now on: tell it what is open."""
         if self.state is not UpstreamState.NONE:
@@ -132,6 +158,7 @@ class Openings:
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
         self._sent.clear()
+        self._is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self._generation += 1
@@ -155,6 +182,8 @@ class Openings:
                 again |= passing
                 if passing:
                     self._not_asked(what)
+            elif isinstance(choice, OpenQueueResponse):
+                self._learn(choice)
             if not left:
                 if again:
                     self._timers.at(self._now.ms + RETRY_MS, lambda: self._retry(generation))
@@ -174,6 +203,9 @@ class Openings:
                 requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
         left = len(requests)
         for request, what in requests:
+            log.info(
+                "Sent ReopenQueue request for queue '%s', app '%s' to %s", self.uri, what, self.upstream.description
+            )
             self.upstream.request(request, lambda choice, what=what: answered(choice, what))  # type: ignore[misc]
         if not requests:
             self._all_opened()
@@ -229,6 +261,8 @@ class Openings:
                 return
             self._sent.remove(asked)
             if isinstance(choice, OpenQueueResponse):
+                log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
+                self._learn(choice)
                 self._count(parameters, consumer)
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
@@ -316,7 +350,8 @@ class Openings:
 
     def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
         assert self.upstream is not None
-        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=consumer.subscriptions)
+        subscriptions = () if self._is_leaving else consumer.subscriptions
+        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=subscriptions)
         request = ConfigureStream(q_id=self.queue_id, stream_parameters=parameters)
 
         def came(choice: object) -> None:

@@ -41,7 +41,7 @@ from formats.schema import Buffer
 from formats.wire.event import Frame
 from formats.wire.receipt import build_receipt_event, parse_receipt
 
-__all__ = ["Partition", "PartitionReport"]
+__all__ = ["Partition", "PartitionReport", "named"]
 
 log = logging.getLogger("broker.partition")
 
@@ -74,6 +74,12 @@ class PartitionReport(NamedTuple):
     position: Position
     waiting: int
     followers: tuple[FollowerReport, ...]
+
+
+def named(request: object) -> str:
+    """A request's type, and of data, which way: for the log."""
+    name = type(request).__name__
+    return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
 
 class Partition(PrimaryActions, ReplicaActions):
@@ -128,6 +134,11 @@ class Partition(PrimaryActions, ReplicaActions):
         return self.stream is not None and self.stream.has_fallen_behind(node_id)
 
     @property
+    def is_served(self) -> bool:
+        """Whether this node serves the shard, or has all of it from one that says it does."""
+        return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
+
+    @property
     def busy(self) -> bool:
         """Whether there is more to send to a replica that heals: `flush` again as soon as links have sent."""
         sending = self.stream or self.transfer
@@ -153,6 +164,14 @@ class Partition(PrimaryActions, ReplicaActions):
                     getattr(self, action)(event, fact)
         finally:
             self._is_firing = False
+
+    def set_quorum(self, quorum: int) -> None:
+        """So many nodes must be there from now on for a primary to heal."""
+        self.quorum = quorum
+        if self.state is State.PRIMARY_HEALING_STG1:
+            self.check_positions(Event.REPLICA_STATE_RSPN, NO_FACT)
+        elif self.state is State.PRIMARY_HEALING_STG2:
+            self.check_healed(Event.REPLICA_DATA_RSPN_PUSH, NO_FACT)
 
     # -- who is primary, and who is there
 
@@ -237,6 +256,18 @@ class Partition(PrimaryActions, ReplicaActions):
     def _is_of_primary(self, asked: Asked, lease_id: int) -> bool:
         if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):
             return True
+        choice = asked.message.choice
+        assert isinstance(choice, ClusterMessage)
+        assert isinstance(choice.choice, PartitionMessage)
+        log.warning(
+            "Partition [%d]: Received %s from node %d, but self's perceived primary is %s under lease %d. "
+            "Sending failure response",
+            self.partition_id,
+            named(choice.choice.choice),
+            asked.node_id,
+            self.primary_id,
+            self.primary_lease_id,
+        )
         text = "Source node is not recognized as the primary"
         self.refuse(asked, StatusCategory.REFUSED, ERROR_SOURCE_NOT_PRIMARY, text)
         return False

@@ -20,6 +20,8 @@ from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
     PartitionMessage,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
     Status,
     StatusCategory,
 )
@@ -132,7 +134,8 @@ class PartitionBase:
         self.copy = copy
         self.links = links
         self.requests = requests
-        self.quorum = quorum
+        self.quorum = quorum  # so many must be there for a primary to heal
+        self.copies_wanted = quorum
         self._now = now
         self._timers = timers
         self._watchdog_ms = watchdog_ms
@@ -146,7 +149,7 @@ class PartitionBase:
         self.receipt_due: Position | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
-        self._begins_anew = False  # the primary wants everything dropped
+        self._begins_anew = False  # the primary wants everything dropped, or the files are too small
         self._buffered: list[bytes] = []
         self._asked_numbers: set[int] = set()
         self._generation = 0  # of the attempt to heal
@@ -205,6 +208,11 @@ class PartitionBase:
         """Forget what the other nodes have said; a primary leaves its office."""
         self._generation += 1
         shard = self.shard
+        if shard.active:
+            if self.stream is not None:
+                self.stream.flush()
+            for node_id in self.links.other_ids:
+                self._say(node_id, PrimaryStatus.PASSIVE)
         self.stream = self.transfer = self._receiving = self.receipt_due = None
         shard.before_rollover = nothing
         shard.after_rollover = ignore
@@ -220,6 +228,13 @@ class PartitionBase:
         self.standings.clear()
         self.healed.clear()
         self._buffered.clear()
+
+    def _say(self, node_id: int, status: PrimaryStatus) -> None:
+        """Tell a node whether this one serves the shard."""
+        advisory = PrimaryStatusAdvisory(
+            partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
+        )
+        self.requests.advise(node_id, ClusterMessage(choice=advisory))
 
     def reapply_event(self, event: Event, fact: Fact) -> None:
         self.fire(event, fact)

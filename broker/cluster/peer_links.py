@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from broker.core.session import Session
 from formats.schema import Buffer
+from formats.wire.event import Frame
 
-__all__ = ["Peer", "PeerLinks"]
+__all__ = ["LinkOwner", "Peer", "PeerLink", "PeerLinks"]
 
 
 class Peer(Protocol):
@@ -46,3 +48,58 @@ class PeerLinks:
     def backlog(self, node_id: int) -> int:
         peer = self.peers.get(node_id)
         return 0 if peer is None else peer.backlog
+
+
+class LinkOwner(Protocol):
+    """Who keeps links, and is told of their begin and end."""
+
+    def begun(self, link: PeerLink) -> None:
+        """Both sides know who the other is."""
+        ...
+
+    def ended(self, link: PeerLink) -> None:
+        """The link is gone."""
+        ...
+
+
+class PeerLink:
+    """The link to one node: a `Peer` to send by, and where its session hands events on."""
+
+    def __init__(
+        self,
+        owner: LinkOwner,
+        node_id: int,
+        session: Session,
+        receive: Callable[[int, memoryview, Frame], None],
+        heartbeats_missed_max: int,
+    ) -> None:
+        self.node_id = node_id
+        self.session = session
+        self.heartbeats_missed_max = heartbeats_missed_max
+        self._owner = owner
+        self._receive = receive
+
+    @property
+    def backlog(self) -> int:
+        return self.session.backlog
+
+    def send_event(self, event: Buffer) -> None:
+        self.session.send_event(event)
+
+    def end(self, reason: str) -> None:
+        self.session.end(reason)
+
+    def begun(self) -> None:
+        self._owner.begun(self)
+
+    def receive(self, data: memoryview, frame: Frame) -> None:
+        self._receive(self.node_id, data, frame)
+
+    def ended(self) -> None:
+        self._owner.ended(self)
+
+    def output_sent(self) -> None:
+        """Who sends by this link looks at the backlog."""
+
+    def hold(self) -> None:
+        """Members hand each other's shards over."""

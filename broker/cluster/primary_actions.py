@@ -22,10 +22,8 @@ from broker.cluster.positions import NOWHERE, Position, first_sync_point, histor
 from broker.cluster.replication import Stream
 from broker.core.messages import Full
 from formats.control.messages import (
-    ClusterMessage,
     PrimaryStateResponse,
     PrimaryStatus,
-    PrimaryStatusAdvisory,
     ReplicaDataRequest,
     ReplicaDataResponse,
     ReplicaDataType,
@@ -116,10 +114,11 @@ class PrimaryActions(PartitionBase):
 
     def begin_anew_if_rolled_over(self, event: Event, fact: Fact) -> None:
         own = self.standings[self.links.own_id]
-        if own.sync_point != fact.sync_point or own.position == NOWHERE:
+        if own.sync_point != fact.sync_point or own.position == NOWHERE or self._begins_anew:
             self._begin_primary_anew()
 
     def _begin_primary_anew(self) -> None:
+        self._begins_anew = False
         self.copy.settle()
         try:
             self.copy.begin_anew()
@@ -236,8 +235,8 @@ class PrimaryActions(PartitionBase):
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
         for node_id in self.links.other_ids:
-            self._say_active(node_id)
-        shard.copies_wanted = self.quorum
+            self._say(node_id, PrimaryStatus.ACTIVE)
+        shard.copies_wanted = self.copies_wanted
         self.on_restore(self.copy.recover())
         try:
             shard.activate(self.primary_lease_id)
@@ -251,12 +250,4 @@ class PrimaryActions(PartitionBase):
         self.on_active()
 
     def say_active(self, event: Event, fact: Fact) -> None:
-        self._say_active(fact.node_id)
-
-    def _say_active(self, node_id: int) -> None:
-        advisory = PrimaryStatusAdvisory(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            status=PrimaryStatus.ACTIVE,
-        )
-        self.requests.advise(node_id, ClusterMessage(choice=advisory))
+        self._say(fact.node_id, PrimaryStatus.ACTIVE)

@@ -10,26 +10,24 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from broker.cluster.bulk import WholeEvents
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import retire, to_relay, to_root
+from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
-from broker.cluster.requests import Answered, Requests
+from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
 from broker.core.handles import Handle, Refusal
 from broker.core.ledger import ClusterState
 from broker.core.messages import Content
 from broker.core.node import Node
-from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.store.recovery import Recovered
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
-from formats.wire.ack import iter_acks
-from formats.wire.event import EventType, Frame
-from formats.wire.options import sub_queue_infos
-from formats.wire.push import iter_pushes
+from formats.wire.event import Frame
 
 __all__ = ["ClusterQueues", "Places", "StoreRead"]
 
@@ -54,27 +52,6 @@ class Places(Protocol):
     def state(self) -> ClusterState: ...
 
     def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
-
-
-class PeerUpstream:
-    """The link to a member that is primary; see `broker.cluster.upstream.Upstream`."""
-
-    def __init__(self, queues: ClusterQueues, node_id: int) -> None:
-        self.node_id = node_id
-        self.description = f"node {node_id}"
-        self._queues = queues
-
-    @property
-    def is_up(self) -> bool:
-        return self._queues.is_up(self.node_id)
-
-    def request(self, choice: object, answered: Answered) -> None:
-        # Behind all that is on its way to that node.
-        self._queues.send_to(self.node_id)
-        self._queues.requests.send(self.node_id, choice, answered)
-
-    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
-        return self._queues.outbox(self.node_id).event(kind, head)
 
 
 class PrimaryHost:
@@ -109,22 +86,22 @@ class ClusterQueues:
         has_copy: Callable[[int], bool],
     ) -> None:
         self.node = node
-        self.requests = requests
         self._links = links
+        self._hops = Hops(links, requests, node.identity.cluster_name)
+        node.bulk = WholeEvents()
+        self.on_ack = self._hops.on_ack
+        self.on_push = self._hops.on_push
         self._places = places
         self._read = read
         self._has_copy = has_copy
         self.is_behind: Callable[[int], bool] = lambda node_id: False
         self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
         self._host = PrimaryHost(self)
-        self._outboxes: dict[int, Outbox] = {}
-        self._dirty: set[int] = set()
         self._downstreams: dict[int, Downstream] = {}
-        self._relays: dict[int, RelayQueue] = {}  # by their queue ids upstream
+        self._relays = self._hops.relays
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._of_partition: dict[int, dict[int, RelayQueue]] = {}
-        self._last_queue_id = -1
         self._primaries: dict[int, int | None] = {}
         self._leases: dict[int, tuple[int | None, int]] = {}
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
@@ -165,7 +142,7 @@ class ClusterQueues:
             del self._said_active[partition_id]
         self._connect(partition_id)
 
-    def _upstream_of(self, partition_id: int) -> PeerUpstream | None:
+    def _upstream_of(self, partition_id: int) -> int | None:
         node_id = self._primaries.get(partition_id)
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
@@ -173,19 +150,19 @@ class ClusterQueues:
             # What the primary pushes has no payload: that must be here.
             self._without_copy.add(partition_id)
             return None
-        return PeerUpstream(self, node_id)
+        return node_id
 
     def _connect(self, partition_id: int) -> None:
         """Give the hops of a shard the upstream that is right now."""
         upstream = self._upstream_of(partition_id)
         for relay in self._relays_of(partition_id):
             old = relay.openings.upstream
-            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream.node_id:
+            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
                 continue
             if old is not None:
-                relay.lost()
+                self._hops.lost(relay)
             if upstream is not None:
-                relay.found(upstream)
+                self._hops.found(relay, upstream)
 
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
@@ -229,22 +206,22 @@ class ClusterQueues:
         relay = self._new_relay(info, domain)
         upstream = self._upstream_of(info.partition_id)
         if upstream is not None:
-            relay.found(upstream)
+            self._hops.found(relay, upstream)
         return relay
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
-        self._last_queue_id += 1
         relay = RelayQueue(
             info.uri,
             info.key,
             domain.config,
             [(app.app_id, app.app_key) for app in info.app_ids],
             self.node,
-            self._last_queue_id,
+            self._hops.next_queue_id(),
             lambda guid: self._read_message(relay, guid),
             self._forget,
             self._on_out_of_step,
         )
+        relay.open_timeout_ms = self.node.open_timeout_ms
         self._register(relay, info)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
@@ -262,7 +239,7 @@ class ClusterQueues:
         """
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
-            relay.lost()
+            self._hops.lost(relay)
             again = lambda: self._without_copy.add(info.partition_id)  # noqa: E731
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
@@ -272,7 +249,7 @@ class ClusterQueues:
             self._forget(relay)
             return
         if relay.openings.upstream is not None:
-            relay.lost()
+            self._hops.lost(relay)
         self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
 
     def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
@@ -286,7 +263,7 @@ class ClusterQueues:
         self._register(relay, outcome)
         upstream = self._upstream_of(outcome.partition_id)
         if upstream is not None:
-            relay.found(upstream)
+            self._hops.found(relay, upstream)
 
     def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
         place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
@@ -295,7 +272,7 @@ class ClusterQueues:
         self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
 
     def _unregister(self, relay: RelayQueue) -> None:
-        del self._relays[relay.queue_id]
+        self._hops.remove(relay)
         place = self._places_of.pop(relay.queue_id)
         del self._stored[place]
         del self._of_partition[place[0]][relay.queue_id]
@@ -337,6 +314,7 @@ class ClusterQueues:
             self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
             return
         to_root(relay, root, handles)
+        log.info("Rebuilt internal state of queue engine for queue [%s]", root.uri)
 
     def _serve_again(self, relay: RelayQueue) -> None:
         if self._relays.get(relay.queue_id) is relay and self.serves(relay.uri):
@@ -390,13 +368,13 @@ class ClusterQueues:
 
     def peer_up(self, node_id: int) -> None:
         """A member can be reached."""
-        outbox = self._outboxes[node_id] = Outbox()
+        outbox = self._hops.node_up(node_id)
         self._downstreams[node_id] = Downstream(
             self._host,
             -1 - node_id,
             f"node {node_id}",
             outbox,
-            lambda: self._dirty.add(node_id),
+            lambda: self._hops.wake(node_id),
             member=True,
         )
         for partition_id, primary in self._primaries.items():
@@ -408,35 +386,18 @@ class ClusterQueues:
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
             downstream.lost()
-        self._outboxes.pop(node_id, None)
-        self._dirty.discard(node_id)
+        self._hops.node_down(node_id)
         for partition_id, active in list(self._said_active.items()):
             if active == node_id:
                 del self._said_active[partition_id]
                 self._connect(partition_id)
-
-    def is_up(self, node_id: int) -> bool:
-        return self._links.is_up(node_id)
-
-    def outbox(self, node_id: int) -> Outbox:
-        """What is to be sent to a member with the next flush."""
-        self._dirty.add(node_id)
-        return self._outboxes[node_id]
-
-    def send_to(self, node_id: int) -> None:
-        """Send what there is for a member."""
-        self._dirty.discard(node_id)
-        outbox = self._outboxes.get(node_id)
-        if outbox is not None and outbox.data:
-            self._links.send(node_id, outbox.take())
 
     def flush(self) -> bool:
         """Send what the step has brought about; whether there is more that could go at once."""
         for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
             self._without_copy.discard(partition_id)
             self._connect(partition_id)
-        for node_id in list(self._dirty):
-            self.send_to(node_id)
+        self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
@@ -444,7 +405,7 @@ class ClusterQueues:
             elif not downstream.ready:
                 downstream.output_sent()
                 more |= not downstream.ready
-                self.send_to(node_id)
+                self._hops.send_to(node_id)
         return more
 
     # -- what comes over links
@@ -461,23 +422,3 @@ class ClusterQueues:
 
     def on_reject(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self._downstreams[node_id].on_reject(data, frame)
-
-    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """What became of posts that went up. FormatError for garbage."""
-        for ack in iter_acks(data, frame.body, frame.end):
-            relay = self._relay(node_id, ack.queue_id)
-            if relay is not None:
-                relay.on_ack(ack.guid, ack.status)
-
-    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Messages that come down. FormatError for garbage."""
-        for push in iter_pushes(data, frame.body, frame.end):
-            relay = self._relay(node_id, push.queue_id)
-            if relay is not None:
-                relay.on_push(push, sub_queue_infos(push.options))
-
-    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
-        """The hop's queue of that number, if the node is its upstream."""
-        relay = self._relays.get(queue_id)
-        upstream = None if relay is None else relay.openings.upstream
-        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

@@ -12,26 +12,36 @@ Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.cluster.openings import Openings
+from broker.cluster.put_room import PutRoom
 from broker.cluster.relay_log import RelayLog, relay_config
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
-from broker.core.handles import Handle, Refusal
-from broker.core.messages import KEPT, PENDING, Buffer, Content, Full, Message, Posted, Poster
+from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
+from broker.core.messages import KEPT, PENDING, Buffer, Content, Message, Posted, Poster
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
-from formats.control.messages import ConsumerInfo, Expression, ExpressionVersion, QueueHandleParameters
+from formats.control.messages import (
+    ConsumerInfo,
+    Expression,
+    ExpressionVersion,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    StatusCategory,
+)
 from formats.control.messages import Subscription as SubscriptionInfo
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 from formats.wire.options import SubQueueInfo
 from formats.wire.push import Push, PushFlag
-from formats.wire.put import PutFlag, append_put
+from formats.wire.put import PutFlag, append_put, iter_puts
 from formats.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
 from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
 
@@ -39,11 +49,18 @@ __all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
 
 log = logging.getLogger("broker.relay")
 
-# What a hop keeps of posts while they are on their way; beyond that it refuses them.
-PUT_BYTES_MAX = 256 << 20
-PUTS_MAX = 1 << 20
-
 RETRY_MS = 200
+
+# How long a client waits for an upstream to open the queue, unless it is configured otherwise.
+OPEN_TIMEOUT_MS = 300_000
+
+# An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
+# It is longer than a silent broker is waited for.
+SENT_CONFIRMS_MAX = 1 << 16
+SENT_CONFIRMS_MS = 40_000
+
+# While there is no upstream: confirms of messages that are not here are not kept beyond this many.
+UNKNOWN_CONFIRMS_MAX = 1 << 16
 
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
@@ -59,25 +76,35 @@ DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 StoreReader = Callable[[bytes], Content | None]
 
 
-class Unacknowledged:
-    """A post on its way up, and who is to be told what became of it: poster, queue id, correlation id."""
+class Unacknowledged(NamedTuple):
+    """A post on its way up, as it goes there, `size` bytes of data, and who is to be told what became of it: poster,
+    queue id, correlation id.
+    """
 
-    __slots__ = ("content", "posted_ms", "posters")
+    message: bytes
+    size: int
+    posted_ms: int
+    posters: tuple[tuple[Poster, int, int], ...]
 
-    def __init__(self, content: Content, posted_ms: int) -> None:
-        self.content = content
-        self.posted_ms = posted_ms
-        self.posters: list[tuple[Poster, int, int]] = []
+    @property
+    def content(self) -> Content:
+        """What was posted."""
+        put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
+        has_properties = put.flags & _PUT_PROPERTIES != 0
+        return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
 
 
 class RelayQueue(Queue):
     """A queue of this node's clients whose root is elsewhere.
 
     `queue_id` is its number on the links upwards. `read` finds messages in this node's own store. `unused` is called
-    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not.
+    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not. `room` is
+    for posts on their way; beyond that they are refused.
     """
 
     is_root = False
+    # What a subscription upstream asks for at most: of bytes that are not confirmed yet.
+    asked_bytes_max = INT64_MAX
 
     def __init__(
         self,
@@ -90,6 +117,7 @@ class RelayQueue(Queue):
         read: StoreReader,
         unused: Callable[[RelayQueue], None],
         out_of_step: Callable[[RelayQueue], None],
+        room: PutRoom | None = None,
     ) -> None:
         self._read = read
         self._unused = unused
@@ -97,19 +125,25 @@ class RelayQueue(Queue):
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
-        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend)
+        self.was_opened = True
+        self.open_timeout_ms = OPEN_TIMEOUT_MS
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
-        self._unacknowledged_bytes = 0
+        self.room = room or PutRoom()
         self._expires = False
         self._refused: list[bytes] = []  # the root was not ready for them
         self._confirms: list[tuple[bytes, str]] = []
+        self._sent_confirms: deque[tuple[int, bytes, str]] = deque(maxlen=SENT_CONFIRMS_MAX)  # when, first
+        self._forgets_confirms = False
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
-        self._apps_by_id: dict[int, App] = {}
+        self._app_ids: dict[int, str] = {}  # by those numbers
         self._last_id = 0
-        self._pushed = 0
+        self.pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
+        # Called when an upstream knows all that is open.
+        self.on_open: Callable[[], None] = lambda: None
 
     def app(self, app_id: str) -> App:
         """The app of that name; whether the domain names it, the root knows."""
@@ -146,6 +180,9 @@ class RelayQueue(Queue):
         """It goes when nobody has it open; the root decides what becomes of the queue."""
         return False
 
+    def learn(self, response: OpenQueueResponse) -> None:
+        """What the upstream says of a queue that it opened; a member of the cluster knows the domain itself."""
+
     # -- the upstream
 
     def found(self, upstream: Upstream) -> None:
@@ -153,11 +190,15 @@ class RelayQueue(Queue):
         log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
         self.openings.found(upstream)
 
+    def leave(self, answered: Callable[[], None]) -> int:
+        """The upstream is to be left soon: what has come is handed out and confirmed. See `Openings.leave`."""
+        return self.openings.leave(answered)
+
     def lost(self) -> None:
         """There is none: what is to go up is kept, what no consumer has will come again."""
         self.openings.lost()
         if not self.openings.writers:
-            self._forget_puts()
+            self.forget_puts()
         for app in self.apps.values():
             self._forget_waiting(app)
             for stream in app.streams:
@@ -168,21 +209,23 @@ class RelayQueue(Queue):
         """The upstream knows what is open: now it gets what was kept."""
         if not self.openings.writers:
             # It would refuse them, and those who posted them are gone.
-            self._forget_puts()
+            self.forget_puts()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
         for guid, put in list(self.unacknowledged.items()):
-            self._put(guid, put.content)
             if self.broadcast:
+                self._send_put(self._packed(guid, put.content))
                 self._forget_put(guid)
-        confirms, self._confirms = self._confirms, []
-        for guid, app_id in confirms:
-            self._confirm_upstream(app_id, guid)
+            else:
+                self._send_put(put.message)
+        for guid, app_id in self.take_confirms():
+            self.confirm_upstream(app_id, (guid,))
+        self.on_open()
 
-    def _forget_puts(self) -> None:
-        """Nobody is there to hear of them, and they have no way up."""
+    def forget_puts(self) -> None:
+        """Nobody is there to hear of them any longer; those that have no way up are not sent."""
+        self.room.give(sum(put.size for put in self.unacknowledged.values()), len(self.unacknowledged))
         self.unacknowledged.clear()
-        self._unacknowledged_bytes = 0
 
     def _forget_waiting(self, app: App) -> None:
         """Forget what no consumer of an app has."""
@@ -195,14 +238,36 @@ class RelayQueue(Queue):
     # -- opening, configuring, closing
 
     def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open it upstream for a client."""
+        """Open it upstream for a client, who has an answer in time."""
+        waits = True
 
         def answered(refusal: Refusal | None) -> None:
-            opened((self._root or self) if refusal is None else refusal)
+            nonlocal waits
+            if waits:
+                waits = False
+                opened((self._root or self) if refusal is None else refusal)
+            elif refusal is None and self._root is None:
+                self._give_back(parameters)
+            if refusal is not None and parameters.flags & QueueFlag.READ:
+                self._drop_app(app_id_of(parameters))
             if self.openings.is_unused:
                 self._unused(self)
 
+        def give_up() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
+
+        self.timers.at(self.now.ms + self.open_timeout_ms, give_up)
         self.openings.open(parameters, answered)
+
+    def _give_back(self, parameters: QueueHandleParameters) -> None:
+        """It was opened for somebody who waits for it no longer."""
+        if parameters.flags & QueueFlag.READ:
+            self.give_back_reads(app_id_of(parameters), parameters.read_count)
+        if parameters.flags & QueueFlag.WRITE:
+            self.give_back_writes(parameters.write_count)
 
     def hand_over(self, root: Queue) -> None:
         """The root is here now: whoever still waits for this queue, has that one."""
@@ -219,6 +284,8 @@ class RelayQueue(Queue):
             # Only now: before it has its answer, a client does not know these subscriptions.
             if subscriptions and self._wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
+                # What a broker below has given back with that is for others, too.
+                self._forget_unwanted(stream.app)
             configured()
 
         self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
@@ -230,11 +297,15 @@ class RelayQueue(Queue):
             self._forget_removed(stream)
         super().detach(stream, lost=lost)
         self._forget_unwanted(app)
-        if not app.streams:
+        self.openings.configure(app.app_id, self._summed(app), lambda: None)
+
+    def _drop_app(self, app_id: str) -> None:
+        """Nobody has the app open, or is about to: upstream nothing is with this hop any more."""
+        app = self.apps.get(app_id)
+        if app is not None and not app.streams and app_id not in self.openings.consumers:
             self._forget_waiting(app)
             if not app.key:
-                del self.apps[app.app_id]
-        self.openings.configure(app.app_id, self._summed(app), lambda: None)
+                del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
         """Forget what waits here, and nobody wants any longer: the root gives that to others when it hears of it."""
@@ -264,14 +335,16 @@ class RelayQueue(Queue):
         self.openings.give_back_reads(app_id, count)
         if app_id not in self.openings.consumers:
             for app, text in [key for key in self._ids if key[0] == app_id]:
-                del self._apps_by_id[self._ids.pop((app, text))]
+                del self._app_ids[self._ids.pop((app, text))]
+            self._drop_app(app_id)
         if self.openings.is_unused:
             self._unused(self)
 
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
-        if not self.openings.writers and self.openings.state is not _OPEN:
-            self._forget_puts()
+        if not self.openings.writers:
+            # Whatever the state: a broker further up may have forgotten them, and who comes back sends them again.
+            self.forget_puts()
         if self.openings.is_unused:
             self._unused(self)
 
@@ -284,7 +357,7 @@ class RelayQueue(Queue):
                 so_far = by_priority.get(each.priority) or ConsumerInfo(consumer_priority=each.priority)
                 by_priority[each.priority] = ConsumerInfo(
                     max_unconfirmed_messages=min(so_far.max_unconfirmed_messages + each.messages_max, INT64_MAX),
-                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, INT64_MAX),
+                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, self.asked_bytes_max),
                     consumer_priority=each.priority,
                     consumer_priority_count=so_far.consumer_priority_count + each.count,
                 )
@@ -303,7 +376,7 @@ class RelayQueue(Queue):
         if known is None:
             self._last_id += 1
             known = self._ids[app.app_id, text] = self._last_id
-            self._apps_by_id[known] = app
+            self._app_ids[known] = app.app_id
         return known
 
     # -- posts up, their acknowledgments down
@@ -317,31 +390,29 @@ class RelayQueue(Queue):
         self.statistics.puts += 1
         self.statistics.put_bytes += size
         if self.broadcast and is_open:
-            self._put(guid, content)
+            self._send_put(self._packed(guid, content))
             return KEPT
-        if len(self.unacknowledged) >= PUTS_MAX:
-            raise Full("LIMIT_MESSAGES", f"{PUTS_MAX} posts of queue '{self.uri}' are on their way")
-        if self._unacknowledged_bytes + size > PUT_BYTES_MAX:
-            raise Full("LIMIT_BYTES", f"{self._unacknowledged_bytes} bytes of queue '{self.uri}' are on their way")
-        kept = content._replace(data=bytes(content.data), options=bytes(content.options))
-        self.unacknowledged[guid] = Unacknowledged(kept, self.now.ms)
-        self._unacknowledged_bytes += size
-        self._expire_later()
+        self.room.check(size)
+        message = self._packed(guid, content)
+        self.unacknowledged[guid] = Unacknowledged(message, size, self.now.ms, ())
+        self.room.take(size)
+        self.expire_later()
         if is_open:
-            self._put(guid, kept)
+            self._send_put(message)
         return KEPT if self.broadcast else PENDING
 
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
-        self.unacknowledged[guid].posters.append((poster, queue_id, correlation_id))
+        put = self.unacknowledged[guid]
+        self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
-    def _put(self, guid: bytes, content: Content) -> None:
-        upstream = self.openings.upstream
-        assert upstream is not None
+    def _packed(self, guid: bytes, content: Content) -> bytes:
+        """A post as it goes up."""
         flags = 0 if self.broadcast else _ACK_REQUESTED
         if content.has_properties:
             flags |= _PUT_PROPERTIES
+        out = bytearray()
         append_put(
-            upstream.event(EventType.PUT),
+            out,
             self.queue_id,
             guid,
             content.data,
@@ -351,6 +422,13 @@ class RelayQueue(Queue):
             content.schema_id,
             content.options,
         )
+        return bytes(out)
+
+    def _send_put(self, message: bytes) -> None:
+        upstream = self.openings.upstream
+        assert upstream is not None
+        out = upstream.event(EventType.PUT)
+        out += message
 
     def on_ack(self, guid: bytes, status: int) -> None:
         """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
@@ -369,7 +447,7 @@ class RelayQueue(Queue):
         for guid in refused:
             put = self.unacknowledged.get(guid)
             if put is not None:
-                self._put(guid, put.content)
+                self._send_put(put.message)
 
     def _acknowledge_put(self, guid: bytes, status: int) -> None:
         put = self._forget_put(guid)
@@ -385,10 +463,10 @@ class RelayQueue(Queue):
     def _forget_put(self, guid: bytes) -> Unacknowledged | None:
         put = self.unacknowledged.pop(guid, None)
         if put is not None:
-            self._unacknowledged_bytes -= len(put.content.data)
+            self.room.give(put.size)
         return put
 
-    def _expire_later(self) -> None:
+    def expire_later(self) -> None:
         if not self._expires and self.unacknowledged:
             self._expires = True
             oldest = next(iter(self.unacknowledged.values()))
@@ -402,14 +480,14 @@ class RelayQueue(Queue):
             if put.posted_ms > limit_ms:
                 break
             self._acknowledge_put(guid, AckStatus.UNKNOWN)
-        self._expire_later()
+        self.expire_later()
 
     def adopt_put(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
         """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
-        put = self.unacknowledged[guid] = Unacknowledged(content, self.now.ms)
-        put.posters = posters
-        self._unacknowledged_bytes += len(content.data)
-        self._expire_later()
+        size = len(content.data)
+        self.unacknowledged[guid] = Unacknowledged(self._packed(guid, content), size, self.now.ms, tuple(posters))
+        self.room.take(size)
+        self.expire_later()
 
     # -- messages down
 
@@ -431,7 +509,7 @@ class RelayQueue(Queue):
         data = found.payload
         assert data is not None
         for info in infos or (DEFAULT_INFO,):
-            app = self._apps_by_id.get(info.sub_queue_id) or self.apps.get(DEFAULT_APP_ID)
+            app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
             if app is None:
                 log.error(
                     "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",
@@ -443,6 +521,16 @@ class RelayQueue(Queue):
             self._hand_out(app, found, data, info.rda_info, is_late=is_late)
         if not found.outstanding:
             self.gone(found)
+
+    def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
+        """The app that alone gets messages with these subscriptions; None if there is more to know of them."""
+        if len(infos) > 1:
+            return None
+        info = infos[0] if infos else DEFAULT_INFO
+        rda = info.rda_info
+        if not rda & UNLIMITED and (rda & POISONOUS or rda & RDA_COUNTER_MAX > (self._attempts_max or 0)):
+            return None
+        return self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
 
     def _taken(self, push: Push) -> Message | None:
         """The message of a push; None, said in the log, if it should be in this node's store and is not."""
@@ -463,8 +551,8 @@ class RelayQueue(Queue):
         message = Message(push.guid, len(content.data), content, 0, self.now.ms)
         # Of this node's own store, too: the root may remove the message while a consumer here has it.
         message.payload = bytes(content.data)
-        self._pushed += 1
-        message.offset = self._pushed
+        self.pushed += 1
+        message.offset = self.pushed
         return message
 
     def _hand_out(self, app: App, message: Message, data: Buffer, rda: int, *, is_late: bool) -> None:
@@ -476,8 +564,10 @@ class RelayQueue(Queue):
                 app.attempts[guid] = counter
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost
+        if not app.streams and app.app_id not in self.openings.consumers:
+            return  # as `_drop_app`: it was on its way
         if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
-            return  # as `_forget_unwanted`: it was on its way
+            return  # as `_forget_unwanted`, likewise
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size
@@ -506,20 +596,41 @@ class RelayQueue(Queue):
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
         known = super().confirm(stream, guid)
-        self._confirm_upstream(stream.app.app_id, guid)
+        if known or self.openings.state is _OPEN or len(self._confirms) < UNKNOWN_CONFIRMS_MAX:
+            self.confirm_upstream(stream.app.app_id, (guid,))
         return known
 
-    def _confirm_upstream(self, app_id: str, guid: bytes) -> None:
+    def confirm_upstream(self, app_id: str, guids: Sequence[bytes]) -> None:
+        """Say that an app is done with messages, now or when there is an upstream."""
         consumer = self.openings.consumers.get(app_id)
         if self.openings.state is not _OPEN:
-            self._confirms.append((guid, app_id))
+            self._confirms += [(guid, app_id) for guid in guids]
         elif consumer is not None and self.openings.upstream is not None:
             out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
-            out += pack_confirm(self.queue_id, guid, consumer.sub_id)
+            queue_id, sub_id, now_ms = self.queue_id, consumer.sub_id, self.now.ms
+            for guid in guids:
+                out += pack_confirm(queue_id, guid, sub_id)
+            if not self._forgets_confirms:
+                self._forgets_confirms = True
+                self.timers.at(now_ms + SENT_CONFIRMS_MS, self._forget_sent_confirms)
+            self._sent_confirms.extend([(now_ms, guid, app_id) for guid in guids])
+
+    def _forget_sent_confirms(self) -> None:
+        """Forget those of long ago, and look again while there are others."""
+        sent, since_ms = self._sent_confirms, self.now.ms - SENT_CONFIRMS_MS
+        while sent and sent[0][0] <= since_ms:
+            sent.popleft()
+        self._forgets_confirms = bool(sent)
+        if sent:
+            self.timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self.now.ms + RETRY_MS), self._forget_sent_confirms)
 
     def take_confirms(self) -> list[tuple[bytes, str]]:
-        """The confirms that have found no way up: GUID and app id."""
-        confirms, self._confirms = self._confirms, []
+        """The confirms that have found no way up, or may not have arrived: GUID and app id."""
+        since_ms = self.now.ms - SENT_CONFIRMS_MS
+        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent_confirms if sent_ms >= since_ms]
+        confirms += self._confirms
+        self._sent_confirms.clear()
+        self._confirms = []
         return confirms
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
@@ -562,8 +673,8 @@ class RelayQueue(Queue):
         if message.guid not in self.messages:
             self.messages[message.guid] = message
             self.usage.add(message.size)
-            self._pushed += 1
-            message.offset = self._pushed
+            self.pushed += 1
+            message.offset = self.pushed
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.cluster.copying import OutOfStep
+from broker.cluster.copying import OutOfStep, TooSmall
 from broker.cluster.partition_base import (
     ERROR_IRRECONCILABLE_DATA,
     ERROR_STORAGE_FAILURE,
@@ -40,6 +40,8 @@ class ReplicaActions(PartitionBase):
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         position, sync_point = self.standings[self.links.own_id]
+        if self._begins_anew and position != NOWHERE:
+            return  # no disk for that: it is tried again in a while, the primary would only say so again
 
         def answered(answer: object) -> None:
             if isinstance(answer, PrimaryStateResponse):
@@ -160,7 +162,7 @@ class ReplicaActions(PartitionBase):
         if receiving is None or receiving.node_id != fact.node_id:
             return
         try:
-            self.copy.write_all(*received)
+            self.copy.write_all(*received, heals=True)
             if self.copy.position > receiving.end:
                 raise OutOfStep(f"{self.copy.position} is behind {receiving.end}, which was to be the last")
             self._check_received()
@@ -179,6 +181,7 @@ class ReplicaActions(PartitionBase):
 
     def _not_received(self, error: OutOfStep) -> None:
         log.error("Partition [%d]: healing fails: %s", self.shard.partition_id, error)
+        self._begins_anew |= isinstance(error, TooSmall)
         self.fire(Event.ERROR_RECEIVING_DATA_CHUNKS)
 
     def buffer(self, event: Event, fact: Fact) -> None:
@@ -206,6 +209,7 @@ class ReplicaActions(PartitionBase):
                 self.receipt_due = asking
         except OutOfStep as error:
             log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
+            self._begins_anew |= isinstance(error, TooSmall)
             self.fire(Event.ISSUE_LIVESTREAM)
         finally:
             copy.end_event()

@@ -128,10 +128,16 @@ class ReplicatedLedger:
         kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
         record = self._record(kind, number, advisory)
         self.ledger.append(number, advisory, record)
+        log.info("'%s' will be applied to cluster state ledger: %s", type(advisory).__name__, tuple(number))
         self._last = number
         self._tell(record)
         self._commit()
         return number
+
+    def set_quorum(self, quorum: int) -> None:
+        """So many must have recorded an advisory from now on, those that wait among them."""
+        self.quorum = quorum
+        self._commit()
 
     def _commit(self) -> None:
         """Commit, in their order, the advisories that a quorum has."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from broker.config.default import default_config
+from broker.config.default import UNNAMED, default_config, proxy_config
 from broker.config.errors import ConfigError
 from broker.config.load import load_broker_config
 from broker.config.node import NodeConfig, ResolvedDomain
 
-__all__ = ["ConfigError", "NodeConfig", "ResolvedDomain", "default_config", "load_broker_config"]
+__all__ = [
+    "UNNAMED",
+    "ConfigError",
+    "NodeConfig",
+    "ResolvedDomain",
+    "default_config",
+    "load_broker_config",
+    "proxy_config",
+]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from broker.config.model import Bool, Choice, Int, Long, Model, Port, ULong, fault
+from broker.config.model import Bool, Choice, Int, Long, Model, Port, PortOrNone, ULong, fault
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
 
@@ -143,10 +143,10 @@ def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterface
 
 
 class TcpInterfaceConfig(Model):
-    """`listeners`, where there are any, replace `port`; watermarks are bytes of unwritten output."""
+    """`listeners`, where there are any, replace `port`, -1 then; watermarks are bytes of unwritten output."""
 
     name: str = ""
-    port: Port
+    port: PortOrNone
     io_threads: Int = 0
     max_connections: Int = 10_000
     low_watermark: Long = 0
@@ -155,6 +155,12 @@ class TcpInterfaceConfig(Model):
     node_high_watermark: Long = 2048
     heartbeat_interval_ms: Int = 3000
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
+
+    @model_validator(mode="after")
+    def _listens(self) -> Self:
+        if self.port < 0 and not self.listeners:
+            raise fault(f"has port {self.port} and no listeners", "give it a port, or listeners")
+        return self
 
 
 class NetworkInterfaces(Model):

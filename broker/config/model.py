@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Bool", "Choice", "Int", "Long", "Model", "Port", "UInt", "ULong", "fault"]
+__all__ = ["Bool", "Choice", "Int", "Long", "Model", "Port", "PortOrNone", "UInt", "ULong", "fault"]
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _BOOLEANS = {"true": True, "false": False}
@@ -36,6 +36,7 @@ UInt = Annotated[_Integer, Field(ge=0, le=(1 << 32) - 1)]
 Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Port = Annotated[_Integer, Field(ge=0, le=65535)]
+PortOrNone = Annotated[_Integer, Field(ge=-1, le=65535)]
 Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
 
 

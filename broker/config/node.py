@@ -70,6 +70,16 @@ class NodeConfig:
         return self.clusters.my_clusters[0] if self.clusters.my_clusters else None
 
     @property
+    def is_proxy(self) -> bool:
+        """Whether it is in no cluster of its own, and speaks to others for its clients."""
+        return not self.clusters.my_clusters
+
+    @property
+    def virtual_clusters(self) -> dict[str, int]:
+        """The clusters that this proxy stands for, and which node it is in each."""
+        return {virtual.name: virtual.self_node_id for virtual in self.clusters.my_virtual_clusters}
+
+    @property
     def self_node(self) -> ClusterNode | None:
         """This node's entry in its cluster: the first whose endpoint is this host and a port listened on."""
         return None if self.cluster is None else this_node(self.cluster, self, self._clusters_file(), "$.myClusters")
@@ -138,6 +148,8 @@ class NodeConfig:
         config = replace(config, broker=broker)
         for index, cluster in enumerate(config.clusters.my_clusters):
             this_node(cluster, config, config._clusters_file(), f"$.myClusters[{index}].nodes")
+        if config.is_proxy:
+            _refuse_self_as_upstream(config)
         return config
 
     def _listening(self, host: str | None, port: int | None) -> NodeConfig:
@@ -209,6 +221,20 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
         f"no node of cluster {shown(cluster.name)} has an endpoint on this host with {where}",
         'add this node, correct its "endpoint", or start with the right --port',
     )
+
+
+def _refuse_self_as_upstream(config: NodeConfig) -> None:
+    """`ConfigError` if a cluster that this broker is a proxy to has it as a node: it would connect to itself."""
+    ports = {listener.port for listener in config.listeners}
+    for index, cluster in enumerate(config.clusters.proxy_clusters):
+        for node in cluster.nodes:
+            if node.port in ports and _is_this_host(node.host):
+                raise ConfigError(
+                    config._clusters_file(),
+                    f"$.proxyClusters[{index}].nodes",
+                    f"{node.host}:{node.port} is this broker itself",
+                    "name brokers elsewhere, or listen on another port",
+                )
 
 
 def _is_this_host(host: str) -> bool:

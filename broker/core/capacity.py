@@ -157,6 +157,16 @@ class Usage:
                 usage._update()
             usage = usage.parent
 
+    def add_many(self, size: int, messages: int) -> None:
+        """As many messages have come, of `size` bytes together."""
+        usage: Usage | None = self
+        while usage is not None:
+            usage.messages += messages
+            usage.bytes += size
+            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:
+                usage._update()
+            usage = usage.parent
+
     def restore(self, size: int) -> None:
         """A message of `size` bytes was here before: that raises no alarm."""
         self.messages += 1

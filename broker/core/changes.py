@@ -20,6 +20,7 @@ from broker.core.upkeep import add_app, remove_app
 from formats.control.messages import AppIdInfo
 from formats.disk.journal import QueueOpType
 from formats.disk.keys import derive_key
+from formats.disk.qlist import build_queue_record
 
 __all__ = [
     "apps_to_change",
@@ -108,7 +109,12 @@ def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple
 
 
 def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]) -> None:
-    """Give a queue other apps, which the ledger says already. `Full` if the journal has no room."""
+    """Give a queue other apps, which the ledger says already. `Full`, nothing written, if the journal has no room.
+
+    Half of it would tell a restart that an app came when it did not, and count it for messages that it never had.
+    """
+    qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
+    shard.make_room(bool(added) + 2 * len(removed), qlist)
     if added:
         shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
     # An app that comes back under another key goes first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ClusterView", "NodeView", "PartitionView", "ReplicaView"]
+__all__ = ["ClusterView", "NodeView", "PartitionView", "ProxyView", "ReplicaView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +109,20 @@ def partition_problems(partition: PartitionView) -> list[str]:
     return [
         f"node {replica.node_id} is no live copy of {name}" for replica in partition.replicas if not replica.is_live
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyView:
+    """What a proxy sees of a cluster: its nodes by id and what they say of themselves, and which of them is in use.
+
+    `queue_ids` are of its queues there, by their URIs; `posts` and `post_bytes` what it keeps of posts that nobody has
+    acknowledged.
+    """
+
+    name: str
+    active_node_id: int | None
+    statuses: tuple[tuple[int, str], ...]
+    connected_ids: tuple[int, ...]
+    queue_ids: tuple[tuple[str, int], ...]
+    posts: int
+    post_bytes: int

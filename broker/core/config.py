@@ -29,7 +29,8 @@ class DomainConfig:
     at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
     message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
-    the nodes has them. `shown` is for people: what it was made of, as the reference writes it.
+    the nodes has them. `cluster` is the one that has the domain's queues, for a broker that is a proxy to several.
+    `shown` is for people: what it was made of, as the reference writes it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DomainConfig:
     producers_max: int = 0
     queues_max: int = 0
     strong: bool = False
+    cluster: str = ""
     shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -85,7 +87,10 @@ class MessageThrottle:
 class NodeIdentity:
     """Who this node says it is, and how it watches its peers.
 
-    `cluster_features` tells other nodes of its cluster what must agree; see `broker.cluster.agreement`.
+    `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
+    that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;
+    see `broker.cluster.agreement`. Missed heartbeats are those of clients, of other nodes of the cluster, of proxies
+    below it, and of brokers that it is a proxy to; 0 is any number.
     """
 
     cluster_name: str
@@ -98,4 +103,7 @@ class NodeIdentity:
     heartbeat_interval_ms: int = 3000
     heartbeats_missed_max: int = 10
     peer_heartbeats_missed_max: int = 0
+    downstream_heartbeats_missed_max: int = 0
+    upstream_heartbeats_missed_max: int = 0
     cluster_features: str = ""
+    virtual_clusters: Mapping[str, int] = field(default_factory=dict)

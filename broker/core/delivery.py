@@ -186,8 +186,10 @@ class Delivery:
         stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
 
     def _push_to_broker(self, stream: Stream, message: Message, data: Buffer) -> None:
-        """A message that is broadcast goes to a broker once, whatever its consumers want of it."""
-        if stream.sink.ready and stream.subscriptions:
+        """A message that is broadcast goes to a broker once if some consumer there has the highest priority."""
+        if stream.sink.ready and any(
+            each.group is not None and each.priority == each.group.priority for each in stream.subscriptions
+        ):
             self._statistics.pushes += 1
             self._statistics.push_bytes += message.size
             schema_id = _announced(stream, message.schema_id) if message.schema_id else 0

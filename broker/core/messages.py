@@ -87,6 +87,10 @@ class Poster(Protocol):
         """`status` is an `AckStatus`, 0 when the message is kept."""
         ...
 
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """Several messages are kept."""
+        ...
+
 
 class Log(Protocol):
     """Where a queue's messages are kept.

@@ -14,19 +14,35 @@ from formats.control.messages import (
 )
 from formats.wire.event import PROTOCOL_VERSION
 
-__all__ = ["SCHEMA_FEATURE", "answer_identity", "own_identity"]
+__all__ = ["NO_NODE_ID", "SCHEMA_FEATURE", "answer_identity", "own_identity", "tells_status"]
 
+# What a broker can do. One that is in a cluster for the name alone does not tell proxies of its status.
 FEATURES = (
-    "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2,BROADCAST_TO_PROXIES;"
+    "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2{status};"
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
+STATUS_FEATURE = "BROADCAST_TO_PROXIES"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
 SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
+# mqbnet::Cluster::k_INVALID_NODE_ID
+NO_NODE_ID = -1
 
-def own_identity(me: NodeIdentity, session_id: int, *, to_broker: bool) -> ClientIdentity:
-    """Who this node is. To a broker: which node of which cluster, too."""
+
+def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> ClientIdentity:
+    """Who this broker is; in cluster `cluster_name`, if that is given.
+
+    To its own cluster it says which of its nodes it is, in a virtual cluster the number that it has there; in any other
+    it has none, as a proxy.
+    """
+    features, node_id = FEATURES.format(status=f",{STATUS_FEATURE}"), NO_NODE_ID
+    if cluster_name in me.virtual_clusters:
+        features, node_id = FEATURES.format(status=""), me.virtual_clusters[cluster_name]
+    elif cluster_name and cluster_name == me.cluster_name:
+        node_id = me.node_id
+        if me.cluster_features:
+            features = f"{features};{me.cluster_features}"
     return ClientIdentity(
         protocol_version=PROTOCOL_VERSION,
         sdk_version=me.version,
@@ -35,29 +51,47 @@ def own_identity(me: NodeIdentity, session_id: int, *, to_broker: bool) -> Clien
         pid=me.process_id,
         session_id=session_id,
         host_name=me.host,
-        features=f"{FEATURES};{me.cluster_features}" if to_broker and me.cluster_features else FEATURES,
-        cluster_name=me.cluster_name if to_broker else "",
-        cluster_node_id=me.node_id if to_broker else -1,
+        features=features,
+        cluster_name=cluster_name,
+        cluster_node_id=node_id,
         guid_info=GuidInfo(),
         user_agent=me.user_agent,
     )
 
 
+def tells_status(identity: ClientIdentity) -> bool:
+    """Whether a broker that this one is a proxy to tells of its status; otherwise it counts as available.
+
+    A broker that is not in the cluster itself has none to tell.
+    """
+    return identity.cluster_node_id != NO_NODE_ID and STATUS_FEATURE in identity.features
+
+
 def answer_identity(
-    me: NodeIdentity, session_id: int, refusal: str | None, *, to_broker: bool = False
+    me: NodeIdentity, session_id: int, refusal: str | None, asking: ClientIdentity
 ) -> NegotiationMessage:
-    """The node's own identity, with success, or with `refusal` as the reason of a failure."""
+    """The broker's own identity, with success, or with `refusal` as the reason of a failure.
+
+    A broker hears who this one is in the cluster that it asks for; in this one's own if it names none.
+    """
     status = (
         Status(category=StatusCategory.SUCCESS, code=0)
         if refusal is None
         else Status(category=StatusCategory.NOT_SUPPORTED, code=-1, message=refusal)
     )
+    is_broker = asking.client_type is ClientType.TCPBROKER
+    cluster_name = asking.cluster_name or (me.cluster_name if is_broker else "")
     response = BrokerResponse(
         result=status,
         protocol_version=PROTOCOL_VERSION,
         broker_version=me.version,
-        broker_identity=own_identity(me, session_id, to_broker=to_broker),
+        broker_identity=own_identity(me, session_id, cluster_name),
         heartbeat_interval_ms=me.heartbeat_interval_ms,
-        max_missed_heartbeats=me.peer_heartbeats_missed_max if to_broker else me.heartbeats_missed_max,
+        max_missed_heartbeats=_missed_max(me, asking) if is_broker else me.heartbeats_missed_max,
     )
     return NegotiationMessage(choice=response)
+
+
+def _missed_max(me: NodeIdentity, broker: ClientIdentity) -> int:
+    is_proxy = broker.cluster_node_id == NO_NODE_ID
+    return me.downstream_heartbeats_missed_max if is_proxy else me.peer_heartbeats_missed_max

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from broker.core.authentication import Authentications
 from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
-from broker.core.cluster_view import ClusterView
+from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.handles import Refusal, check_open
@@ -16,7 +16,7 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
-from broker.core.session import BrokerPeer, Session
+from broker.core.session import BrokerPeer, Bulk, Session
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
@@ -50,6 +50,7 @@ SNAPSHOT_PARTS = 8
 
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
+OPEN_TIMEOUT_MS = 300_000
 
 # mqbi::ClusterErrorCode
 ERROR_UNKNOWN = -10
@@ -91,6 +92,8 @@ class Node:
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
         self.authentications = Authentications.open()
+        # Takes whole events for queues whose root is elsewhere.
+        self.bulk: Bulk | None = None
         # Whether another broker may come in: what its session is for, or why not.
         self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str] = _no_brokers
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.
@@ -106,6 +109,10 @@ class Node:
         self.leave: Callable[[], None] = lambda: None
         # What a member sees of its cluster; none in a cluster of one.
         self.cluster_view: Callable[[], ClusterView] | None = None
+        # What it has of a shard that another node serves: messages and bytes by queue key; None of one that it serves.
+        self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
+        # What a proxy sees of a cluster, by name; None for one that it does not know. None for what is no proxy.
+        self.proxy_view: Callable[[str], ProxyView | None] | None = None
         # What must be so before anything leaves this node: the disk has it, where that is wanted.
         self.before_sending: Callable[[], None] = _sent_at_once
         # Where a queue is that is to be opened: by its URI, its domain, and the request.
@@ -116,6 +123,8 @@ class Node:
         self.timers = Timers()
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
+        # How long a client waits until a queue is open that is served elsewhere.
+        self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
         self._queue_keys: set[bytes] = set()

@@ -1,6 +1,10 @@
 """Bytes on their way to one peer, in the order of the decisions: messages of one kind share an event.
 
-Invariant: `data[start:]` is the event that is still open (`kind` is not NONE), its length not yet written.
+ACKs and CONFIRMs are gathered beside the others: they are short, and would else take turns with the PUSHes or PUTs that
+go the same way, an event for each message. They follow what was said before them, and nothing complete overtakes them.
+
+Invariant: `data[start:]` is the event that is still open (`kind` is not UNDEFINED), its length not yet written;
+`beside` is another one, of `beside_kind`, if it is not empty.
 """
 
 from __future__ import annotations
@@ -16,16 +20,19 @@ __all__ = ["Outbox"]
 EVENT_BYTES_SOFT = 1 << 20
 
 _LENGTH = struct.Struct(">I")
+_ACK, _CONFIRM = EventType.ACK, EventType.CONFIRM
 _HEADS: dict[EventType, bytes] = {kind: build_event(kind, b"") for kind in EventType}
 
 
 class Outbox:
     """An output buffer that knows its open event."""
 
-    __slots__ = ("data", "kind", "start")
+    __slots__ = ("beside", "beside_kind", "data", "kind", "start")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.beside = bytearray()
+        self.beside_kind = EventType.UNDEFINED
         self.kind = EventType.UNDEFINED
         self.start = 0
 
@@ -34,6 +41,8 @@ class Outbox:
         data = self.data
         if self.kind is kind and len(data) - self.start < EVENT_BYTES_SOFT:
             return data
+        if kind is _ACK or kind is _CONFIRM:
+            return self._event_beside(kind, head)
         self._close()
         self.kind = kind
         self.start = len(data)
@@ -41,9 +50,26 @@ class Outbox:
         data += head
         return data
 
+    def _event_beside(self, kind: EventType, head: bytes) -> bytearray:
+        beside = self.beside
+        if self.beside_kind is kind and len(beside) < EVENT_BYTES_SOFT:
+            return beside
+        if beside:
+            self._close_all()
+            beside = self.beside
+        self.beside_kind = kind
+        beside += _HEADS[kind]
+        beside += head
+        return beside
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return len(self.data) + len(self.beside)
+
     def whole(self, event: Buffer) -> None:
         """Add an event that is complete, or several."""
-        self._close()
+        self._close_all()
         self.data += event
 
     def _close(self) -> None:
@@ -52,9 +78,18 @@ class Outbox:
             _LENGTH.pack_into(self.data, self.start, len(self.data) - self.start)
             self.kind = EventType.UNDEFINED
 
+    def _close_all(self) -> None:
+        self._close()
+        beside = self.beside
+        if beside:
+            _LENGTH.pack_into(beside, 0, len(beside))
+            self.beside = bytearray()
+            self.beside_kind = EventType.UNDEFINED
+            self.data += beside
+
     def take(self) -> bytearray:
         """All that is to be sent; the box is empty afterwards."""
-        self._close()
+        self._close_all()
         data = self.data
         self.data = bytearray()
         return data

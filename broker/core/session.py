@@ -11,7 +11,7 @@ because clients and their logs show them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -21,7 +21,8 @@ from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
-from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.core.handles import Handle
+from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message, Poster
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
@@ -54,7 +55,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["TRANSITIONS", "BrokerPeer", "Session", "SessionState", "Trigger"]
+__all__ = ["TRANSITIONS", "BrokerPeer", "Bulk", "Session", "SessionState", "Trigger"]
 
 log = logging.getLogger("broker.session")
 
@@ -111,7 +112,12 @@ TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
 
 
 class BrokerPeer(Protocol):
-    """What a session with another broker of this cluster is for; heartbeats are the session's own affair."""
+    """What a session with another broker is for; heartbeats are the session's own affair."""
+
+    @property
+    def heartbeats_missed_max(self) -> int:
+        """After how many silent intervals the session is given up; 0 never."""
+        ...
 
     def begun(self) -> None:
         """Both sides know who the other is."""
@@ -121,13 +127,33 @@ class BrokerPeer(Protocol):
         """Take in an event; FormatError for what no broker sends."""
         ...
 
+    def output_sent(self) -> None:
+        """The broker has taken all that there was."""
+        ...
+
+    def hold(self) -> None:
+        """Push no more messages to it."""
+        ...
+
     def ended(self) -> None:
         """The session is over."""
         ...
 
 
+class Bulk(Protocol):
+    """Takes whole events at nodes that are hops; False, having done nothing, for what is to be taken singly."""
+
+    def puts(
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame
+    ) -> bool: ...
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool: ...
+
+
 class Host(QueueHost, Protocol):
     """What a session asks of its node."""
+
+    @property
+    def bulk(self) -> Bulk | None: ...
 
     @property
     def identity(self) -> NodeIdentity: ...
@@ -173,10 +199,11 @@ class Session:
         self.ready = True
         self._requests = QueueRequests(host, self)
         self.handles = self._requests.handles
-        self._out = Outbox()
+        self.out = Outbox()
         self._is_admin = False
         self._broker: BrokerPeer | None = None
         self._in_flight = 0
+        self._held = False
         self._generates_guids = False
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
@@ -252,18 +279,18 @@ class Session:
         return self.entrance.paused
 
     def take_output(self) -> bytearray:
-        data = self._out.take()
+        data = self.out.take()
         self._in_flight = len(data)
         self.bytes_out += len(data)
         return data
 
     def output_size(self) -> int:
-        return len(self._out.data)
+        return self.out.size
 
     @property
     def backlog(self) -> int:
         """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
-        return len(self._out.data) + self._in_flight
+        return self.out.size + self._in_flight
 
     @property
     def backlog_bytes_max(self) -> int:
@@ -272,10 +299,21 @@ class Session:
 
     def output_sent(self) -> None:
         self._in_flight = 0
+        if self._held:
+            return
+        if self._broker is not None:
+            self._broker.output_sent()
         if not self.ready:
             self.ready = True
             for handle in self.handles.values():
                 handle.resume()
+
+    def hold(self) -> None:
+        """Push no more messages: this node is about to stop."""
+        self._held = True
+        self.ready = False
+        if self._broker is not None:
+            self._broker.hold()
 
     def end(self, reason: str, *, lost: bool = True) -> None:
         """Close the session; what its consumers held goes to others, and if it is `lost`, has one attempt less."""
@@ -299,7 +337,7 @@ class Session:
             self.end("authenticated not again in time")
             return
         identity = self.host.identity
-        missed_max = identity.heartbeats_missed_max if self._broker is None else identity.peer_heartbeats_missed_max
+        missed_max = identity.heartbeats_missed_max if self._broker is None else self._broker.heartbeats_missed_max
         interval = identity.heartbeat_interval_ms
         if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
@@ -330,7 +368,7 @@ class Session:
                 broker = admitted
         elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
-        answer = answer_identity(self.host.identity, self.session_id, refusal, to_broker=bool(identity.cluster_name))
+        answer = answer_identity(self.host.identity, self.session_id, refusal, identity)
         self.send_event(self._encode(answer))
         if refusal:
             self.end(refusal)
@@ -350,6 +388,9 @@ class Session:
 
     def _on_put(self, data: memoryview, frame: Frame) -> None:
         handles = self.handles
+        bulk = self.host.bulk
+        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, frame):
+            return
         for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
             data, frame.body, frame.end
         ):
@@ -386,15 +427,23 @@ class Session:
                 self._log_duplicate(queue, guid)
             if flags & _ACK_REQUESTED or posted is DUPLICATE:
                 queue.statistics.acks += 1
-                out = self._out.event(_ACK, ACK_HEADER_BYTES)
+                out = self.out.event(_ACK, ACK_HEADER_BYTES)
                 out += pack_ack(0, correlation_id, guid, queue_id)
         self.host.dirty.add(self)
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """See `broker.core.messages.Poster`."""
         if queue_id in self.handles:
-            out = self._out.event(_ACK, ACK_HEADER_BYTES)
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
             out += pack_ack(status, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
+
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """See `broker.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
+            for guid in guids:
+                out += pack_ack(0, correlation_id, guid, queue_id)
             self.host.dirty.add(self)
 
     def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
@@ -418,10 +467,13 @@ class Session:
                 queue_id,
                 reason,
             )
-        out = self._out.event(EventType.ACK, ACK_HEADER_BYTES)
+        out = self.out.event(EventType.ACK, ACK_HEADER_BYTES)
         out += pack_ack(status, correlation_id, guid, queue_id)
 
     def _on_confirm(self, data: memoryview, frame: Frame) -> None:
+        bulk = self.host.bulk
+        if bulk is not None and bulk.confirms(self.handles, data, frame):
+            return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
@@ -449,7 +501,7 @@ class Session:
                 log.error("#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s", self.description, guid, error)
                 return
             compression = schema_id = 0
-        out = self._out.event(_PUSH)
+        out = self.out.event(_PUSH)
         append_push(
             out,
             queue_id,
@@ -460,6 +512,14 @@ class Session:
             compression,
             schema_id,
         )
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        self.host.dirty.add(self)
+
+    def push_packed(self, messages: bytes) -> None:
+        """Messages as `push` packs them, without shapes of properties."""
+        out = self.out.event(_PUSH)
+        out += messages
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = False
         self.host.dirty.add(self)
@@ -506,7 +566,7 @@ class Session:
         return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
 
     def send_event(self, event: Buffer | bytearray) -> None:
-        self._out.whole(event)
+        self.out.whole(event)
         self.host.dirty.add(self)
 
     # -- heartbeats

@@ -287,6 +287,14 @@ class Shard:
         files.journal_end += JOURNAL_RECORD_SIZE
         self.due -= message.outstanding.bit_count() or 1
 
+    def make_room(self, records: int, qlist: int = 0) -> None:
+        """Have room for records that belong together, and bytes of QLIST: then none is refused. `Full` if not."""
+        if self._alarmed or not self._has_room(records) or self.files.qlist_end + qlist > self.limits.qlist:
+            self._roll_over(records=records, qlist=qlist)
+        files = self.files
+        if not (self._reserve_journal(records) and files.qlist.reserve(files.qlist_end + qlist)):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
+
     def append_queue(
         self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]], kind: QueueOpType = QueueOpType.CREATION
     ) -> None:

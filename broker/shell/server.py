@@ -34,6 +34,9 @@ TICK_S_MIN = 0.005
 
 # When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
 LAST_ROUNDS = 16
+
+# A host that is gone does not say so: its kernel would knock for minutes, less and less often.
+DIAL_S = 5.0
 BACKLOG = 1024
 
 # How long a node that is to stop waits for others to take over, and how often it looks.
@@ -105,6 +108,7 @@ class Dialing(NamedTuple):
     address: str
     connected: Callable[[str], Session]
     failed: Callable[[str], None]
+    deadline: float
 
 
 class Source(Protocol):
@@ -292,7 +296,7 @@ class Server:
             sock.close()
             failed(os.strerror(error))
             return
-        self._dialing[sock.fileno()] = Dialing(sock, name, connected, failed)
+        self._dialing[sock.fileno()] = Dialing(sock, name, connected, failed, time.monotonic() + DIAL_S)
         self._epoll.register(sock.fileno(), select.EPOLLOUT)
 
     def _on_dialed(self, dialing: Dialing) -> None:
@@ -304,6 +308,15 @@ class Server:
             dialing.failed(os.strerror(error))
         else:
             self._attach(sock, dialing.connected(dialing.address))
+
+    def _give_up_dialing(self) -> None:
+        """Those that have not answered by now are away."""
+        now = time.monotonic()
+        for fd in [fd for fd, dialing in self._dialing.items() if dialing.deadline <= now]:
+            dialing = self._dialing.pop(fd)
+            self._epoll.unregister(fd)
+            dialing.sock.close()
+            dialing.failed(os.strerror(errno.ETIMEDOUT))
 
     def _attach(self, sock: socket.socket, session: Session, tls: ssl.SSLContext | None = None) -> None:
         """Let a connected socket carry a session."""
@@ -390,6 +403,8 @@ class Server:
             await trio.sleep(self._until_tick_s())
             self._set_clock()
             self._node.tick()
+            if self._dialing:
+                self._give_up_dialing()
             self._flush()
             for fd in self._listeners:
                 self._epoll.modify(fd, select.EPOLLIN)

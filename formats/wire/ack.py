@@ -22,6 +22,7 @@ __all__ = [
     "AckHeader",
     "AckStatus",
     "build_ack_event",
+    "iter_ack_words",
     "iter_acks",
     "pack_ack",
 ]
@@ -63,6 +64,7 @@ ACK_MESSAGE = Layout(Ack, size=24, upstream="bmqp::AckMessage")
 ACK_HEADER_BYTES = ACK_HEADER.pack(AckHeader(ACK_HEADER.size // 4, ACK_MESSAGE.size // 4, 0, b"\0\0"))
 
 _pack = ACK_MESSAGE.words.pack
+_words = ACK_MESSAGE.words.unpack_from
 
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
@@ -79,3 +81,11 @@ def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
     """The messages of an event's body, `buffer[start:end]`; FormatError, before the first, if they do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     return map(partial(ACK_MESSAGE.unpack, buffer), offsets)
+
+
+def iter_ack_words(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+    """As `iter_acks`, but for the fields before the GUID, which stay together in a word."""
+    offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
+    if offsets.step == ACK_MESSAGE.size:
+        return ACK_MESSAGE.words.iter_unpack(buffer[offsets.start : end])
+    return (_words(buffer, at) for at in offsets)

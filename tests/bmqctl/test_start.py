@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.commands import start
-from broker.config import NodeConfig
+from broker.app import BridgeLimits
+from broker.config import UNNAMED, NodeConfig
 from broker.core.durability import FsyncMode, FsyncPolicy
+from tests.integration.config_files import spoil, write_config, write_proxy_config
 
 # The exit code of a run, by the policy that it was given.
 POLICIES = {FsyncPolicy(FsyncMode.ALWAYS): 8, FsyncPolicy(FsyncMode.INTERVAL, 250): 9}
@@ -91,3 +93,102 @@ def test_another_durability_policy_is_one_line(started: list[NodeConfig], what: 
     assert result.stderr == (
         "bmqctl: --fsync: 'sometimes' is neither never, nor always, nor milliseconds from 1 to 3600000\n"
     )
+
+
+# -- proxies
+
+
+@pytest.fixture
+def proxies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodeConfig, BridgeLimits]]:
+    """What the proxies would have been run with; each ends with exit code 7."""
+    found: list[tuple[NodeConfig, BridgeLimits]] = []
+
+    def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
+        found.append((config, limits))
+        return 7
+
+    monkeypatch.setattr(start, "run_proxy", run_proxy)
+    return found
+
+
+def test_a_proxy_needs_addresses_only(proxies: list[tuple[NodeConfig, BridgeLimits]]) -> None:
+    result = CliRunner().invoke(app, ["start", "proxy", "--upstream", "one:30114, tcp://two:30115/,[::1]:1"])
+    assert (result.exit_code, result.output) == (7, "")
+    ((config, limits),) = proxies
+    assert [(listener.address, listener.port) for listener in config.listeners] == [("127.0.0.1", 30113)]
+    (cluster,) = config.clusters.proxy_clusters
+    assert [(node.id, node.host, node.port) for node in cluster.nodes] == [
+        (0, "one", 30114),
+        (1, "two", 30115),
+        (2, "::1", 1),
+    ]
+    assert cluster.name == UNNAMED
+    assert limits == BridgeLimits()
+
+
+def test_options_of_a_proxy(proxies: list[tuple[NodeConfig, BridgeLimits]], tmp_path: Path) -> None:
+    options = ["--cluster", "planets", "--port", "4000", "--data-dir", str(tmp_path), "-d", "east"]
+    limits = ["--buffer-mib", "2", "--buffer-messages", "3"]
+    result = CliRunner().invoke(app, ["start", "proxy", "-u", "one:30114", *options, *limits])
+    assert result.exit_code == 7, result.output
+    ((config, given),) = proxies
+    assert config.clusters.proxy_clusters[0].name == "planets"
+    assert config.run_directory == tmp_path
+    assert config.broker.app_config.host_data_center == "east"
+    assert given == BridgeLimits(2 << 20, 3)
+
+
+def test_a_proxy_by_the_references_configuration(
+    proxies: list[tuple[NodeConfig, BridgeLimits]], tmp_path: Path
+) -> None:
+    folder = write_proxy_config(tmp_path / "etc", virtual={"ours": 5})
+    assert CliRunner().invoke(app, ["start", "proxy", str(folder)]).exit_code == 7
+    ((config, _),) = proxies
+    assert config.is_proxy
+    assert [cluster.name for cluster in config.clusters.proxy_clusters] == ["mine"]
+    assert config.virtual_clusters == {"ours": 5}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "name a directory or --upstream"),
+        (["/nowhere", "-u", "one:1"], "name a directory or --upstream"),
+        (["/nowhere", "--cluster", "planets"], "--cluster goes with --upstream"),
+        (["/nowhere"], "does not exist"),
+        (["-u", "one"], "'one' is not HOST:PORT"),
+        (["-u", "one:1,:2"], "':2' is not HOST:PORT"),
+        (["-u", "one:0"], "'one:0' is not HOST:PORT"),
+        (["-u", "one:65536"], "'one:65536' is not HOST:PORT"),
+        (["-u", "one:1,"], "'' is not HOST:PORT"),
+        (["-u", "a b/:1"], "endpoint"),
+        (["-u", "one:1", "--cluster", ""], "is empty"),
+        (["-u", "one:1,localhost:30113"], "localhost:30113 is this broker itself"),
+        (["-u", "127.0.0.1:4000", "--port", "4000"], "is this broker itself"),
+    ],
+)
+def test_what_a_proxy_cannot_be_started_with_is_told_in_one_line(
+    proxies: list[tuple[NodeConfig, BridgeLimits]], options: list[str], told: str
+) -> None:
+    result = CliRunner().invoke(app, ["start", "proxy", *options])
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+    assert not proxies
+
+
+def test_a_node_of_a_cluster_is_no_proxy(proxies: list[tuple[NodeConfig, BridgeLimits]], tmp_path: Path) -> None:
+    folder = write_config(tmp_path / "etc")
+    result = CliRunner().invoke(app, ["start", "proxy", str(folder)])
+    assert (result.exit_code, proxies) == (2, [])
+    assert "is that of a node of cluster 'mine'; use start node" in result.stderr
+
+
+def test_a_broker_that_knows_no_cluster_does_not_start(tmp_path: Path) -> None:
+    folder = write_config(tmp_path / "etc")
+    spoil(folder, "clusters.json", "myClusters", value=[])
+    for kind in ("node", "proxy"):
+        result = CliRunner().invoke(app, ["start", kind, str(folder)])
+        assert result.exit_code == 2
+        assert 'fill in "myClusters" or "proxyClusters"' in result.stderr

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BROKER", "PORT", "domain", "spoil", "write_config"]
+__all__ = ["BROKER", "PORT", "domain", "spoil", "write_config", "write_proxy_config"]
 
 PORT = 30114
 
@@ -110,6 +111,33 @@ def write_config(folder: Path) -> Path:
     for name, definition in DOMAINS.items():
         (folder / "domains" / f"{name}.json").write_text(json.dumps(definition, indent=4))
     return folder
+
+
+def write_proxy_config(
+    folder: Path, upstream: Sequence[int] = (PORT + 1,), name: str = "mine", virtual: dict[str, int] | None = None
+) -> Path:
+    """All files of a proxy to cluster `name`, whose nodes are at the ports `upstream` of this host.
+
+    It has the domains that the reference's proxies have, and stands for the clusters `virtual`, by name and number.
+    """
+    write_config(folder)
+    nodes = [
+        {"id": number, "name": f"up{number}", "dataCenter": "east", "transport": {"tcp": {"endpoint": _endpoint(port)}}}
+        for number, port in enumerate(upstream, 1)
+    ]
+    stands_for = [{"name": each, "selfNodeId": number} for each, number in (virtual or {}).items()]
+    clusters = {"myVirtualClusters": stands_for, "proxyClusters": [{"name": name, "nodes": nodes}]}
+    (folder / "clusters.json").write_text(json.dumps(clusters, indent=4))
+    for file in (folder / "domains").iterdir():
+        definition = json.loads(file.read_text())
+        if "definition" in definition:
+            definition["definition"]["location"] = name
+            file.write_text(json.dumps(definition))
+    return folder
+
+
+def _endpoint(port: int) -> str:
+    return f"tcp://127.0.0.1:{port}"
 
 
 def spoil(folder: Path, file: str, *path: str | int, value: Any) -> None:

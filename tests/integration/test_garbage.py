@@ -156,12 +156,24 @@ def test_garbage_after_the_negotiation(node: NodeProcess, witness: Witness, what
     witness.check()
 
 
-@pytest.mark.parametrize("kind", [ClientType.TCPBROKER, ClientType.UNKNOWN])
-def test_peers_that_are_no_clients(node: NodeProcess, witness: Witness, kind: ClientType) -> None:
+@pytest.mark.parametrize("what", AFTER_NEGOTIATION)
+def test_garbage_of_a_proxy(node: NodeProcess, witness: Witness, what: str) -> None:
     with Raw(node, identified=False) as raw:
-        raw.send(identity(kind))
+        raw.send(identity(ClientType.TCPBROKER))
+        assert raw.event()[0] == EventType.CONTROL
+        raw.send(open_request(queue_name(), 0, READ | WRITE))
+        raw.event()
+        raw.send(AFTER_NEGOTIATION[what])
+        raw.rest()
+        assert ended(node, raw.name).startswith("sent bytes that are no valid event: ")
+    witness.check()
+
+
+def test_peers_that_are_nothing_known(node: NodeProcess, witness: Witness) -> None:
+    with Raw(node, identified=False) as raw:
+        raw.send(identity(ClientType.UNKNOWN))
         assert b"connections are not supported" in raw.rest()
-        assert ended(node, raw.name) == f"{kind.name} connections are not supported"
+        assert ended(node, raw.name) == "UNKNOWN connections are not supported"
     witness.check()
 
 

@@ -61,3 +61,18 @@ def test_a_remote_that_is_away_closes_the_connection(
     remote.close()
     with socket.create_connection(("127.0.0.1", relay[1]), 10) as here:
         assert here.recv(10) == b""
+
+
+def test_at_its_end_it_says_what_it_has_carried(
+    remote: socket.socket, relay: tuple[subprocess.Popen[str], int]
+) -> None:
+    process, port = relay
+    with socket.create_connection(("127.0.0.1", port), 10) as here, remote.accept()[0] as there:
+        here.sendall(b"ping!")
+        assert there.recv(10) == b"ping!"
+        there.sendall(b"pong")
+        assert here.recv(10) == b"pong"
+        process.terminate()
+        told, _ = process.communicate(timeout=10)
+    assert told == "1 connections, 5 bytes there, 4 bytes back\n"
+    assert process.returncode == 0

@@ -47,6 +47,10 @@ class ClusterRecords(Records):
         super().confirmed(uri, app, (guid,))
         self._durable_us[app, guid] = self._world.clock.us
 
+    def is_durable(self, app: str, guid: bytes) -> bool:
+        """Whether a majority has it that an app is done with a message, or is no more."""
+        return (app, guid) in self._durable_us
+
     def ack(self, guid: bytes, status: int) -> None:
         post = self.posts.get(guid)
         if post is not None and status == AckStatus.SUCCESS and not post.acked:

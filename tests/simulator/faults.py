@@ -50,6 +50,10 @@ class Faults:
         self._kinds = chosen or [self.kill]
         self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
 
+    def add(self, *kinds: Callable[[], None]) -> None:
+        """More kinds, as likely to be among this world's."""
+        self._kinds += [kind for kind in kinds if self._random.random() < 0.5]
+
     def next(self) -> None:
         """One fault, and the next after a while."""
         world = self._world

@@ -15,6 +15,7 @@ from tests.simulator.cluster import ClusterWorld
 from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
+from tests.simulator.proxies import ProxyWorld
 from tests.simulator.world import STEPS, World
 
 __all__ = ["main", "simulate"]
@@ -26,13 +27,19 @@ def simulate(
     *,
     nodes: int = 1,
     lines: list[str] | None = None,
+    proxies: bool = False,
     features: frozenset[Feature] | None = None,
 ) -> World:
     """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles.
 
     The seed decides which `features` it has, unless they are given.
     """
-    world = World(seed, features=features) if nodes == 1 else ClusterWorld(seed, nodes=nodes, features=features)
+    if proxies:
+        world: World = ProxyWorld(seed, nodes=nodes, features=features)
+    elif nodes == 1:
+        world = World(seed, features=features)
+    else:
+        world = ClusterWorld(seed, nodes=nodes, features=features)
     world.lines = lines
     try:
         with quiet(lines):
@@ -74,6 +81,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
+    parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="no features: two queues, and nobody changes anything")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
@@ -81,6 +89,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.stories:
         return _tell(rewrite=options.rewrite)
+    if options.proxies and options.nodes < 2:
+        parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {options.nodes} node(s)", flush=True)
     failed = steps = messages = digest = 0
@@ -91,7 +101,9 @@ def main(words: Sequence[str] | None = None) -> int:
         at_s = time.process_time()
         try:
             features = frozenset[Feature]() if options.plain else None
-            world = simulate(seed, options.steps, nodes=options.nodes, lines=lines, features=features)
+            world = simulate(
+                seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
+            )
         except Violation as violation:
             failed += 1
             print("\n".join([*(lines or ()), f"FAILED {violation}"]), flush=True)

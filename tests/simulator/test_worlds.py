@@ -56,6 +56,14 @@ def test_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
+@pytest.mark.parametrize("seed", [2, 4, 5, 9])
+def test_proxies_below_three_nodes(seed: int) -> None:
+    """In 2 and 5 a proxy counted posts of queues that were gone; in 4 a consumer came while another of its app left."""
+    world = simulate(seed, nodes=3, proxies=True)
+    assert world.clock.steps >= 2000
+    assert world.records.acked
+
+
 def test_five_nodes() -> None:
     assert simulate(1, nodes=5).records.acked
 
@@ -81,6 +89,21 @@ FAILED_ONCE = {
 @pytest.mark.parametrize(("nodes", "seed", "is_plain"), FAILED_ONCE, ids=lambda each: str(each))
 def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
+
+
+# Likewise with proxies and 6,000 steps, by seed.
+LONG_FAILED_ONCE = {
+    93: "a primary whose journal was full to the brim took a larger one, which its replicas had no room for",
+    207: "a queue's apps were changed by half, and a message counted one that it was never for",
+    307: "a new primary healed from a node that had been told to roll over and could not, and began to",
+    823: "a proxy kept what a proxy below it gave back, and nobody there wanted",
+    1412: "a proxy kept what came when nobody read there any longer",
+}
+
+
+@pytest.mark.parametrize("seed", LONG_FAILED_ONCE)
+def test_what_failed_once_after_a_while(seed: int) -> None:
+    simulate(seed, 6000, nodes=3, proxies=True)
 
 
 @pytest.mark.parametrize("nodes", ["1", "3"])

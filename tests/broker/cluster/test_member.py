@@ -2,13 +2,27 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
 from broker.cluster import replication
-from formats.codes import AckStatus, EventType
+from broker.core.config import DomainConfig, Mode
+from formats.codes import AckStatus, EncodingType, EventType
+from formats.control import ber, jsonc
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    PartitionMessage,
+    PartitionSequenceNumber,
+    ReplicaDataRequest,
+    ReplicaDataType,
+)
+from formats.wire.event import build_schema_event, iter_frames
 from tests.broker.cluster.member_bus import MemberClient, Members, members
-from tests.broker.rig import ACK, READ, WRITE, guid
+from tests.broker.rig import ACK, READ, WRITE, guid, handle
 
 QUEUE = "bmq://priority/q"
 
@@ -23,6 +37,116 @@ def test_however_few_may_elect_a_majority_keeps() -> None:
     assert not alone.member.metadata.healed
     assert all(shard.is_cut_off for shard in alone.node.shards.values())
     assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
+
+
+@pytest.mark.parametrize("when_ms", [0, 30_000])
+def test_an_operator_has_a_node_go_on_without_the_others(when_ms: int) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept")
+    cluster.run()
+    disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
+    cluster.start(1, disks[1])
+    alone = cluster.processes[1]
+    cluster.run(when_ms)
+    assert not alone.member.metadata.healed
+    alone.node.set_elector_quorum(1)
+    cluster.until(lambda: alone.member.partitions[0].is_primary)
+    consumer = cluster.connect(1)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    assert consumer.payloads() == [b"kept"]
+    for node_id in (0, 2):
+        cluster.start(node_id, disks[node_id])
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    assert cluster.leader is alone
+    assert cluster.faults() == []
+
+
+def test_consumers_confirm_before_their_node_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cluster = members()
+    consumer, producer = cluster.connect(1), cluster.connect(0)
+    consumer.read(1, QUEUE)
+    producer.open(1, QUEUE, WRITE | ACK)
+    producer.put(1, guid(1), b"1")
+    cluster.run()
+    member = cluster.processes[1].member
+    assert not member.retire()
+    producer.put(1, guid(2), b"2")
+    cluster.run(1000)
+    assert not member.retire()
+    assert "waiting for 1 unconfirmed message(s)" in caplog.text
+    assert consumer.payloads() == [b"1"]
+    consumer.confirm(1, guid(1))
+    cluster.run()
+    assert member.retire()
+    assert "no unconfirmed message(s)" in caplog.text
+
+
+@pytest.mark.parametrize("codec", [ber, jsonc])
+def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a node says that it is: it is no primary because it behaves like one, and there are no other shards."""
+    cluster = members()
+    number = PartitionSequenceNumber(primary_lease_id=1, sequence_number=0)
+    encoding = EncodingType.JSON if codec is jsonc else EncodingType.BER
+    for partition_id, text in ((0, "but self's perceived primary is 0"), (-1, "invalid partitionId, -1")):
+        request = ReplicaDataRequest(
+            partition_id=partition_id,
+            primary_lease_id=1,
+            replica_data_type=ReplicaDataType.DROP,
+            begin_sequence_number=number,
+            end_sequence_number=number,
+        )
+        message = ControlMessage(r_id=4242, choice=ClusterMessage(choice=PartitionMessage(choice=request)))
+        event = memoryview(build_schema_event(codec.encode(message), EventType.CONTROL, encoding))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        cluster.processes[1].member.receive(2, event, frame)
+        assert f"Received ReplicaDataRequestDrop {'of an ' if partition_id else 'from node 2, '}{text}" in caplog.text
+    cluster.run()
+    assert cluster.processes[1].member.partitions[0].is_healed
+
+
+def test_an_operator_lets_a_minority_go_on() -> None:
+    """Messages of eventual consistency are acknowledged then; those of strong consistency still wait for a majority."""
+    cluster = Members()
+    cluster.domains["strong"] = DomainConfig("strong", Mode.PRIORITY, strong=True)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    leader = cluster.leader
+    leader.node.set_elector_quorum(1)
+    client = cluster.connect(leader.node_id)
+    client.open(1, QUEUE, WRITE | ACK)
+    strong = "bmq://strong/q"
+    client.open(2, strong, WRITE | ACK)
+    for node_id in [each for each in cluster.ids if each != leader.node_id]:
+        cluster.kill(node_id)
+    assert cluster.leader is leader
+    for queue_id in (1, 2):
+        client.put(queue_id, guid(queue_id), b"x")
+    cluster.run()
+    assert [(ack.queue_id, ack.status) for ack in client.acks()] == [(1, AckStatus.SUCCESS)]
+    leader.node.set_elector_quorum(0)
+    client.put(1, guid(3), b"x")
+    cluster.run()
+    assert client.acks() == []
+
+
+def test_as_many_agree_as_elect() -> None:
+    cluster = members()
+    leader = cluster.leader
+    leader.node.set_elector_quorum(4)
+    client = cluster.connect(1)
+    client.send(
+        client._schema_event(ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, READ))))
+    )
+    cluster.run(10_000)
+    assert client._pick(ControlMessage) == []
+    assert cluster.leader is leader
+    leader.node.set_elector_quorum(0)
+    cluster.run()
+    (answer,) = client._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
 
 
 class Sieve(deque[bytes]):

@@ -264,6 +264,37 @@ def test_a_primary_that_missed_a_rollover_receives_the_shard_anew(small: Bus) ->
     small.check_equal()
 
 
+def test_a_rollover_that_nobody_alive_has_finished_is_not_begun_by_healing(small: Bus) -> None:
+    """The old primary went on in new files and is gone; the others end with the record that it meant to do so."""
+    fill(small, 0, 30)
+    small.part(2)
+    old = small.nodes[0].shard.files.timestamp
+    # No room for new files: the old ones take what is posted, up to that record.
+    files = small.nodes[1].shard.files
+    assert files.journal.reserve(small.limits.journal)
+    assert files.data.reserve(small.limits.data)
+    small.nodes[1].directory.free = 0
+    number = 100
+    while small.nodes[0].shard.files.timestamp == old:
+        small.nodes[0].post(number)
+        small.nodes[0].remove(number)
+        small.settle()
+        number += 1
+    before = small.nodes[1].partition.copy.position
+    small.kill(0)
+    small.nodes[1].directory.free = 1 << 30
+    small.join()
+    new = small.assign(2)
+    small.settle(3000)
+    assert {node.shard.files.timestamp for node in small.nodes.values()} == {old}
+    assert new.partition.copy.position == before
+    assert small.states() == [REPLICA, PRIMARY]
+    small.check_equal()
+    fill(small, number, 10)
+    assert new.acked[-10:] == list(range(number, number + 10))
+    small.check_equal()
+
+
 def test_a_node_that_dies_while_it_is_received_anew_still_has_what_it_had(
     small: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from broker.cluster.agreement import to_features
+from broker.cluster.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.cluster.member import Member, MemberConfig
-from broker.cluster.peers import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS, Peers
+from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.node import Node
 from broker.core.session import Session

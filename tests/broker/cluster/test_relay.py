@@ -169,6 +169,22 @@ def test_a_broadcast_crosses_the_link_once(world: World) -> None:
     assert not world.nodes[1].rig.node.queues[uri].messages
 
 
+def test_a_broadcast_goes_to_no_hop_of_a_lower_priority(world: World) -> None:
+    uri = "bmq://broadcast/q"
+    here, there = world.client(0), world.client(1)
+    for client, priority in ((here, 2), (there, 1)):
+        client.open(1, uri, READ)
+        client.subscribe(1, Wanted("", priority=priority))
+    producer = world.client(0)
+    producer.open(1, uri, WRITE | ACK)
+    producer.post(1, guid(0), b"for one")
+    there.subscribe(1, Wanted("", priority=2))
+    producer.post(1, guid(1), b"for both")
+    assert here.payloads() == [b"for one", b"for both"]
+    assert there.payloads() == [b"for both"]
+    assert [each[0] for each in pushes(world, 0, 1)] == [guid(1)]
+
+
 def test_subscriptions_are_summed_by_expression_and_priority(world: World) -> None:
     one, two = world.client(1), world.client(1)
     for client in (one, two):
@@ -318,6 +334,35 @@ def test_an_upstream_refuses(world: World) -> None:
     assert not world.nodes[1].rig.node.queues
     # And the primary has no more open than the hop.
     assert not world.nodes[0].rig.node.queues[FANOUT].is_open
+
+
+def test_an_app_that_the_domain_has_lost_can_be_closed(world: World) -> None:
+    client = world.client(1)
+    client.read(1, FANOUT, "foo", 1)
+    hop = world.nodes[1].rig.node
+    # The domain names other apps meanwhile.
+    del hop.queues[FANOUT].apps["foo"]
+    client.close(1, FANOUT, READ, app="foo", sub_id=1)
+    assert not hop.queues
+
+
+def test_an_upstream_that_does_not_answer(world: World) -> None:
+    """The client hears of it in the time that is configured; what opens too late is closed again."""
+    world.make_primary(None)
+    world.nodes[1].rig.node.open_timeout_ms = 1_000
+    client = world.client(1)
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, READ | WRITE | ACK))
+    client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))
+    world.wait(900)
+    assert client._pick(ControlMessage) == []
+    world.wait(200)
+    (answer,) = client._pick(ControlMessage)
+    assert isinstance(answer.choice, Status)
+    assert answer.choice.category is StatusCategory.TIMEOUT
+    world.make_primary(0)
+    world.wait(1_000)
+    assert not world.nodes[1].rig.node.queues
+    assert not world.nodes[0].rig.node.queues[QUEUE].is_open
 
 
 # -- the primary changes
@@ -513,7 +558,7 @@ def test_posts_expire_when_no_primary_comes(three: World) -> None:
 
 
 def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.cluster.relay.PUT_BYTES_MAX", 10)
+    monkeypatch.setattr("broker.cluster.put_room.PUT_BYTES_MAX", 10)
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     three.crash(0)

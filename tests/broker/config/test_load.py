@@ -224,6 +224,8 @@ PARAMETERS = ("definition", "parameters")
         ("bmqbrkrcfg.json", (*TCP, "port"), MISSING, "$.{}.{}.{}.port", "is missing", "add it"),
         ("bmqbrkrcfg.json", (*TCP, "port"), "3e4", "$.{}.{}.{}.port", "is '3e4', not an integer", "without quotes"),
         ("bmqbrkrcfg.json", (*TCP, "port"), 65536, "$.{}.{}.{}.port", "is 65536", "use at most 65535"),
+        ("bmqbrkrcfg.json", (*TCP, "port"), -2, "$.{}.{}.{}.port", "is -2", "use at least -1"),
+        ("bmqbrkrcfg.json", (*TCP, "port"), -1, "$.{}.{}.{}", "has port -1 and no listeners", "or listeners"),
         ("bmqbrkrcfg.json", (*TCP, "port"), True, "$.{}.{}.{}.port", "is true, not an integer", "write an integer"),
         (
             "bmqbrkrcfg.json",

@@ -18,18 +18,39 @@ def test_nothing_was_sent() -> None:
 def test_messages_of_one_kind_share_an_event() -> None:
     out = Outbox()
     for word in (b"1111", b"2222"):
-        data = out.event(EventType.ACK, b"head")
+        data = out.event(EventType.PUT)
         data += word
-    data = out.event(EventType.PUSH)
+    data = out.event(EventType.REJECT, b"head")
     data += b"3333"
-    data = out.event(EventType.ACK, b"head")
+    data = out.event(EventType.PUT)
     data += b"4444"
     assert kinds(bytes(out.take())) == [
-        (EventType.ACK, b"head11112222"),
-        (EventType.PUSH, b"3333"),
-        (EventType.ACK, b"head4444"),
+        (EventType.PUT, b"11112222"),
+        (EventType.REJECT, b"head3333"),
+        (EventType.PUT, b"4444"),
     ]
     assert out.take() == b""
+
+
+def test_acks_and_confirms_are_gathered_beside_what_takes_turns_with_them() -> None:
+    for kind, other in ((EventType.ACK, EventType.PUSH), (EventType.CONFIRM, EventType.PUT)):
+        out = Outbox()
+        for word in (b"1111", b"2222"):
+            data = out.event(kind, b"head")
+            data += word
+            data = out.event(other)
+            data += word
+        assert out.size == len(build_event(kind, b"head11112222") + build_event(other, b"11112222"))
+        assert kinds(bytes(out.take())) == [(other, b"11112222"), (kind, b"head11112222")]
+        assert out.size == 0
+
+
+def test_acks_and_confirms_are_not_mixed() -> None:
+    out = Outbox()
+    for kind in (EventType.ACK, EventType.CONFIRM, EventType.ACK):
+        data = out.event(kind, b"head")
+        data += b"1111"
+    assert [kind for kind, _ in kinds(bytes(out.take()))] == [EventType.ACK, EventType.CONFIRM, EventType.ACK]
 
 
 def test_whole_events_keep_their_place() -> None:

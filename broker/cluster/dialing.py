@@ -1,0 +1,125 @@
+"""Links that this broker begins: to its cluster's members, or from a proxy to the brokers above it.
+
+The broker that dials says who it is; the other answers with who it is itself, or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.core.clock import Now
+from broker.core.session import TRANSITIONS, BrokerPeer, Host, Session, SessionState, Trigger
+from broker.core.timers import Timers
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import BrokerResponse, ClientIdentity, NegotiationMessage, StatusCategory
+from formats.errors import FormatError
+from formats.wire.event import Frame, build_schema_event, schema_message
+
+__all__ = ["REDIAL_MS", "REDIAL_MS_MAX", "REFUSED_MS", "DialedSession", "Dialer", "Redialer"]
+
+# How long after a failure a broker is dialed again: at first, and when it goes on failing.
+REDIAL_MS = 100
+REDIAL_MS_MAX = 1_000
+# After the other side has refused this one: that is not over in a moment.
+REFUSED_MS = 5_000
+
+
+class Dialer(Protocol):
+    """For whom a session is dialed; `node_id` says which of the brokers that it dials."""
+
+    def introduce(self, session_id: int) -> ClientIdentity:
+        """What the session says of this broker."""
+        ...
+
+    def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> BrokerPeer | str:
+        """What the session is for, now that the other side has said who it is; or what is wrong with it."""
+        ...
+
+    def failed(self, node_id: int, reason: str) -> None:
+        """The session ended before both sides knew who the other is."""
+        ...
+
+    def refused(self, node_id: int, reason: str) -> None:
+        """The broker is there, and not to be spoken with; `failed` follows."""
+        ...
+
+
+class DialedSession(Session):
+    """A session that this broker began: it says who it is, and waits for the answer."""
+
+    def __init__(self, host: Host, session_id: int, address: str, dialer: Dialer, node_id: int) -> None:
+        self._dialer = dialer
+        self._node_id = node_id
+        super().__init__(host, session_id, address)
+        self.send_event(build_schema_event(ber.encode(NegotiationMessage(choice=dialer.introduce(session_id)))))
+
+    def _enter(self, state: SessionState) -> None:
+        super()._enter(state)
+        if state is SessionState.NEGOTIATING:
+            self._on_event = [self._on_answer] * len(EventType)
+
+    def end(self, reason: str, *, lost: bool = True) -> None:
+        was_unknown = self.state is SessionState.NEGOTIATING
+        super().end(reason, lost=lost)
+        if was_unknown:
+            self._dialer.failed(self._node_id, reason)
+
+    def _on_answer(self, data: memoryview, frame: Frame) -> None:
+        if frame.type != EventType.CONTROL:
+            raise FormatError("EventHeader.type", frame.body, "a broker that is dialed answers with its identity")
+        answer = ber.decode(NegotiationMessage, schema_message(data, frame.body, frame.end)).choice
+        if not isinstance(answer, BrokerResponse):
+            raise FormatError("NegotiationMessage", frame.body, "a broker that is dialed answers")
+        if answer.result.category is StatusCategory.SUCCESS:
+            accepted = self._dialer.accept(self._node_id, self, answer)
+        else:
+            accepted = f"refused this node: {answer.result.message}"
+        if isinstance(accepted, str):
+            self._dialer.refused(self._node_id, accepted)
+            self.end(accepted)
+            return
+        identity = answer.broker_identity
+        self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
+        self._broker = accepted
+        self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
+        accepted.begun()
+
+
+class Redialer:
+    """Dials again those that are wanted, after a while. `faults` says why a broker cannot be linked to, as long."""
+
+    def __init__(
+        self, now: Now, timers: Timers, dial: Callable[[int], None], wants: Callable[[int], bool], delay_ms_max: int
+    ) -> None:
+        self._now = now
+        self._timers = timers
+        self._dial = dial
+        self._wants = wants
+        self._delay_ms_max = delay_ms_max
+        self._delays_ms: dict[int, int] = {}
+        self.faults: dict[int, str] = {}
+
+    def failed(self, node_id: int, reason: str) -> bool:
+        """A link could not be made, or was lost; whether the reason is another than before."""
+        delay_ms = self._delays_ms.get(node_id, REDIAL_MS)
+        self._delays_ms[node_id] = max(delay_ms, min(delay_ms * 2, self._delay_ms_max))
+        self._timers.at(self._now.ms + delay_ms, lambda: self._redial(node_id))
+        is_news = self.faults.get(node_id) != reason
+        self.faults[node_id] = reason
+        return is_news
+
+    def refused(self, node_id: int, reason: str) -> None:
+        """The other side has refused this one: it is left alone for a longer while."""
+        self.faults[node_id] = reason
+        self._delays_ms[node_id] = REFUSED_MS
+
+    def begun(self, node_id: int) -> None:
+        """The link is there."""
+        self._delays_ms.pop(node_id, None)
+        self.faults.pop(node_id, None)
+
+    def _redial(self, node_id: int) -> None:
+        if self._wants(node_id):
+            self._dial(node_id)

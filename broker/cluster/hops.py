@@ -1,0 +1,161 @@
+"""The links of a broker to those that may be upstream of its hops, and which hop what comes down is for."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from functools import lru_cache
+
+from broker.cluster.bulk import acknowledge, hand_out
+from broker.cluster.links import Links
+from broker.cluster.relay import RelayQueue
+from broker.cluster.requests import Answered, Requests
+from broker.core.outbox import Outbox
+from formats.wire.ack import iter_ack_words
+from formats.wire.event import EventType, Frame
+from formats.wire.options import SubQueueInfo, sub_queue_infos
+from formats.wire.push import iter_pushes
+
+__all__ = ["Hops", "PeerUpstream"]
+
+log = logging.getLogger("broker.relay")
+
+OPTIONS_BYTES_SHORT = 64
+
+# Where a push says for which queue it is.
+QUEUE_ID_AT, QUEUE_ID_END = 8, 12
+_queue_id = struct.Struct(">i").unpack_from
+
+
+@lru_cache(maxsize=1024)
+def _known_infos(options: bytes) -> list[SubQueueInfo]:
+    """What `sub_queue_infos` says; nearly all messages of a queue have the same."""
+    return sub_queue_infos(memoryview(options))
+
+
+def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
+    is_short = len(options) <= OPTIONS_BYTES_SHORT
+    return _known_infos(bytes(options)) if is_short else sub_queue_infos(memoryview(options))
+
+
+class PeerUpstream:
+    """The link to a broker that is upstream; see `broker.cluster.upstream.Upstream`."""
+
+    def __init__(self, hops: Hops, node_id: int) -> None:
+        self.node_id = node_id
+        self.description = f"node {node_id}"
+        self._hops = hops
+
+    @property
+    def is_up(self) -> bool:
+        return self._hops.links.is_up(self.node_id)
+
+    def request(self, choice: object, answered: Answered) -> None:
+        # Behind all that is on its way to that node.
+        self._hops.send_to(self.node_id)
+        self._hops.requests.send(self.node_id, choice, answered)
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        return self._hops.outbox(self.node_id).event(kind, head)
+
+
+class Hops:
+    """`relays` are by their queue ids upstream. What steps put into an outbox goes with `send_to` or `send_all`.
+
+    `cluster_name` is for the log.
+    """
+
+    def __init__(self, links: Links, requests: Requests, cluster_name: str) -> None:
+        self.links = links
+        self.requests = requests
+        self.relays: dict[int, RelayQueue] = {}
+        self._cluster_name = cluster_name
+        self._reopening: set[int] = set()  # those that tell a new upstream what they have open
+        self._outboxes: dict[int, Outbox] = {}
+        self._dirty: set[int] = set()
+        self._last_queue_id = -1
+
+    def next_queue_id(self) -> int:
+        """A number for one more hop."""
+        self._last_queue_id += 1
+        return self._last_queue_id
+
+    def remove(self, relay: RelayQueue) -> bool:
+        """A hop is no more; False if it is none of these."""
+        self._reopening.discard(relay.queue_id)
+        return self.relays.pop(relay.queue_id, None) is not None
+
+    def found(self, relay: RelayQueue, node_id: int) -> None:
+        """A node is a hop's upstream from now on."""
+        if not relay.openings.is_unused:
+            self._reopening.add(relay.queue_id)
+        relay.on_open = lambda: self._on_open(relay.queue_id)
+        relay.found(PeerUpstream(self, node_id))
+
+    def lost(self, relay: RelayQueue) -> None:
+        """A hop has no upstream."""
+        self._reopening.discard(relay.queue_id)
+        relay.lost()
+
+    def _on_open(self, queue_id: int) -> None:
+        if queue_id in self._reopening:
+            self._reopening.discard(queue_id)
+            if not self._reopening:
+                # The words are the reference's: programs wait for them in the log.
+                log.info("Cluster (%s): state restored", self._cluster_name)
+
+    def node_up(self, node_id: int) -> Outbox:
+        """A node can be reached; what is to be sent to it."""
+        outbox = self._outboxes[node_id] = Outbox()
+        return outbox
+
+    def node_down(self, node_id: int) -> None:
+        """A node cannot be reached."""
+        self._outboxes.pop(node_id, None)
+        self._dirty.discard(node_id)
+
+    def outbox(self, node_id: int) -> Outbox:
+        """What is to be sent to a node with the next flush."""
+        self._dirty.add(node_id)
+        return self._outboxes[node_id]
+
+    def wake(self, node_id: int) -> None:
+        """Something is in a node's outbox."""
+        self._dirty.add(node_id)
+
+    def send_to(self, node_id: int) -> None:
+        """Send what there is for a node."""
+        self._dirty.discard(node_id)
+        outbox = self._outboxes.get(node_id)
+        if outbox is not None and outbox.size:
+            self.links.send(node_id, outbox.take())
+
+    def send_all(self) -> None:
+        """Send what the step has brought about."""
+        for node_id in list(self._dirty):
+            self.send_to(node_id)
+
+    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """What became of posts that went up. FormatError for garbage."""
+        acknowledge(iter_ack_words(data, frame.body, frame.end), lambda queue_id: self._relay(node_id, queue_id))
+
+    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Messages that come down. FormatError for garbage."""
+        at, end = frame.body, frame.end
+        while end - at >= QUEUE_ID_END:
+            relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID_AT)[0])
+            start = at
+            if relay is not None:
+                at = hand_out(relay, data, at, end, _infos)
+            if at == start:
+                break
+        for push in iter_pushes(data, at, end):
+            relay = self._relay(node_id, push.queue_id)
+            if relay is not None:
+                relay.on_push(push, _infos(push.options))
+
+    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
+        """The hop's queue of that number, if the node is its upstream."""
+        relay = self.relays.get(queue_id)
+        upstream = None if relay is None else relay.openings.upstream
+        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

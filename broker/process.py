@@ -1,0 +1,155 @@
+"""What the process of any broker has: sockets to listen on, a pid file, a control pipe, and who it says it is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from broker.admin.results import ClusterInfo, ClusterNode
+from broker.certificates import make_context
+from broker.config import NodeConfig
+from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
+from broker.core.authentication import Authentications
+from broker.core.clock import Now
+from broker.core.config import MessageThrottle, NodeIdentity
+from broker.core.negotiation import NO_NODE_ID
+from broker.core.node import Node
+from broker.shell.control_pipe import ControlPipe
+from broker.shell.rejected import keep_rejected
+from broker.shell.server import Listener, Server, listen
+from formats.guid import GuidGenerator
+
+__all__ = [
+    "BROKER_FILE",
+    "addresses",
+    "announce_available",
+    "cluster_info",
+    "configure",
+    "freeze_collector",
+    "identity_of",
+    "make_guids",
+    "make_server",
+    "open_listeners",
+    "run_files",
+    "start_clock",
+    "where",
+]
+
+# The version that development builds of the reference give (bmqp::Protocol::k_DEV_VERSION): clients turn nothing off.
+VERSION = 999_999
+USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
+PID_FILE = "bmqbrkr.pid"
+BROKER_FILE = "bmqbrkrcfg.json"
+CONTROL_PIPE = "bmqbrkr.ctl"
+
+
+def open_listeners(config: NodeConfig) -> list[Listener]:
+    """Open all listeners, those for TLS with the one certificate."""
+    tls = config.broker.app_config.tls_config
+    context = make_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
+    return [Listener(listen(each.address, each.port), context if each.tls else None) for each in config.listeners]
+
+
+@contextmanager
+def run_files(folder: Path) -> Iterator[ControlPipe]:
+    """The pid file and the control pipe, there while the node runs."""
+    pipe = ControlPipe(folder / CONTROL_PIPE)
+    pid_file = folder / PID_FILE
+    try:
+        pid_file.write_text(f"{os.getpid()}\n")
+        yield pipe
+    finally:
+        pid_file.unlink(missing_ok=True)
+        pipe.close()
+
+
+def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -> None:
+    """What queues take from the cluster's parameters; before there are queues."""
+    throttle = cluster.message_throttle_config
+    node.throttle = MessageThrottle(
+        throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
+    )
+    node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
+    node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
+    node.keep_rejected = keep_rejected
+
+
+def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authentications: Authentications) -> Server:
+    """The loop around a node."""
+    server = Server(node, listeners, max(1, config.broker.app_config.authentication.max_threads))
+    node.authentications = authentications
+    authentications.run_blocking = server.in_thread
+    return server
+
+
+def start_clock() -> Now:
+    """The time, as it is now."""
+    return Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+
+
+def freeze_collector() -> None:
+    """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
+
+    A message is freed by its reference count. Left alone, the collector would walk all that are outstanding again
+    and again: at a million of them, for a second each time.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
+    gc.enable()
+
+
+def identity_of(
+    config: NodeConfig, cluster_name: str, node_id: int = NO_NODE_ID, cluster_features: str = ""
+) -> NodeIdentity:
+    """Who the broker says it is: node `node_id` of its cluster, or none of the cluster that it is a proxy to."""
+    app = config.broker.app_config
+    heartbeats = app.network_interfaces.heartbeats
+    return NodeIdentity(
+        cluster_name=cluster_name,
+        node_id=node_id,
+        host=app.host_name,
+        process_name="bmqbrkr.tsk",
+        process_id=os.getpid(),
+        version=VERSION,
+        user_agent=USER_AGENT,
+        heartbeat_interval_ms=config.tcp.heartbeat_interval_ms,
+        heartbeats_missed_max=heartbeats.client,
+        peer_heartbeats_missed_max=heartbeats.cluster_peer,
+        downstream_heartbeats_missed_max=heartbeats.downstream_broker,
+        upstream_heartbeats_missed_max=heartbeats.upstream_broker,
+        cluster_features=cluster_features,
+        virtual_clusters=config.virtual_clusters,
+    )
+
+
+def cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: str) -> ClusterInfo:
+    """A cluster as administration lists it."""
+    nodes = tuple(ClusterNode(node.name, node.id, node.data_center) for node in cluster.nodes)
+    return ClusterInfo(locality, cluster.name, nodes)
+
+
+def make_guids() -> Callable[[], bytes]:
+    """GUIDs for clients that make none themselves."""
+    generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns())
+    return lambda: generator.make(time.monotonic_ns())
+
+
+def announce_available() -> None:
+    """Programs that started several brokers wait for this line of each; the log has it for people."""
+    print("bmqctl: cluster available", flush=True)
+
+
+def addresses(config: NodeConfig) -> str:
+    """Where it listens, for people."""
+    return ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
+
+
+def where(config: NodeConfig, file: str = "clusters.json") -> str:
+    """The file of the configuration that is meant, for messages."""
+    return str(config.directory / file) if config.directory else "built-in configuration"

@@ -1,0 +1,114 @@
+"""Which node of a cluster a proxy uses: one of its own data centre if there is one, and healthy.
+
+A node counts when its link is up and it says that it is available. At first only those of the proxy's own data centre
+will do, for a while; after that, any, if none of those is there. The one that is in use stays so as long as it counts.
+
+Source: mqbnet::ClusterActiveNodeManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from formats.control.messages import NodeStatus
+
+__all__ = ["TRANSITIONS", "ActiveNode", "ActiveState", "Trigger", "UpstreamNode"]
+
+# Of a proxy that does not say where it is, all nodes are near.
+ANYWHERE = ("", "UNSPECIFIED")
+
+
+class UpstreamNode(NamedTuple):
+    """A node of the cluster as the configuration has it."""
+
+    id: int
+    name: str
+    data_center: str = ""
+
+
+class ActiveState(Enum):
+    SEEKING_NEAR = "seeking one nearby"
+    SEEKING = "seeking one anywhere"
+    ACTIVE = "using one"
+
+
+class Trigger(Enum):
+    CHOSEN = "chosen"
+    LOST = "lost"
+    WAITED = "waited"
+
+
+TRANSITIONS: dict[tuple[ActiveState, Trigger], ActiveState] = {
+    (ActiveState.SEEKING_NEAR, Trigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING_NEAR, Trigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.SEEKING, Trigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING, Trigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.ACTIVE, Trigger.WAITED): ActiveState.ACTIVE,
+    (ActiveState.ACTIVE, Trigger.LOST): ActiveState.SEEKING,
+}
+
+
+class ActiveNode:
+    """One cluster's. `changed` is called with the node that is used from now on, or None; `random_below` picks one.
+
+    `statuses` are of the nodes whose links are up.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[UpstreamNode],
+        data_center: str,
+        random_below: Callable[[int], int],
+        changed: Callable[[int | None], None],
+    ) -> None:
+        self.nodes = {node.id: node for node in nodes}
+        near = {node.id for node in nodes if node.data_center == data_center}
+        # With none in its own data centre, or no word on where it is, all are as good.
+        self.near = near if near and data_center not in ANYWHERE else set(self.nodes)
+        self.state = ActiveState.SEEKING_NEAR
+        self.node_id: int | None = None
+        self.statuses: dict[int, NodeStatus] = {}
+        self._random_below = random_below
+        self._changed = changed
+
+    def waited(self) -> None:
+        """Long enough for one nearby."""
+        self.state = TRANSITIONS[self.state, Trigger.WAITED]
+        self._choose()
+
+    def status(self, node_id: int, status: NodeStatus) -> None:
+        """What a node is, says its link or itself."""
+        self.statuses[node_id] = status
+        if status is not NodeStatus.AVAILABLE and node_id == self.node_id:
+            self._lose()
+        else:
+            self._choose()
+
+    def down(self, node_id: int) -> None:
+        """The link to a node is gone."""
+        self.statuses.pop(node_id, None)
+        if node_id == self.node_id:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.state = TRANSITIONS[self.state, Trigger.LOST]
+        self.node_id = None
+        if not self._choose():
+            self._changed(None)
+
+    def _choose(self) -> bool:
+        """Take up a node if none is used; whether there is a new one."""
+        if self.state is ActiveState.ACTIVE:
+            return False
+        available = [each for each in self.nodes if self.statuses.get(each) is NodeStatus.AVAILABLE]
+        found = [each for each in available if each in self.near]
+        if not found and self.state is ActiveState.SEEKING:
+            found = available
+        if not found:
+            return False
+        self.node_id = found[self._random_below(len(found))]
+        self.state = TRANSITIONS[self.state, Trigger.CHOSEN]
+        self._changed(self.node_id)
+        return True

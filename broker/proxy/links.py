@@ -1,0 +1,219 @@
+"""The links of a proxy to the nodes of a cluster: to one that is in use, and one that can take its place at once.
+
+Nodes near the proxy come first. While two are not to be had, the others are dialed, each again and again. (The
+reference's proxies link to all nodes; thousands of them at a cluster would be as many links at each node.)
+
+Whoever answers is accepted, as by the reference (mqba::SessionNegotiator): a node of the cluster, a broker that stands
+for it as a virtual cluster, or another proxy to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Protocol
+
+from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
+from broker.cluster.peer_links import Peer, PeerLink
+from broker.core.negotiation import own_identity, tells_status
+from broker.core.node import Node
+from broker.core.session import Session
+from formats.codes import EventType
+from formats.control.messages import BrokerResponse, ClientIdentity, NodeStatus
+from formats.wire.event import Frame
+
+__all__ = ["LINKS_WANTED", "PENDING_MS", "Hub", "UpstreamLinks"]
+
+log = logging.getLogger("broker.peers")
+
+TICK_MS = 1_000
+
+# One in use, and one in reserve.
+LINKS_WANTED = 2
+
+# So long a node that was dialed may take to be available before others are dialed in its place.
+PENDING_MS = 1_000
+
+_CONTROL = int(EventType.CONTROL)
+
+
+class Hub(Protocol):
+    """For what the links are: `broker.proxy.cluster.ProxyCluster`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def active_id(self) -> int | None:
+        """The node that is in use."""
+        ...
+
+    @property
+    def statuses(self) -> Mapping[int, NodeStatus]:
+        """What the nodes are whose links are up."""
+        ...
+
+    def peer_up(self, node_id: int, peer: Peer, *, tells_status: bool) -> None:
+        """The node can be spoken with; if it tells of its status, that follows."""
+        ...
+
+    def peer_down(self, node_id: int) -> None:
+        """It cannot any more."""
+        ...
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Take in an event of the node."""
+        ...
+
+
+class UpstreamLinks:
+    """The links to one cluster; `cluster_name` is what this proxy says that it wants to speak to.
+
+    `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which
+    they are tried, but that those which are `near` come first.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        hub: Hub,
+        cluster_name: str,
+        node_ids: Iterable[int],
+        near: Container[int],
+        dial: Callable[[int], None],
+    ) -> None:
+        self._node = node
+        self._hub = hub
+        self._cluster_name = cluster_name
+        self._near = near
+        self._node_ids = tuple(sorted(node_ids, key=lambda each: each not in near))
+        self._dial = dial
+        self._links: dict[int, PeerLink] = {}
+        self._dialing: set[int] = set()
+        # Those that failed, until they may be dialed again.
+        self._resting: set[int] = set()
+        # When a node was dialed, or its link began.
+        self._since_ms: dict[int, int] = {}
+        self._tell_status: dict[int, bool] = {}
+        self._redialer = Redialer(node.now, node.timers, self._on_rested, lambda node_id: True, REDIAL_MS_MAX)
+        # Why a node cannot be linked to, as long as it cannot.
+        self.faults = self._redialer.faults
+        self._stopping = False
+
+    def start(self) -> None:
+        """Dial; watch over the links."""
+        self._tick()
+
+    def stop(self) -> None:
+        """Dial nobody any more."""
+        self._stopping = True
+
+    def _tick(self) -> None:
+        for link in list(self._links.values()):
+            link.session.tick()
+        self._review()
+        self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
+
+    # -- which
+
+    def _review(self) -> None:
+        """Dial whom is lacking, and leave whom is not needed any more."""
+        if self._stopping:
+            return
+        for node_id in self._lacking():
+            self._dialing.add(node_id)
+            self._since_ms[node_id] = self._node.now.ms
+            self._dial(node_id)
+        available = [each for each in self._node_ids if self._is_available(each)]
+        if len(available) > LINKS_WANTED:
+            available.sort(key=lambda each: (each != self._hub.active_id, each not in self._near))
+            for node_id in available[LINKS_WANTED:]:
+                self._leave(node_id)
+
+    def _lacking(self) -> list[int]:
+        counted = [each for each in self._node_ids if self._counts(each)]
+        known = self._links.keys() | self._dialing | self._resting
+        others = [each for each in self._node_ids if each not in known]
+        missing = LINKS_WANTED - len(counted)
+        if missing <= 0:
+            # What there is will do; but one nearby is better to have.
+            return [] if any(each in self._near for each in counted) else [x for x in others if x in self._near][:1]
+        return others[:missing]
+
+    def _counts(self, node_id: int) -> bool:
+        """Whether the node is linked to and available, or may soon be."""
+        if node_id not in self._links and node_id not in self._dialing:
+            return False
+        return self._is_available(node_id) or self._node.now.ms - self._since_ms[node_id] < PENDING_MS
+
+    def _is_available(self, node_id: int) -> bool:
+        return self._hub.statuses.get(node_id) is NodeStatus.AVAILABLE
+
+    def _leave(self, node_id: int) -> None:
+        link = self._links.pop(node_id)
+        self._hub.peer_down(node_id)
+        link.end("is not needed: others are as good")
+
+    # -- dialing
+
+    def connected(self, node_id: int, address: str) -> Session:
+        """A connection to the node is there; the session that it is for."""
+        return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
+
+    def introduce(self, session_id: int) -> ClientIdentity:
+        """See `Dialer`."""
+        return own_identity(self._node.identity, session_id, self._cluster_name)
+
+    def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> PeerLink | str:
+        """See `Dialer`."""
+        if self._stopping:
+            return "is not wanted any more: this broker stops"
+        self._tell_status[node_id] = tells_status(answer.broker_identity)
+        return PeerLink(self, node_id, session, self._receive, self._node.identity.upstream_heartbeats_missed_max)
+
+    def failed(self, node_id: int, reason: str) -> None:
+        """The node could not be linked to, or not any longer; it is dialed again after a while."""
+        self._dialing.discard(node_id)
+        if self._stopping:
+            return
+        self._resting.add(node_id)
+        if self._redialer.failed(node_id, reason):
+            log.warning("node %d of cluster '%s' cannot be connected to: %s", node_id, self._hub.name, reason)
+        self._review()
+
+    def refused(self, node_id: int, reason: str) -> None:
+        """The node is there, and not to be spoken with."""
+        log.error("node %d of cluster '%s' %s", node_id, self._hub.name, reason)
+        self._redialer.refused(node_id, reason)
+
+    def _on_rested(self, node_id: int) -> None:
+        self._resting.discard(node_id)
+        self._review()
+
+    # -- links
+
+    def begun(self, link: PeerLink) -> None:
+        """Both sides know who the other is."""
+        node_id = link.node_id
+        self._dialing.discard(node_id)
+        self._links[node_id] = link
+        self._since_ms[node_id] = self._node.now.ms
+        self._redialer.begun(node_id)
+        # No client: the proxy's own affair.
+        self._node.sessions.pop(link.session.session_id, None)
+        self._hub.peer_up(node_id, link, tells_status=self._tell_status.pop(node_id))
+        self._review()
+
+    def _receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._hub.receive(node_id, data, frame)
+        if frame.type == _CONTROL:
+            # It may have told its status.
+            self._review()
+
+    def ended(self, link: PeerLink) -> None:
+        """The link is gone."""
+        node_id = link.node_id
+        if self._links.get(node_id) is link:
+            del self._links[node_id]
+            self._hub.peer_down(node_id)
+            self.failed(node_id, "the link was lost")

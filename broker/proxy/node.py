@@ -1,0 +1,55 @@
+"""A node without shards, ledger and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.core.clock import Now
+from broker.core.config import NodeIdentity
+from broker.core.domains import Domain
+from broker.core.ledger import Ledger
+from broker.core.node import DomainResolver, Node
+from broker.ports.files import StoreFile
+
+__all__ = ["ProxyNode"]
+
+
+class ProxyNode(Node):
+    """`resolve_domain` tells which cluster a domain is in; everything else of it is known there alone.
+
+    `domains` are those of its queues: clients may ask for any number of others.
+    """
+
+    def __init__(
+        self, identity: NodeIdentity, now: Now, resolve_domain: DomainResolver, next_guid: Callable[[], bytes]
+    ) -> None:
+        ledger = Ledger(_NoDirectory(), 0, now, lambda prefix: prefix)
+        super().__init__(identity, now, resolve_domain, ledger, {}, next_guid)
+
+    def domain(self, name: str) -> Domain | None:
+        known = self.domains.get(name)
+        if known is not None:
+            return known
+        config = self.resolve_domain(name)
+        return None if config is None else Domain(config)
+
+
+class _NoDirectory:
+    """The folder of a store that there is not."""
+
+    path = ""
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def open(self, name: str, size: int) -> StoreFile:
+        raise OSError("a proxy keeps no files")
+
+    def remove(self, name: str) -> None:
+        raise OSError("a proxy keeps no files")
+
+    def archive(self, name: str) -> None:
+        raise OSError("a proxy keeps no files")
+
+    def flush(self) -> None:
+        """There is nothing to be flushed."""

@@ -1,0 +1,60 @@
+"""A queue at a proxy: a hop that knows nothing of the domain but what its upstream says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from broker.cluster.put_room import PutRoom
+from broker.cluster.relay import RelayQueue
+from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode
+from broker.core.messages import Content
+from broker.core.queue import Surroundings
+from formats.control.messages import OpenQueueResponse, RoutingConfigurationFlags
+from formats.disk.keys import DEFAULT_APP_KEY, NULL_KEY
+
+__all__ = ["ProxyQueue"]
+
+UNCONFIRMED_BYTES_MAX = 256 << 20
+
+
+class ProxyQueue(RelayQueue):
+    """How its messages are routed is in each answer to an open request: nobody has it open before the first.
+
+    Consumers may let very much be unconfirmed. A proxy keeps that in memory, so it has a bound of its own.
+    """
+
+    asked_bytes_max = UNCONFIRMED_BYTES_MAX
+
+    def __init__(
+        self,
+        uri: str,
+        config: DomainConfig,
+        around: Surroundings,
+        queue_id: int,
+        unused: Callable[[RelayQueue], None],
+        room: PutRoom,
+    ) -> None:
+        super().__init__(uri, NULL_KEY, config, (), around, queue_id, _nothing, unused, _no_store, room)
+
+    def learn(self, response: OpenQueueResponse) -> None:
+        mode = _mode(response.routing_configuration.flags)
+        deduplication_time_ms = response.deduplication_time_ms
+        if mode is not Mode.FANOUT and DEFAULT_APP_ID not in self.apps:
+            self.app(DEFAULT_APP_ID).key = DEFAULT_APP_KEY
+        if (mode, deduplication_time_ms) != (self.config.mode, self.config.deduplication_time_ms):
+            self.configure_domain(replace(self.config, mode=mode, deduplication_time_ms=deduplication_time_ms))
+
+
+def _mode(flags: int) -> Mode:
+    if flags >> RoutingConfigurationFlags.AT_MOST_ONCE & 1:
+        return Mode.BROADCAST
+    return Mode.FANOUT if flags >> RoutingConfigurationFlags.HAS_MULTIPLE_SUB_STREAMS & 1 else Mode.PRIORITY
+
+
+def _nothing(guid: bytes) -> Content | None:
+    return None
+
+
+def _no_store(queue: RelayQueue) -> None:
+    """What comes down without its payload is for brokers that have a store."""

@@ -1,0 +1,200 @@
+"""The runner behind scripts/benchmark-proxy: what a proxy on this machine costs, and what it bridges.
+
+Messages of 1 KiB, the official client. Nothing fails for being slow: what is wanted stands beside what was reached. A
+message that was acknowledged and did not come does end a run of the first two cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bmqctl.node_process import NodeProcess, ProxyProcess
+from scripts.benchmark_cluster import EVENTUAL, RUN_S, SIZE
+from scripts.cluster_load import STRONG, Stream, wait_healed
+from scripts.figures import Figure, fresh_queue, plan_for, print_figures, run
+from tests.integration.cluster_processes import ClusterProcesses
+
+RATE = 3_000.0
+ROUNDS = 3
+ROUND_S = 5.0
+OUTAGE_RATE = 1_000.0
+OUTAGE_S = 60.0
+AROUND_S = 5.0
+
+
+@contextmanager
+def node_and_proxies(count: int) -> Iterator[tuple[NodeProcess, list[ProxyProcess]]]:
+    """A node, and a chain of so many proxies to it."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
+        node = NodeProcess(Path(directory) / "node")
+        chain: list[ProxyProcess] = []
+        try:
+            node.start()
+            for number in range(count):
+                upstream = chain[-1].address if chain else node.address
+                chain.append(ProxyProcess(Path(directory) / f"proxy{number}", [upstream]).start())
+                chain[-1].wait_available()
+            yield node, chain
+        finally:
+            for broker in reversed([node, *chain]):
+                broker.close()
+
+
+def cpu_s(broker: NodeProcess) -> float:
+    """Processor time of a broker so far."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Way(NamedTuple):
+    """What was measured of one way to place producer and consumer; processor time is that of the broker in question."""
+
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+
+
+def measured(producer: NodeProcess, consumer: NodeProcess, broker: NodeProcess) -> Way:
+    """A run at the wanted rate."""
+    stream = Stream(0, secrets.randbits(32), fresh_queue(EVENTUAL), producer.uri, consumer.uri, rate=RATE, size=SIZE)
+    with stream:
+        before = cpu_s(broker)
+        time.sleep(ROUND_S)
+        stream.finish()
+        stream.drain()
+        used_s = cpu_s(broker) - before
+    account = stream.account()
+    if account.lost:
+        raise SystemExit(f"benchmark-proxy: {account.lost} messages are lost")
+    percentile = account.latency.percentile
+    return Way(percentile(50) / 1e6, percentile(99) / 1e6, used_s / account.delivered * 1e6)
+
+
+def hop() -> list[Figure]:
+    """The same load with producer and consumer at the node, and behind a proxy to it: either, and both; by turns."""
+    with node_and_proxies(1) as (node, (proxy,)):
+        ways = {
+            "at the node": (node, node, node),
+            "producer behind the proxy": (proxy, node, proxy),
+            "consumer behind the proxy": (node, proxy, proxy),
+            "both behind the proxy": (proxy, proxy, proxy),
+        }
+        rounds = [{name: measured(*way) for name, way in ways.items()} for _ in range(ROUNDS)]
+    found = {name: Way(*map(median, zip(*(each[name] for each in rounds), strict=True))) for name in ways}
+    direct = found["at the node"]
+    figures = []
+    for name, way in found.items():
+        figures += [Figure(f"p50, {name}", way.p50_ms, "ms"), Figure("  p99", way.p99_ms, "ms")]
+        if way is not direct:
+            added = way.p50_ms - direct.p50_ms
+            figures.append(Figure("  added to p50", added, "ms", "<= 0.3", added <= 0.3))
+    figures.append(Figure("processor time of the node, a message", direct.cpu_us, "us"))
+    for name, way in found.items():
+        if way is not direct:
+            part = way.cpu_us / direct.cpu_us
+            figures += [
+                Figure(f"of the proxy, {name}", way.cpu_us, "us"),
+                Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5),
+            ]
+    return figures
+
+
+def throughput() -> list[Figure]:
+    """As fast as it goes, producer and consumer behind no proxy, one, and three in a chain."""
+    figures = []
+    with node_and_proxies(3) as (node, chain):
+        for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
+            plan = plan_for(broker, fresh_queue(EVENTUAL), client="official", batch=1, duration_s=RUN_S, window=1024)
+            before = cpu_s(broker)
+            outcome = run(plan)
+            used_us = (cpu_s(broker) - before) / outcome.account.delivered * 1e6
+            rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
+            figures.append(Figure(f"clients {what}", rate, "messages/s"))
+            figures.append(Figure("  processor time of that broker, a message", used_us, "us"))
+            if broker is node:
+                alone_us = used_us
+            else:
+                part = used_us / alone_us
+                figures.append(Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5))
+    return figures
+
+
+def outage(outage_s: float) -> list[Figure]:
+    """1,000 posts/s through a proxy to three nodes, all of which are killed for a while."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
+        cluster = ClusterProcesses(Path(directory) / "cluster")
+        proxy = ProxyProcess(Path(directory) / "proxy", [node.address for node in cluster.nodes.values()])
+        with cluster, proxy:
+            wait_healed(cluster)
+            proxy.wait_available()
+            stream = Stream(
+                0,
+                secrets.randbits(32),
+                fresh_queue(STRONG),
+                proxy.uri,
+                proxy.uri,
+                rate=OUTAGE_RATE,
+                window=1 << 20,
+                size=SIZE,
+            )
+            with stream:
+                time.sleep(AROUND_S)
+                for number in cluster.nodes:
+                    cluster.kill(number)
+                time.sleep(outage_s)
+                most_kept = proxy.rss_bytes()
+                for number in cluster.nodes:
+                    cluster.start(number)
+                back = time.monotonic()
+                proxy.wait_for("leader status: ACTIVE")
+                time.sleep(AROUND_S)
+                stream.finish()
+                stream.drain()
+                drained_s = time.monotonic() - back
+            account, gap_s = stream.account(), stream.longest_gap_s()
+            noticed = [event for event in stream.events if event not in ("Connected", "Disconnected")]
+    return [
+        Figure("the cluster was away", outage_s, "s"),
+        Figure("longest time between two acks", gap_s, "s"),
+        Figure("posted", account.posted, ""),
+        Figure("acked", account.acked, "", f"= {account.posted:,}", account.acked == account.posted),
+        Figure("acked and not delivered", account.lost, "", "= 0", account.lost == 0),
+        Figure("delivered twice", account.duplicated, "", "= 0", account.duplicated == 0),
+        Figure("delivered out of order", account.reordered, "", "= 0", account.reordered == 0),
+        Figure("session events of the clients, but begin and end", len(noticed), "", "= 0", not noticed),
+        Figure("from the nodes' start to the last delivery", drained_s, "s"),
+        Figure("memory of the proxy at the end of the outage", most_kept / (1 << 20), "MiB"),
+    ]
+
+
+CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
+    "hop": lambda arguments: hop(),
+    "throughput": lambda arguments: throughput(),
+    "outage": lambda arguments: outage(arguments.outage_s),
+}
+
+
+def main() -> None:
+    """Measure the cases and print a row for each figure."""
+    parser = argparse.ArgumentParser(description="What a proxy costs and bridges on this machine.")
+    parser.add_argument("--outage-s", type=float, default=OUTAGE_S, help="how long the cluster is away (%(default)s)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.cases if name not in CASES]:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    for name in arguments.cases or CASES:
+        before = os.getloadavg()[0]
+        print_figures(name, CASES[name](arguments), before)
+
+
+if __name__ == "__main__":
+    main()

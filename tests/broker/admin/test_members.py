@@ -1,0 +1,89 @@
+"""What members of a cluster answer of shards that others serve, and what they say in the log of each other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker.admin.environment import Context, Environment
+from broker.admin.results import ClusterInfo, ClusterNode
+from broker.admin.service import Admin
+from broker.cluster.view import view_of
+from tests.broker.cluster.member_bus import Members, members
+from tests.broker.rig import ACK, READ, WRITE, guid
+
+QUEUE = "bmq://priority/q"
+STORAGE = "CLUSTERS CLUSTER local STORAGE"
+
+
+def ask(cluster: Members, node_id: int, command: str, status: int = 0) -> str:
+    """A node's answer to a command, which has that status."""
+    process = cluster.processes[node_id]
+    endpoints = {each: f"host{each}:30114" for each in cluster.ids}
+    process.node.cluster_view = lambda: view_of(process.member, "local", endpoints, {})
+    nodes = tuple(ClusterNode(f"host{each}", each, "UNSPECIFIED") for each in cluster.ids)
+    known = ClusterInfo("local", "local", nodes)
+    environment = Environment({}, (known,), f"host{node_id}", "/store", lambda name: True)
+    found, text = Admin(Context(process.node, environment)).run(command, "test")
+    assert found == status, text
+    cluster.run()
+    return text
+
+
+def summary(cluster: Members, node_id: int) -> Any:
+    found = json.loads(ask(cluster, node_id, f"ENCODING JSON_COMPACT {STORAGE} SUMMARY"))
+    (store,) = found["clusterStorageSummary"]["fileStores"]
+    return store["summary"]
+
+
+def test_a_replica_tells_what_it_has_a_copy_of() -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    for number, size in enumerate((100, 200, 300)):
+        client.put(1, guid(number), b"x" * size)
+    cluster.run()
+    consumer = cluster.connect(2)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    consumer.confirm(1, guid(1))
+    cluster.run()
+    found = [summary(cluster, node_id) for node_id in cluster.ids]
+    (content,) = {json.dumps(each["storageContent"], sort_keys=True) for each in found}
+    (queue,) = json.loads(content)["storages"]
+    assert (queue["queueUri"], queue["numMessages"], queue["numBytes"]) == (QUEUE, 2, 400)
+    assert {each["primaryNodeDescription"] for each in found} == {"[host0, 0]"}
+    # A hop lists what its consumers have.
+    assert "Printing 2 message(s)" in ask(cluster, 2, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")
+
+
+def test_only_the_primary_rolls_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    refused = ask(cluster, 1, f"{STORAGE} PARTITION 0 ROLLOVER", -2)
+    assert "Rollover rejected: node is not primary for this partition" in refused
+    assert "ROLLOVER COMPLETE" not in caplog.text
+    ask(cluster, 0, f"{STORAGE} PARTITION 0 ROLLOVER")
+    client.put(1, guid(1), b"x")
+    cluster.run()
+    assert caplog.text.count("ROLLOVER COMPLETE") == 3
+    assert cluster.faults() == []
+
+
+def test_a_primary_that_stops_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    cluster.connect(1).open(1, QUEUE, READ)
+    caplog.set_level("INFO")
+    cluster.leader.member.stop()
+    cluster.run()
+    advisory = "[ partitionId = 0 primaryLeaseId = 1 status = E_PASSIVE ]"
+    said = f"received primary status advisory: {advisory}, from: [node0, 0]"
+    assert caplog.text.count(said) == 2
+    cluster.kill(0)
+    cluster.until(lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values()))
+    cluster.run()
+    assert caplog.text.count("is back to healthy state") == 2

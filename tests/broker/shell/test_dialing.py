@@ -1,0 +1,86 @@
+"""Dialing a peer: it answers, refuses, is unknown, or does not answer at all."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from broker.core.clock import Now
+from broker.core.session import Session
+from broker.proxy.node import ProxyNode
+from broker.shell import server as shell
+from broker.shell.server import Server
+from tests.broker.rig import NODE
+
+HOST = "127.0.0.1"
+
+
+class Dialed:
+    """What came of one dialing, once the server has ended with it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+        self._node = ProxyNode(NODE, now, lambda name: None, lambda: bytes(16))
+        self._server = Server(self._node, [])
+        self.connected = ""
+        self.failed = ""
+
+        def on_ready() -> None:
+            self._server.dial(host, port, self._on_connected, self._on_failed)
+
+        async def run() -> None:
+            with trio.fail_after(10):
+                await self._server.run(on_ready)
+
+        trio.run(run)
+
+    def _on_connected(self, address: str) -> Session:
+        self.connected = address
+        self._server.stop()
+        return self._node.connect(address)
+
+    def _on_failed(self, reason: str) -> None:
+        self.failed = reason
+        self._server.stop()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server((HOST, 0), backlog=0) as sock:
+        yield sock
+
+
+def test_a_peer_that_listens_is_connected_to(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    dialed = Dialed(HOST, port)
+    assert (dialed.connected, dialed.failed) == (f"{HOST}:{port}", "")
+
+
+def test_a_peer_that_does_not_listen_refuses(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    listener.close()
+    assert Dialed(HOST, port).failed == "Connection refused"
+
+
+def test_a_host_that_nobody_knows_is_told() -> None:
+    assert Dialed("no-such-host.invalid", 1).failed.startswith("no-such-host.invalid: ")
+
+
+def test_a_host_that_does_not_answer_is_given_up(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "DIAL_S", 0.2)
+    waiting = []
+    try:
+        # Once nobody accepts what waits already, the kernel leaves who knocks without an answer.
+        for _ in range(3):
+            sock = socket.socket()
+            waiting.append(sock)
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        assert Dialed(HOST, listener.getsockname()[1]).failed == "Connection timed out"
+    finally:
+        for sock in waiting:
+            sock.close()

@@ -1,0 +1,250 @@
+"""A cluster with proxies below it, in a tree: clients connect to nodes and to proxies, and notice no difference.
+
+n0 n1 n2      the cluster
+ |  |  |
+x0     x1     both linked to all nodes
+  \\   /
+   x2         linked to both
+    |
+   x3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.core.clock import Now
+from broker.core.config import DomainConfig, Mode, NodeIdentity
+from broker.core.node import Node
+from broker.proxy.links import UpstreamLinks
+from broker.proxy.node import ProxyNode
+from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
+from formats.guid import GuidGenerator
+from tests.simulator.cluster import LATE_US, ClusterRecords, ClusterWorld
+from tests.simulator.ends import NodeEnd
+from tests.simulator.features import Feature
+from tests.simulator.hosts import DIAL_TIMEOUT_US, Death, Host
+from tests.simulator.invariants import Post, Promise, Reader, Records, check_queue
+from tests.simulator.operator import EXTRA_APP
+
+__all__ = ["ProxyHost", "ProxyWorld"]
+
+# Behind the nodes' numbers.
+FIRST_ID = 100
+
+
+class ProxyHost(Host):
+    """A machine that a proxy runs on. `above` are the machines that it links to; nothing of it is on a disk."""
+
+    def __init__(self, world: ProxyWorld, number: int, above: list[Host], drift_ppm: int) -> None:
+        super().__init__(world, FIRST_ID + number, drift_ppm)
+        self.name = f"x{number}"
+        self.above = above
+        self.proxy: Proxy | None = None
+        self.links: UpstreamLinks | None = None
+        self._starts = 0
+        self._used: int | None = None
+
+    def start(self) -> None:
+        if self.node is not None:
+            return
+        self._starts += 1
+        self._now = now = Now()
+        self._set_clock()
+        # A process makes GUIDs that no other does.
+        guids = GuidGenerator(bytes(4) + bytes((self.node_id, self._starts & 255)), 0)
+        self.node = node = ProxyNode(self._identity(), now, _anywhere, lambda: guids.make(now.ms))
+        nodes = tuple(UpstreamNode(number, host.name) for number, host in enumerate(self.above))
+        clusters = [UpstreamCluster("local", nodes)]
+        self.proxy = proxy = Proxy(node, clusters, "", BridgeLimits(), self.world.random.randrange)
+        self.links = links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), (), self._dial)
+
+        def leave() -> None:
+            proxy.stop()
+            links.stop()
+
+        node.leave = leave
+        self.world.say(f"{self.name} starts")
+        self.step(self._begin)
+        self._tick_later(node)
+
+    def _begin(self) -> None:
+        assert self.proxy is not None
+        assert self.links is not None
+        self.proxy.start()
+        self.links.start()
+
+    def has_moved(self) -> bool:
+        """Whether it uses another broker than when this was asked last."""
+        was, self._used = self._used, None if self.proxy is None else self.proxy.clusters["local"].active_id
+        return was != self._used
+
+    def _identity(self) -> NodeIdentity:
+        return NodeIdentity(
+            cluster_name="",
+            node_id=-1,
+            host=self.name,
+            process_name="bmqbrkr.tsk",
+            process_id=1,
+            version=999_999,
+            user_agent="simulator",
+            heartbeat_interval_ms=500,
+            heartbeats_missed_max=4,
+            downstream_heartbeats_missed_max=4,
+            upstream_heartbeats_missed_max=4,
+        )
+
+    def _stop(self, node: Node) -> None:
+        node.stopping = True
+        node.leave()
+        node.settle()
+        self._flush(node)
+        for session in list(node.sessions.values()):
+            node.disconnect(session, "the node stops")
+        node.settle()
+        self._flush(node)
+
+    def _written(self, node: Node) -> int:
+        return 0
+
+    def _dial(self, node_id: int) -> None:
+        links, network, other = self.links, self.world.network, self.above[node_id]
+        assert links is not None
+
+        def fail(reason: str) -> None:
+            if self.links is links:
+                self.step(lambda: links.failed(node_id, reason))
+
+        def connect() -> None:
+            theirs = other.node
+            if self.links is not links:
+                return
+            if not network.passes(self.name, other.name):
+                self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
+            elif theirs is None:
+                fail("Connection refused")
+            else:
+                self.step(lambda: self._link(links, node_id, other, theirs))
+
+        self.world.clock.after(network.delay_us(), connect)
+
+    def _link(self, links: UpstreamLinks, node_id: int, other: Host, theirs: Node) -> None:
+        if self.node is None or self.links is not links:
+            return
+        mine = NodeEnd(self, self.node, links.connected(node_id, other.name))
+        self.ends[mine.session] = mine
+        accepted = NodeEnd(other, theirs, theirs.connect(self.name))
+        other.ends[accepted.session] = accepted
+        mine.link = accepted.link = self.world.network.connect(mine, accepted)
+
+
+def _anywhere(name: str) -> DomainConfig:
+    return DomainConfig(name, Mode.PRIORITY)
+
+
+class ProxyRecords(ClusterRecords):
+    """A proxy that goes elsewhere may leave a reader behind for a while: what that one gets comes again, later."""
+
+    def __init__(self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise], world: ProxyWorld) -> None:
+        super().__init__(apps, promises, world)
+        self._proxies = world
+
+    def durable(self, uri: str, app: str, guid: bytes) -> None:
+        """A proxy sends again what it has no ack for, whether or not an app was done with it."""
+        post = self.posts[guid]
+        post.again |= not post.acked
+        super().durable(uri, app, guid)
+
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
+        """Nobody tells proxies that an app is no more: what they had for it by then may still go to its readers."""
+        if app == EXTRA_APP and Feature.APPS in self._proxies.features and self.is_durable(app, guid):
+            self.redelivered += 1
+            return
+        super().push(consumer, uri, app, guid, payload)
+
+    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+        return super().is_unordered(post, consumer) or post.made_us < self._proxies.moved_us + LATE_US
+
+
+class ProxyWorld(ClusterWorld):
+    """Nodes, and four proxies below them; `moved_us` is when one of those last began to use another node, or none."""
+
+    def __init__(self, seed: int, *, nodes: int = 3, features: frozenset[Feature] | None = None) -> None:
+        self.moved_us = 0
+        super().__init__(seed, nodes=nodes, features=features)
+        first = ProxyHost(self, 0, list(self.hosts), 0)
+        second = ProxyHost(self, 1, list(self.hosts), 200)
+        third = ProxyHost(self, 2, [first, second], 0)
+        self.proxies = [first, second, third, ProxyHost(self, 3, [third], -200)]
+        for client in self.clients:
+            # Some go anywhere; others stay with proxies, or with the lowest.
+            places: list[list[Host]] = [[*self.hosts, *self.proxies], [*self.proxies], [self.proxies[3]]]
+            client.hosts = self.random.choice(places)
+        self.faults.add(self.kill_proxy, self.stop_proxy, self.pause_proxy, self.part_proxy)
+
+    def make_records(self) -> Records:
+        return ProxyRecords(self.apps, self.promises, self)
+
+    def before_flush(self, host: Host) -> None:
+        super().before_flush(host)
+        if isinstance(host, ProxyHost) and host.has_moved():
+            self.moved_us = self.clock.us
+
+    def run(self, steps: int = 2000) -> None:
+        for proxy in self.proxies:
+            proxy.start()
+        super().run(steps)
+
+    def rest(self) -> None:
+        for proxy in self.proxies:
+            proxy.recover()
+            proxy.start()
+        super().rest()
+
+    def unrest(self) -> str:
+        for proxy in self.proxies:
+            if proxy.node is None or proxy.proxy is None:
+                return f"{proxy.name} does not run"
+            if proxy.proxy.clusters["local"].active_id is None:
+                return f"{proxy.name} has no active node"
+            for queue in proxy.node.queues.values():
+                if queue.messages:
+                    return f"{proxy.name} holds messages"
+            if proxy.proxy.room.messages or proxy.proxy.room.bytes:
+                return f"{proxy.name} keeps posts"
+        return super().unrest()
+
+    def look(self) -> None:
+        super().look()
+        for proxy in self.proxies:
+            if proxy.node is not None:
+                for queue in proxy.node.queues.values():
+                    check_queue(queue)
+
+    # -- faults
+
+    def _restart(self, proxy: ProxyHost) -> None:
+        self.clock.after(self.random.randrange(10_000, 3_000_000), proxy.start)
+
+    def kill_proxy(self) -> None:
+        proxy = self.random.choice(self.proxies)
+        if proxy.node is not None:
+            proxy.die(Death.KILL)
+            self._restart(proxy)
+
+    def stop_proxy(self) -> None:
+        proxy = self.random.choice(self.proxies)
+        if proxy.node is not None:
+            self.say(f"{proxy.name} is asked to stop")
+            proxy.retire(lambda: self._restart(proxy))
+
+    def pause_proxy(self) -> None:
+        self.random.choice(self.proxies).pause(self.random.randrange(10_000, 4_000_000))
+
+    def part_proxy(self) -> None:
+        """Nothing passes between a proxy and some of those above it."""
+        proxy = self.random.choice(self.proxies)
+        some = [host.name for host in proxy.above if self.random.random() < 0.6]
+        pairs = {(proxy.name, name) for name in some} | {(name, proxy.name) for name in some}
+        self.network.blocked |= pairs
+        self.clock.after(self.random.randrange(100_000, 6_000_000), lambda: self.network.heal(pairs))
