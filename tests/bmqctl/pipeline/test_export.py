@@ -4,6 +4,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,48 @@ def test_a_run_killed_at_any_step_is_undone_or_finished(
     assert sorted(records) == [*range(1, len(records) + 1)]
     assert differences(spark, out) == []
     assert sorted(path.name for path in (out / "_bmqctl").iterdir()) == ["lock", "manifest.json"]
+
+
+def test_a_first_run_killed_in_its_commit_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are in their places already, and there is no manifest yet that tells whose they are."""
+    store, said = lifecycles()
+    directory, out = store.save(tmp_path / "store"), tmp_path / "out"
+
+    def killed(self: Output, names: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "delete_empty", killed)
+        with pytest.raises(Killed):
+            export(spark, directory, out, since_last=True)
+    assert not (out / MANIFEST).exists()
+    with pytest.raises(OutputExists):
+        plan_export(ExportRequest((str(directory),), str(out)))
+    with pytest.raises(OtherExport, match="format parquet, not csv"):
+        plan_export(ExportRequest((str(directory),), str(out), since_last=True, format=FileFormat.CSV))
+    summary = export(spark, directory, out, since_last=True)
+    assert (summary.run.number, summary.run.added) == (2, {"records": 0, "messages": 0})
+    assert summary.manifest.tables["messages"].rows == len(said)
+    assert differences(spark, out) == []
+
+
+def test_a_plan_made_before_another_export_ended_takes_nothing_back(
+    spark: SparkSession, grown: tuple[WrittenStore, Path, Path]
+) -> None:
+    written, store, out = grown
+    request = ExportRequest((str(store),), str(out), tables=ALL, since_last=True)
+    plan = plan_export(request)
+    written.message(Q, guid(51))
+    written.save(store)
+    export(spark, store, out, tables=ALL, since_last=True)
+    late = export_store(spark, plan)
+    assert (late.records, late.run.added) == ({}, dict.fromkeys(ALL, 0))
+    assert export(spark, store, out, tables=ALL, since_last=True).records == {}
+    assert differences(spark, out) == []
+    with pytest.raises(OutputExists):
+        export_store(spark, replace(plan, request=replace(request, since_last=False)))
 
 
 def test_files_that_the_driver_does_not_see_are_not_committed(
