@@ -74,8 +74,9 @@ def spark_report(
         from bmqctl.pipeline.manifest import need_manifest
         from bmqctl.pipeline.output import open_output
         from bmqctl.pipeline.report import NothingToReport, ReportRequest
-        from bmqctl.pipeline.report_page import report_page
 
+        if html is not None:
+            from bmqctl.pipeline.report_page import report_page  # takes a library for plots, which nothing else needs
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)

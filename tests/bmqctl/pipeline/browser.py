@@ -2,8 +2,8 @@
 
     python browser.py PAGE SCREENSHOT SCRIPT...
 
-Prints a JSON list: what each script gave, one after the other, and last what the page said on its console. Network
-requests fail, as they do for whoever opens the page from a mail.
+Prints a JSON list: what each script gave, one after the other, and last what the page said on its console and all that
+it asked for. Network requests fail, as they do for whoever opens the page from a mail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ os.environ["QTWEBENGINE_CHROMIUM_FLAGS"] = "--no-sandbox --disable-gpu --host-re
 os.environ["QTWEBENGINE_DISABLE_SANDBOX"] = "1"
 
 from PySide6.QtCore import QTimer, QUrl
-from PySide6.QtWebEngineCore import QWebEnginePage
+from PySide6.QtWebEngineCore import QWebEnginePage, QWebEngineUrlRequestInfo, QWebEngineUrlRequestInterceptor
 from PySide6.QtWebEngineWidgets import QWebEngineView
 from PySide6.QtWidgets import QApplication
 
@@ -34,10 +34,21 @@ class Page(QWebEnginePage):
         self.said.append(message)
 
 
+class Requests(QWebEngineUrlRequestInterceptor):
+    """Keeps what was asked for."""
+
+    urls: list[str] = []
+
+    def interceptRequest(self, info: QWebEngineUrlRequestInfo) -> None:
+        self.urls.append(info.requestUrl().toString())
+
+
 def main(path: str, screenshot: str, scripts: list[str]) -> int:
     application = QApplication(sys.argv[:1])
     view = QWebEngineView()
     page = Page(view)
+    requests = Requests(page)
+    page.setUrlRequestInterceptor(requests)
     view.setPage(page)
     view.resize(1100, 900)
     view.show()
@@ -46,7 +57,7 @@ def main(path: str, screenshot: str, scripts: list[str]) -> int:
     def step(place: int) -> None:
         if place == len(scripts):
             view.grab().save(screenshot)
-            print(json.dumps([*results, Page.said]))
+            print(json.dumps([*results, Page.said, Requests.urls]))
             application.exit(0)
             return
 

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +9,8 @@ from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.export import ExportRequest, export_store, plan_export
 from bmqctl.pipeline.report import NothingToReport, ReportRequest
-from bmqctl.pipeline.report_model import Confirms, Messages, Report, TimeLine, assemble, latency_of
-from bmqctl.pipeline.report_page import report_page
+from bmqctl.pipeline.report_model import TimeLine, latency_of
 from bmqctl.pipeline.run_tasks import quiet
-from tests.bmqctl.pipeline import browser
 from tests.bmqctl.pipeline.written import TIME, WrittenStore
 from tests.golden.archives import truth
 
@@ -103,82 +98,3 @@ def test_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     export_store(spark, plan_export(ExportRequest((str(tmp_path / "store"),), str(out))))
     with pytest.raises(NothingToReport, match="no table confirms"):
         ReportRequest((str(out),), of_export=True).run(spark, quiet)
-
-
-def made(queues: int, hostile: str = "") -> Report:
-    """A report of some hours."""
-    time = TimeLine.over(1_800_000_000, 1_800_010_000)
-    names = [f"bmq://domain{number}/queue{hostile}" for number in range(queues)]
-    buckets = range(time.bucket_count)
-    messages = [
-        Messages(name, outcome, "ZLIB", bucket, went, 5 + place, 500, 600, 200, 5, time.from_s)
-        for place, name in enumerate(names)
-        for bucket in buckets
-        for outcome, went in (("confirmed", bucket), ("expired", min(bucket + 2, buckets[-1])), ("outstanding", None))
-    ]
-    confirms = [
-        Confirms(name, f"app{hostile}", "CONFIRMED", second, second, 3) for name in names for second in range(100)
-    ]
-    return assemble(["store"], time, messages, {(names[0], "late"): 4}, confirms, 8)
-
-
-SHOWN = "[document.documentElement.dataset.ready, document.querySelectorAll('svg').length, document.body.innerText]"
-HOVER = """
-(() => {
-  const svg = document.querySelector("#flow svg"), box = svg.getBoundingClientRect();
-  svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + box.width / 2, clientY: box.top + 40 }));
-  return [document.getElementById("tip").hidden, document.getElementById("tip").innerText];
-})()
-"""
-SORT = """
-(() => {
-  document.querySelectorAll("#queues th button")[2].click();
-  return [...document.querySelectorAll("#queues tbody tr td:first-child")].map((cell) => cell.innerText);
-})()
-"""
-THEMES = """
-(() => {
-  const seen = [];
-  for (let turn = 0; turn < 2; turn += 1) {
-    document.getElementById("theme").click();
-    seen.push(getComputedStyle(document.body).backgroundColor);
-  }
-  document.querySelector("#backlog-keys button").click();
-  return [...seen, document.querySelectorAll("#backlog polyline").length];
-})()
-"""
-NARROW = """
-(() => {
-  document.querySelector("main").style.width = "360px";
-  return document.querySelectorAll("script[src], link, img").length;
-})()
-"""
-FITS = "[...document.querySelectorAll('main svg')].every((svg) => svg.getBoundingClientRect().width <= 360)"
-
-
-def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
-    hostile = "</script><script>document.title='taken'</script><b>"
-    page = tmp_path / "report.html"
-    page.write_text(report_page(made(3, hostile)))
-    scripts = [SHOWN, HOVER, SORT, THEMES, NARROW, FITS, "document.title"]
-    done = subprocess.run(
-        [sys.executable, browser.__file__, page, tmp_path / "page.png", *scripts],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    (ready, plots, text), (hidden, tip), order, (dark, light, lines), others, fits, title, said = json.loads(
-        done.stdout
-    )
-    assert (ready, plots, said) == ("yes", 4, [])
-    assert f"bmq://domain2/queue{hostile}" in text
-    assert "99 % within" in text
-    assert not hidden
-    assert "confirms" in tip
-    assert order == [f"bmq://domain{number}/queue{hostile}" for number in (2, 1, 0)]
-    assert dark != light
-    assert lines == 3  # of four, one was taken away
-    assert (others, fits) == (0, True)
-    assert title == "Queue report, 2027-01-15"
-    assert (tmp_path / "page.png").stat().st_size > 10_000
