@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crc32c import crc32c
 
-from broker.cluster.relay import RelayQueue, Unacknowledged
+from broker.cluster.posts import Unacknowledged
+from broker.cluster.relay import RelayQueue
 from broker.cluster.upstream import UpstreamState
 from broker.core.handles import Handle
 from broker.core.messages import Content, Message, Poster
-from broker.core.routing import NEVER_MS, Group, Stream, Subscription
+from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.session import Session
 from formats.codes import CompressionAlgorithm, EventType, OptionType
 from formats.padding import WORD
@@ -112,7 +113,7 @@ class WholeEvents:
             size += body_end - body
             count += 1
             at = message_end
-        room = relay.room
+        room = relay.posts.room
         upstream = relay.openings.upstream
         if len(found) < count or not room.has(size, count) or upstream is None:
             return False
@@ -120,7 +121,7 @@ class WholeEvents:
         room.take(size, count)
         relay.statistics.puts += count
         relay.statistics.put_bytes += size
-        relay.expire_later()
+        relay.posts.expire_later()
         out = upstream.event(EventType.PUT)
         out += event
         return True
@@ -181,7 +182,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
     if gone:
         relay.usage.remove(gone_bytes, gone)
     if confirmed:
-        relay.confirm_upstream(app.app_id, confirmed)
+        relay.confirms.send(app.app_id, confirmed)
     if app.redelivery or app.pending or app.aside:
         relay.deliver(app)
 
@@ -201,7 +202,7 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
         status = word >> 24 & 0xF
         if status:
             run.end()
-            relay.on_ack(guid, status)
+            relay.posts.on_ack(guid, status)
             continue
         put = relay.unacknowledged.pop(guid, None)
         if put is None:
@@ -228,12 +229,31 @@ class AckRun:
     def end(self) -> None:
         """Tell who posted them."""
         if self.guids and self.relay is not None:
-            self.relay.room.give(self.size, len(self.guids))
+            self.relay.posts.room.give(self.size, len(self.guids))
             self.relay.statistics.acks += len(self.guids)
             for poster, queue_id, correlation_id in self.posters:
                 poster.acknowledge_kept(queue_id, correlation_id, self.guids)
             self.guids = []
             self.size = 0
+
+
+def _one_app(
+    relay: RelayQueue, data: memoryview, at: int, end: int, infos_of: Callable[[bytes], Sequence[SubQueueInfo]]
+) -> tuple[App, Group, bytes] | None:
+    """The app that the message at `at` is for, its one group, which waits for messages, and the message's options;
+    None if there is more to it.
+    """
+    if relay.broadcast or end - at <= _PUSH_SIZE:
+        return None
+    _, sizes, *_ = _push(data, at)
+    payload_at = _PUSH_SIZE + (sizes >> 8) * WORD
+    if end - at <= payload_at:
+        return None
+    options = bytes(data[at + _PUSH_SIZE : at + payload_at])
+    app = relay.only_app(infos_of(options))
+    if app is None or app.only is None or app.redelivery or app.pending or app.attempts:
+        return None
+    return app, app.only, options
 
 
 def hand_out(
@@ -242,17 +262,12 @@ def hand_out(
     """Hand the messages from `at` on to the consumers of the one app that they are for, as long as there is nothing
     else to do; where the first of others is. `infos_of` reads a message's options.
     """
-    if relay.broadcast or end - at <= _PUSH_SIZE:
+    found = _one_app(relay, data, at, end, infos_of)
+    if found is None:
         return at
+    app, group, options = found
     _, sizes, queue_id, *_ = _push(data, at)
-    payload_at = _PUSH_SIZE + (sizes >> 8) * WORD
-    if end - at <= payload_at:
-        return at
-    options = bytes(data[at + _PUSH_SIZE : at + payload_at])
-    app = relay.only_app(infos_of(options))
-    group = None if app is None else app.only
-    if app is None or group is None or app.redelivery or app.pending or app.attempts:
-        return at
+    payload_at = _PUSH_SIZE + len(options)
     plain_sizes = sizes & ~0xFF | _PUSH_PLAIN
     messages, bit, now_ms, send = relay.messages, app.bit, relay.now.ms, relay.delivery.send
     number = first = relay.pushed

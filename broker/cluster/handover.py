@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from broker.cluster.relay import RelayQueue, Unacknowledged
+from broker.cluster.posts import Unacknowledged
+from broker.cluster.relay import RelayQueue
 from broker.core.handles import Handle
 from broker.core.messages import PENDING, Buffer, Content, Full, Message
 from broker.core.queue import Queue, Stream
@@ -52,7 +53,7 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
         new.adopt(handle)
     if new.openings.writers:
         for guid, content, posters in posts:
-            new.adopt_put(guid, content, posters)
+            new.posts.adopt(guid, content, posters)
     retire(old)
 
 
@@ -77,7 +78,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     """This node is the root now, and the messages are restored."""
     old.openings.lost()
     # First, while nobody is there to be sent what the next of them confirms.
-    for guid, app_id in old.take_confirms():
+    for guid, app_id in old.confirms.take():
         if app_id in new.apps:
             new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
     _move(old, new, handles)

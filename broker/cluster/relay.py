@@ -12,11 +12,11 @@ Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
+from broker.cluster.confirms import Confirms
 from broker.cluster.openings import Openings
+from broker.cluster.posts import Posts, Unacknowledged
 from broker.cluster.put_room import PutRoom
 from broker.cluster.relay_log import RelayLog, relay_config
 from broker.cluster.upstream import Upstream, UpstreamState
@@ -24,10 +24,10 @@ from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
-from broker.core.messages import KEPT, PENDING, Buffer, Content, Message, Posted, Poster
+from broker.core.messages import Buffer, Content, Message, Posted, Poster
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
-from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
+from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control.messages import (
     ConsumerInfo,
     Expression,
@@ -37,34 +37,20 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.control.messages import Subscription as SubscriptionInfo
-from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 from formats.wire.options import SubQueueInfo
 from formats.wire.push import Push, PushFlag
-from formats.wire.put import PutFlag, append_put, iter_puts
 from formats.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
 from formats.wire.reject import REJECT_HEADER_BYTES, pack_reject
 
-__all__ = ["RelayQueue", "StoreReader", "Unacknowledged"]
+__all__ = ["RelayQueue", "StoreReader"]
 
 log = logging.getLogger("broker.relay")
-
-RETRY_MS = 200
 
 # How long a client waits for an upstream to open the queue, unless it is configured otherwise.
 OPEN_TIMEOUT_MS = 300_000
 
-# An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
-# It is longer than a silent broker is waited for.
-SENT_CONFIRMS_MAX = 1 << 16
-SENT_CONFIRMS_MS = 40_000
-
-# While there is no upstream: confirms of messages that are not here are not kept beyond this many.
-UNKNOWN_CONFIRMS_MAX = 1 << 16
-
 _OPEN = UpstreamState.OPEN
-_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
-_PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
 _IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
@@ -74,24 +60,6 @@ DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
 # The message of a GUID in this node's own store, or None.
 StoreReader = Callable[[bytes], Content | None]
-
-
-class Unacknowledged(NamedTuple):
-    """A post on its way up, as it goes there, `size` bytes of data, and who is to be told what became of it: poster,
-    queue id, correlation id.
-    """
-
-    message: bytes
-    size: int
-    posted_ms: int
-    posters: tuple[tuple[Poster, int, int], ...]
-
-    @property
-    def content(self) -> Content:
-        """What was posted."""
-        put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
-        has_properties = put.flags & _PUT_PROPERTIES != 0
-        return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
 
 
 class RelayQueue(Queue):
@@ -128,13 +96,8 @@ class RelayQueue(Queue):
         self.was_opened = True
         self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
-        self.unacknowledged: dict[bytes, Unacknowledged] = {}
-        self.room = room or PutRoom()
-        self._expires = False
-        self._refused: list[bytes] = []  # the root was not ready for them
-        self._confirms: list[tuple[bytes, str]] = []
-        self._sent_confirms: deque[tuple[int, bytes, str]] = deque(maxlen=SENT_CONFIRMS_MAX)  # when, first
-        self._forgets_confirms = False
+        self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
+        self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._app_ids: dict[int, str] = {}  # by those numbers
@@ -198,7 +161,7 @@ class RelayQueue(Queue):
         """There is none: what is to go up is kept, what no consumer has will come again."""
         self.openings.lost()
         if not self.openings.writers:
-            self.forget_puts()
+            self.posts.forget_all()
         for app in self.apps.values():
             self._forget_waiting(app)
             for stream in app.streams:
@@ -207,25 +170,10 @@ class RelayQueue(Queue):
 
     def _resend(self) -> None:
         """The upstream knows what is open: now it gets what was kept."""
-        if not self.openings.writers:
-            # It would refuse them, and those who posted them are gone.
-            self.forget_puts()
-        if self.unacknowledged:
-            log.info("queue '%s': %d posts are sent again", self.uri, len(self.unacknowledged))
-        for guid, put in list(self.unacknowledged.items()):
-            if self.broadcast:
-                self._send_put(self._packed(guid, put.content))
-                self._forget_put(guid)
-            else:
-                self._send_put(put.message)
-        for guid, app_id in self.take_confirms():
-            self.confirm_upstream(app_id, (guid,))
+        self.posts.resend()
+        for guid, app_id in self.confirms.take():
+            self.confirms.send(app_id, (guid,))
         self.on_open()
-
-    def forget_puts(self) -> None:
-        """Nobody is there to hear of them any longer; those that have no way up are not sent."""
-        self.room.give(sum(put.size for put in self.unacknowledged.values()), len(self.unacknowledged))
-        self.unacknowledged.clear()
 
     def _forget_waiting(self, app: App) -> None:
         """Forget what no consumer of an app has."""
@@ -344,7 +292,7 @@ class RelayQueue(Queue):
         self.openings.give_back_writes(count)
         if not self.openings.writers:
             # Whatever the state: a broker further up may have forgotten them, and who comes back sends them again.
-            self.forget_puts()
+            self.posts.forget_all()
         if self.openings.is_unused:
             self._unused(self)
 
@@ -379,115 +327,19 @@ class RelayQueue(Queue):
             self._app_ids[known] = app.app_id
         return known
 
-    # -- posts up, their acknowledgments down
+    # -- posts up
+
+    @property
+    def unacknowledged(self) -> dict[bytes, Unacknowledged]:
+        """The posts that are on their way up, by their GUIDs."""
+        return self.posts.unacknowledged
 
     def post(self, guid: bytes, content: Content) -> Posted:
         """Send a message up. Raises `Full` when too much is on its way already."""
-        if guid in self.unacknowledged:
-            return PENDING
-        size = len(content.data)
-        is_open = self.openings.state is _OPEN
-        self.statistics.puts += 1
-        self.statistics.put_bytes += size
-        if self.broadcast and is_open:
-            self._send_put(self._packed(guid, content))
-            return KEPT
-        self.room.check(size)
-        message = self._packed(guid, content)
-        self.unacknowledged[guid] = Unacknowledged(message, size, self.now.ms, ())
-        self.room.take(size)
-        self.expire_later()
-        if is_open:
-            self._send_put(message)
-        return KEPT if self.broadcast else PENDING
+        return self.posts.post(guid, content)
 
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
-        put = self.unacknowledged[guid]
-        self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
-
-    def _packed(self, guid: bytes, content: Content) -> bytes:
-        """A post as it goes up."""
-        flags = 0 if self.broadcast else _ACK_REQUESTED
-        if content.has_properties:
-            flags |= _PUT_PROPERTIES
-        out = bytearray()
-        append_put(
-            out,
-            self.queue_id,
-            guid,
-            content.data,
-            content.crc32c,
-            flags,
-            content.compression,
-            content.schema_id,
-            content.options,
-        )
-        return bytes(out)
-
-    def _send_put(self, message: bytes) -> None:
-        upstream = self.openings.upstream
-        assert upstream is not None
-        out = upstream.event(EventType.PUT)
-        out += message
-
-    def on_ack(self, guid: bytes, status: int) -> None:
-        """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
-        if status != AckStatus.NOT_READY:
-            self._acknowledge_put(guid, status)
-        elif guid in self.unacknowledged:
-            # Maybe the root is the same again, and says so to nobody.
-            self._refused.append(guid)
-            if len(self._refused) == 1:
-                self.timers.at(self.now.ms + RETRY_MS, self._resend_refused)
-
-    def _resend_refused(self) -> None:
-        refused, self._refused = self._refused, []
-        if self.openings.state is not _OPEN:
-            return  # all will be sent again
-        for guid in refused:
-            put = self.unacknowledged.get(guid)
-            if put is not None:
-                self._send_put(put.message)
-
-    def _acknowledge_put(self, guid: bytes, status: int) -> None:
-        put = self._forget_put(guid)
-        if put is None:
-            return
-        if status == AckStatus.SUCCESS:
-            self.statistics.acks += 1
-        else:
-            self.statistics.nacks += 1
-        for poster, queue_id, correlation_id in put.posters:
-            poster.acknowledge(queue_id, correlation_id, guid, status)
-
-    def _forget_put(self, guid: bytes) -> Unacknowledged | None:
-        put = self.unacknowledged.pop(guid, None)
-        if put is not None:
-            self.room.give(put.size)
-        return put
-
-    def expire_later(self) -> None:
-        if not self._expires and self.unacknowledged:
-            self._expires = True
-            oldest = next(iter(self.unacknowledged.values()))
-            self.timers.at(oldest.posted_ms + self.config.deduplication_time_ms, self._expire)
-
-    def _expire(self) -> None:
-        """Give up posts that nobody has acknowledged for so long that they would not be known as the same again."""
-        self._expires = False
-        limit_ms = self.now.ms - self.config.deduplication_time_ms
-        for guid, put in list(self.unacknowledged.items()):
-            if put.posted_ms > limit_ms:
-                break
-            self._acknowledge_put(guid, AckStatus.UNKNOWN)
-        self.expire_later()
-
-    def adopt_put(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
-        """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
-        size = len(content.data)
-        self.unacknowledged[guid] = Unacknowledged(self._packed(guid, content), size, self.now.ms, tuple(posters))
-        self.room.take(size)
-        self.expire_later()
+        self.posts.acknowledge_later(guid, poster, queue_id, correlation_id)
 
     # -- messages down
 
@@ -596,42 +448,9 @@ class RelayQueue(Queue):
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
         known = super().confirm(stream, guid)
-        if known or self.openings.state is _OPEN or len(self._confirms) < UNKNOWN_CONFIRMS_MAX:
-            self.confirm_upstream(stream.app.app_id, (guid,))
+        if known or self.confirms.has_room:
+            self.confirms.send(stream.app.app_id, (guid,))
         return known
-
-    def confirm_upstream(self, app_id: str, guids: Sequence[bytes]) -> None:
-        """Say that an app is done with messages, now or when there is an upstream."""
-        consumer = self.openings.consumers.get(app_id)
-        if self.openings.state is not _OPEN:
-            self._confirms += [(guid, app_id) for guid in guids]
-        elif consumer is not None and self.openings.upstream is not None:
-            out = self.openings.upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
-            queue_id, sub_id, now_ms = self.queue_id, consumer.sub_id, self.now.ms
-            for guid in guids:
-                out += pack_confirm(queue_id, guid, sub_id)
-            if not self._forgets_confirms:
-                self._forgets_confirms = True
-                self.timers.at(now_ms + SENT_CONFIRMS_MS, self._forget_sent_confirms)
-            self._sent_confirms.extend([(now_ms, guid, app_id) for guid in guids])
-
-    def _forget_sent_confirms(self) -> None:
-        """Forget those of long ago, and look again while there are others."""
-        sent, since_ms = self._sent_confirms, self.now.ms - SENT_CONFIRMS_MS
-        while sent and sent[0][0] <= since_ms:
-            sent.popleft()
-        self._forgets_confirms = bool(sent)
-        if sent:
-            self.timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self.now.ms + RETRY_MS), self._forget_sent_confirms)
-
-    def take_confirms(self) -> list[tuple[bytes, str]]:
-        """The confirms that have found no way up, or may not have arrived: GUID and app id."""
-        since_ms = self.now.ms - SENT_CONFIRMS_MS
-        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent_confirms if sent_ms >= since_ms]
-        confirms += self._confirms
-        self._sent_confirms.clear()
-        self._confirms = []
-        return confirms
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
         held = stream.unconfirmed.get(guid)

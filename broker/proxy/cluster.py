@@ -271,7 +271,7 @@ class ProxyCluster:
         """Nobody has it open any longer."""
         if not self._hops.remove(relay):
             return
-        relay.forget_puts()
+        relay.posts.forget_all()
         del self._node.queues[relay.uri]
         name = relay.config.name
         if not any(queue.config.name == name for queue in self._node.queues.values()):

@@ -105,8 +105,8 @@ def test_a_confirm_that_was_lost() -> None:
     assert list(it.root.node.queues[QUEUE].messages) == [guid(1)]
     # They are not kept for ever.
     it.tree.wait(41_000)
-    assert it.proxy.node.queues[QUEUE].take_confirms() == []  # type: ignore[attr-defined]
-    assert not it.proxy.node.queues[QUEUE]._sent_confirms  # type: ignore[attr-defined]
+    assert it.proxy.node.queues[QUEUE].confirms.take() == []  # type: ignore[attr-defined]
+    assert not it.proxy.node.queues[QUEUE].confirms._sent  # type: ignore[attr-defined]
 
 
 def test_posts_are_kept_within_bounds() -> None:
@@ -231,7 +231,7 @@ def test_confirms_of_what_nobody_has_are_not_kept_without_bound() -> None:
     for first in range(0, 200_000, 5000):
         it.consumer.confirm(0, *(guid(number) for number in range(first, first + 5000)))
     queue = it.proxy.node.queues[QUEUE]
-    assert len(queue.take_confirms()) < 100_000  # type: ignore[attr-defined]
+    assert len(queue.confirms.take()) < 100_000  # type: ignore[attr-defined]
 
 
 def test_a_link_that_is_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

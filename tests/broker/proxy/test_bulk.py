@@ -55,7 +55,7 @@ def test_a_whole_event_goes_through(it: Bridge) -> None:
     ]
     relay, root = relay_of(it), it.root.node.queues[QUEUE]
     assert (relay.usage.messages, relay.usage.bytes) == (len(PAYLOADS), sum(map(len, PAYLOADS)))
-    assert relay.room.messages == relay.room.bytes == 0
+    assert relay.posts.room.messages == relay.posts.room.bytes == 0
     with patch.object(RelayQueue, "confirm", side_effect=AssertionError("one by one")):
         it.consumer.confirm(5, *(guid(number) for number in numbers))
     assert not root.messages
@@ -124,12 +124,12 @@ def test_a_whole_event_is_sent_again() -> None:
     it.links[0].up_blocked = True
     it.producer.send(puts(*((7, number, payload) for number, payload in enumerate(PAYLOADS))))
     assert it.producer.acks() == []
-    assert relay_of(it).room.bytes == sum(map(len, PAYLOADS))
+    assert relay_of(it).posts.room.bytes == sum(map(len, PAYLOADS))
     it.crash()
     it.restart()
     assert [ack.guid for ack in it.producer.acks()] == [guid(number) for number in range(len(PAYLOADS))]
     assert it.consumer.payloads() == PAYLOADS
-    assert relay_of(it).room.bytes == 0
+    assert relay_of(it).posts.room.bytes == 0
 
 
 def test_no_more_than_the_consumer_may_have() -> None:

@@ -1,0 +1,192 @@
+"""The posts of a hop's clients, on their way up: each is kept until its acknowledgment comes down.
+
+Source: mqbblp::RemoteQueue.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from broker.cluster.openings import Openings
+from broker.cluster.put_room import PutRoom
+from broker.cluster.upstream import UpstreamState
+from broker.core.messages import KEPT, PENDING, Content, Posted, Poster
+from broker.core.queue import Queue
+from formats.codes import AckStatus
+from formats.wire.event import EventType
+from formats.wire.put import PutFlag, append_put, iter_puts
+
+__all__ = ["Posts", "Unacknowledged"]
+
+log = logging.getLogger("broker.relay")
+
+# Until a root that was not ready for a post is sent it again.
+RETRY_MS = 200
+
+_OPEN = UpstreamState.OPEN
+_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
+_PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+
+
+class Unacknowledged(NamedTuple):
+    """A post on its way up, as it goes there, `size` bytes of data, and who is to be told what became of it: poster,
+    queue id, correlation id.
+    """
+
+    message: bytes
+    size: int
+    posted_ms: int
+    posters: tuple[tuple[Poster, int, int], ...]
+
+    @property
+    def content(self) -> Content:
+        """What was posted."""
+        put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
+        has_properties = put.flags & _PUT_PROPERTIES != 0
+        return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
+
+
+class Posts:
+    """Those of one queue, whose number upstream is `queue_id`. Beyond `room` they are refused."""
+
+    def __init__(self, queue: Queue, queue_id: int, openings: Openings, room: PutRoom) -> None:
+        self.unacknowledged: dict[bytes, Unacknowledged] = {}
+        self.room = room
+        self._queue = queue
+        self._queue_id = queue_id
+        self._openings = openings
+        self._expires = False
+        self._refused: list[bytes] = []  # the root was not ready for them
+
+    def post(self, guid: bytes, content: Content) -> Posted:
+        """Send a message up. Raises `Full` when too much is on its way already."""
+        if guid in self.unacknowledged:
+            return PENDING
+        queue = self._queue
+        size = len(content.data)
+        is_open = self._openings.state is _OPEN
+        queue.statistics.puts += 1
+        queue.statistics.put_bytes += size
+        if queue.broadcast and is_open:
+            self._send(self._packed(guid, content))
+            return KEPT
+        self.room.check(size)
+        message = self._keep(guid, content, ())
+        if is_open:
+            self._send(message)
+        return KEPT if queue.broadcast else PENDING
+
+    def adopt(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
+        """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
+        self._keep(guid, content, tuple(posters))
+
+    def _keep(self, guid: bytes, content: Content, posters: tuple[tuple[Poster, int, int], ...]) -> bytes:
+        message = self._packed(guid, content)
+        size = len(content.data)
+        self.unacknowledged[guid] = Unacknowledged(message, size, self._queue.now.ms, posters)
+        self.room.take(size)
+        self.expire_later()
+        return message
+
+    def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
+        """See `broker.core.queue.Queue`."""
+        put = self.unacknowledged[guid]
+        self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
+
+    def resend(self) -> None:
+        """The upstream knows what is open: now it gets what was kept."""
+        if not self._openings.writers:
+            # It would refuse them, and those who posted them are gone.
+            self.forget_all()
+        if self.unacknowledged:
+            log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
+        for guid, put in list(self.unacknowledged.items()):
+            if self._queue.broadcast:
+                self._send(self._packed(guid, put.content))
+                self._forget(guid)
+            else:
+                self._send(put.message)
+
+    def forget_all(self) -> None:
+        """Nobody is there to hear of them any longer; those that have no way up are not sent."""
+        self.room.give(sum(put.size for put in self.unacknowledged.values()), len(self.unacknowledged))
+        self.unacknowledged.clear()
+
+    def on_ack(self, guid: bytes, status: int) -> None:
+        """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
+        if status != AckStatus.NOT_READY:
+            self._acknowledge(guid, status)
+        elif guid in self.unacknowledged:
+            # Maybe the root is the same again, and says so to nobody.
+            self._refused.append(guid)
+            if len(self._refused) == 1:
+                self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
+
+    def _resend_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        if self._openings.state is not _OPEN:
+            return  # all will be sent again
+        for guid in refused:
+            put = self.unacknowledged.get(guid)
+            if put is not None:
+                self._send(put.message)
+
+    def expire_later(self) -> None:
+        """See that what is kept is not kept for ever."""
+        if not self._expires and self.unacknowledged:
+            self._expires = True
+            oldest = next(iter(self.unacknowledged.values()))
+            self._queue.timers.at(oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)
+
+    def _expire(self) -> None:
+        """Give up posts that nobody has acknowledged for so long that they would not be known as the same again."""
+        self._expires = False
+        limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms
+        for guid, put in list(self.unacknowledged.items()):
+            if put.posted_ms > limit_ms:
+                break
+            self._acknowledge(guid, AckStatus.UNKNOWN)
+        self.expire_later()
+
+    def _acknowledge(self, guid: bytes, status: int) -> None:
+        put = self._forget(guid)
+        if put is None:
+            return
+        if status == AckStatus.SUCCESS:
+            self._queue.statistics.acks += 1
+        else:
+            self._queue.statistics.nacks += 1
+        for poster, queue_id, correlation_id in put.posters:
+            poster.acknowledge(queue_id, correlation_id, guid, status)
+
+    def _forget(self, guid: bytes) -> Unacknowledged | None:
+        put = self.unacknowledged.pop(guid, None)
+        if put is not None:
+            self.room.give(put.size)
+        return put
+
+    def _packed(self, guid: bytes, content: Content) -> bytes:
+        """A post as it goes up."""
+        flags = 0 if self._queue.broadcast else _ACK_REQUESTED
+        if content.has_properties:
+            flags |= _PUT_PROPERTIES
+        out = bytearray()
+        append_put(
+            out,
+            self._queue_id,
+            guid,
+            content.data,
+            content.crc32c,
+            flags,
+            content.compression,
+            content.schema_id,
+            content.options,
+        )
+        return bytes(out)
+
+    def _send(self, message: bytes) -> None:
+        upstream = self._openings.upstream
+        assert upstream is not None
+        out = upstream.event(EventType.PUT)
+        out += message
