@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from broker.cluster.downstream import Downstream
+from broker.cluster.queue_changes import ClusterError
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.core.session import Session
@@ -20,6 +21,9 @@ from formats.control.messages import (
     ControlMessage,
     NodeStatus,
     NodeStatusAdvisory,
+    OpenQueue,
+    Status,
+    StatusCategory,
     StopRequest,
     StopResponse,
 )
@@ -32,6 +36,9 @@ log = logging.getLogger("broker.downstream")
 
 # Their numbers are below those of a cluster's nodes.
 FIRST_NUMBER = -(1 << 32)
+
+# Whoever hears this asks again: elsewhere, or here if the node stays after all.
+IS_STOPPING = Status(category=StatusCategory.REFUSED, code=ClusterError.STOPPING, message="this node is stopping")
 
 
 class Guest:
@@ -89,6 +96,9 @@ class Guest:
             case ClusterMessage(choice=StopRequest(cluster_name=name)) if message.r_id is not None:
                 answer = ClusterMessage(choice=StopResponse(cluster_name=name))
                 self._send(ControlMessage(r_id=message.r_id, choice=answer))
+            case OpenQueue(handle_parameters=parameters) if self._guests.status is NodeStatus.STOPPING:
+                log.info("%s: refused to open '%s': %s", self.session.description, parameters.uri, IS_STOPPING.message)
+                self.downstream.reply(message, IS_STOPPING)
             case _:
                 if not self.downstream.on_request(message):
                     log.warning("%s: nobody waits for %s", self.session.description, message)

@@ -15,6 +15,11 @@ from formats.control.messages import (
     ControlMessage,
     NodeStatus,
     NodeStatusAdvisory,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
     StopRequest,
     StopResponse,
 )
@@ -23,7 +28,7 @@ from formats.wire.push import iter_pushes
 from tests.broker.cluster.hop_rig import World
 from tests.broker.proxy.test_proxy import BROADCAST, DOMAINS, FANOUT, QUEUE
 from tests.broker.proxy.tree import Below, Link, Tree
-from tests.broker.rig import ACK, WRITE, guid
+from tests.broker.rig import ACK, READ, WRITE, guid
 
 NODES = tuple(UpstreamNode(number, f"node{number}") for number in range(3))
 
@@ -285,6 +290,57 @@ def test_consumers_confirm_before_another_node_is_used(stays: bool) -> None:
     assert [push.guid for push in it.consumer.pushes()] == [guid(4)]
     it.consumer.confirm(0, guid(2), guid(4))
     assert not it.world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_node_that_stops_opens_no_queue(stays: bool) -> None:
+    """What is asked for meanwhile is open as soon as a node is used that does not stop."""
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    assert it.producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert len(it.consumer.pushes()) == 1
+    it.guests(2).set_status(NodeStatus.STOPPING)
+    it.tree.run()
+    late = it.tree.client(it.proxy.node)
+    late.ask_later(FANOUT, READ, "foo")
+    it.tree.wait(1000)
+    assert it.proxy.cluster.active_id == 2
+    assert late.taken() == []
+    assert FANOUT not in it.world.nodes[2].rig.node.queues
+    if stays:
+        it.guests(2).set_status(NodeStatus.AVAILABLE)
+        it.tree.run()
+    it.consumer.confirm(0, guid(0))
+    it.settle()
+    assert it.proxy.cluster.active_id == (2 if stays else 1)
+    (opened,) = late.taken()
+    assert isinstance(opened, OpenQueueResponse)
+    assert (FANOUT in it.world.nodes[2].rig.node.queues) is stays
+
+
+@pytest.mark.parametrize("status", [NodeStatus.AVAILABLE, NodeStatus.STOPPING])
+def test_what_a_node_that_stops_says_to_an_open_request(status: NodeStatus) -> None:
+    it = Place()
+    link = it.links[2]
+    link.blocked = True
+    it.guests(2).set_status(status)
+    parameters = QueueHandleParameters(uri=QUEUE, q_id=7, flags=int(WRITE), write_count=1)
+    request = ControlMessage(r_id=77, choice=OpenQueue(handle_parameters=parameters))
+    link.lower.send_event(build_schema_event(ber.encode(request)))
+    it.tree.run()
+    view = memoryview(bytearray(link.upper.take_output()))
+    said = [
+        ber.decode(ControlMessage, schema_message(view, frame.body, frame.end))
+        for frame in iter_frames(view, 0, len(view), 1 << 30)
+        if frame.type == EventType.CONTROL
+    ]
+    (answer,) = [each.choice for each in said if each.r_id == 77]
+    if status is NodeStatus.STOPPING:
+        assert answer == Status(category=StatusCategory.REFUSED, code=-11, message="this node is stopping")
+    else:
+        assert isinstance(answer, OpenQueueResponse)
+    assert bool(link.upper.handles) is (status is NodeStatus.AVAILABLE)
 
 
 def test_a_node_that_stops_is_not_waited_for_long() -> None:
