@@ -12,6 +12,9 @@ how many of them had been confirmed. The last changes once a batch is committed 
 source of a committed batch when it plans the next, so that one without messages is asked for. Offsets of an earlier
 session say nothing of this one's messages: a batch that was planned by it and not finished has none, and what was in
 it comes again.
+
+Spark gives the process that reads a stream 10 s to start, and has no setting for that: on a machine so busy that a
+query ends with "Python worker failed to connect back", it can be started again, and has lost nothing.
 """
 
 from __future__ import annotations
