@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 from collections.abc import Iterator
 
@@ -25,11 +25,18 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def pending(sock: socket.socket) -> bool:
-    return bool(select.select([sock], [], [], 0)[0])
+    return readable_within(sock, 0)
 
 
 def arrived(sock: socket.socket) -> bool:
-    return bool(select.select([sock], [], [], 10)[0])
+    return readable_within(sock, 10)
+
+
+def readable_within(sock: socket.socket, timeout_s: float) -> bool:
+    """Whatever number the socket's descriptor has: select() takes none above 1023."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(timeout_s))
 
 
 def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, socket.socket]) -> None:
