@@ -124,7 +124,15 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             qlist=partition.max_qlist_file_size,
         )
         timestamps = _Timestamps(directory)
-        opened = open_shards(directory, partition.num_partitions, me.id, limits, now, timestamps)
+        opened = open_shards(
+            directory,
+            partition.num_partitions,
+            me.id,
+            limits,
+            now,
+            timestamps,
+            outlives_power=fsync.mode is not FsyncMode.NEVER,
+        )
         ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         domains = Domains(config)

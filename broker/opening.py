@@ -8,6 +8,7 @@ From the newest set of files on:
 | part or whole, its rollover unfinished, and an older | removed; the next older is looked at                    |
 | part or whole, was being received from a primary, and an older | removed; the next older is looked at          |
 | part or whole, with nothing in it yet               | removed; the next older is looked at                    |
+| part, its header never having reached the disk, and an older | removed; the next older is looked at           |
 | in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
 | whole, with faults of severity error                | `StoreDamaged`                                          |
 | there is none                                       | an empty set is made                                    |
@@ -80,14 +81,16 @@ def open_shards(
     limits: PartitionLimits,
     now: Now,
     make_timestamp: Callable[[str], str],
+    *,
+    outlives_power: bool = False,
 ) -> list[tuple[Shard, Recovered]]:
-    """All partitions of the store. `StoreDamaged` if one of them must not be served."""
+    """All partitions of the store; for `outlives_power` see `Shard`. `StoreDamaged` if one must not be served."""
     sets = group_file_sets(directory.names())
     out = []
     for partition_id in range(num_partitions):
         own = [file_set for file_set in sets if file_set.partition_id == partition_id]
-        files, recovered = _open(directory, own, partition_id, limits, make_timestamp)
-        shard = Shard(partition_id, node_id, files, limits, now, make_timestamp)
+        files, recovered = _open(directory, own, partition_id, limits, make_timestamp, outlives_power=outlives_power)
+        shard = Shard(partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power)
         shard.primary_lease_id = recovered.primary_lease_id
         out.append((shard, recovered))
         log.info(
@@ -163,6 +166,8 @@ def _open(
     partition_id: int,
     limits: PartitionLimits,
     make_timestamp: Callable[[str], str],
+    *,
+    outlives_power: bool,
 ) -> tuple[PartitionFiles, Recovered]:
     older = list(sets)
     while older:
@@ -175,6 +180,10 @@ def _open(
         elif newest.complete:
             files = PartitionFiles.open(directory, newest, limits)
             recovered = _recover(directory, files)
+            if older and outlives_power:
+                # A process that was killed may not have waited for what it wrote.
+                files.flush()
+                directory.flush()
             _retire(directory, older, files)
             return files, recovered
         else:
@@ -207,8 +216,9 @@ def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLi
 def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_SIZE_MAX:
         return True
-    if not any(journal.buffer[:HEADERS_SIZE_MAX]) and int(scan(journal.buffer, HEADERS_SIZE_MAX, 1)["magic"][0]):
-        # A replica that receives its shard anew writes the header when all is there.
+    if not any(journal.buffer[:HEADERS_SIZE_MAX]):
+        # A replica that receives its shard anew writes the header when all is there. And when power fails, what was
+        # written first need not be on the disk first.
         return True
     try:
         extent = journal_extent(readable(journal))

@@ -316,7 +316,7 @@ class Copy:
         if self._rolling is not None:
             plan, old = self._rolling
             self._rolling = None
-            plan.finish(self.files, offset)
+            self.shard.finish(self.files, lambda: plan.finish(self.files, offset))
             log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.shard.partition_id, self.files.journal.name)
             self._index((place.message, place.offset) for place in self._places_alive)
             self._places_alive = []
@@ -337,6 +337,9 @@ class Copy:
         fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
         if fresh is None:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
+        if shard.outlives_power:
+            # From here on only the new files are taken to the disk, and until they are whole these count.
+            old.flush()
         shard.files = fresh
         self._attach(fresh)
         self._rolling = (plan, old)
@@ -397,10 +400,14 @@ class Copy:
         files, old = self.files, self.shard.files
         head = initial_bytes(FileType.JOURNAL, self.shard.partition_id)
         offset = _find(files, sync_point)
-        files.journal.buffer[:JOURNAL_START] = head
-        header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
-        header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
-        JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
+
+        def write_header() -> None:
+            files.journal.buffer[:JOURNAL_START] = head
+            header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
+            header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
+            JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
+
+        self.shard.finish(files, write_header)
         self.shard.files = files
         self._places_before = {}
         self.end_event()

@@ -79,7 +79,8 @@ class Shard:
     """The write side of one partition.
 
     `copies_wanted` is how many nodes, this one included, must have a record before it counts as kept. `awaiting` are,
-    in the order of their records, the messages that wait for that.
+    in the order of their records, the messages that wait for that. With
+    `outlives_power` files are on the disk before they replace others.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class Shard:
         limits: PartitionLimits,
         now: Now,
         make_timestamp: Callable[[str], str],
+        *,
+        outlives_power: bool = False,
     ) -> None:
         self.partition_id = partition_id
         self.node_id = node_id
@@ -97,6 +100,7 @@ class Shard:
         self.limits = limits
         self.now = now
         self.make_timestamp = make_timestamp
+        self.outlives_power = outlives_power
         self.primary_lease_id = 0
         self.sequence_number = 0
         self.due = 0
@@ -492,10 +496,22 @@ class Shard:
         first_sync_point = fresh.journal_end
         self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
-        plan.finish(fresh, first_sync_point)
+        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))
         old.retire()
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
+
+    def finish(self, fresh: PartitionFiles, write_header: Callable[[], None]) -> None:
+        """Make `fresh` the files that a next process goes on with: those before it can go then.
+
+        The header says that all is there, so that it follows all else to the disk, and nothing goes before it is there.
+        """
+        if self.outlives_power:
+            fresh.flush()
+        write_header()
+        if self.outlives_power:
+            fresh.journal.flush()
+            fresh.directory.flush()
 
     def state(self) -> ShardState:
         """How full it is."""

@@ -64,7 +64,8 @@ class MemoryFile:
 
     def flush(self) -> None:
         self.check()
-        self._directory.flushed.append(self._name)
+        self._directory.wait_for(self._name)
+        self._directory.platter[self._name] = bytes(self._content.data)
 
     def close(self, size: int | None = None) -> None:
         self._directory.step()
@@ -102,6 +103,10 @@ class MemoryDirectory:
     archived: dict[str, bytes] = field(default_factory=dict)
     # The names of the files that were waited for, in order; its own path is the folder.
     flushed: list[str] = field(default_factory=list)
+    # As many are waited for, then `Crash` is raised.
+    flushes_left: int = 1 << 40
+    # What a machine without power still has of each file.
+    platter: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -119,16 +124,18 @@ class MemoryDirectory:
     def remove(self, name: str) -> None:
         self.step()
         self.take(-self.files.pop(name).backed)
+        self.platter.pop(name, None)
 
     def archive(self, name: str) -> None:
         self.step()
         content = self.files.pop(name)
+        self.platter.pop(name, None)
         if not self.keeps_archive:
             self.take(-content.backed)
         self.archived[name] = bytes(content.data)
 
     def flush(self) -> None:
-        self.flushed.append(self.path)
+        self.wait_for(self.path)
 
     # -- faults
 
@@ -137,6 +144,12 @@ class MemoryDirectory:
         if not self.steps_left:
             raise Crash
         self.steps_left -= 1
+
+    def wait_for(self, name: str) -> None:
+        if not self.flushes_left:
+            raise Crash
+        self.flushes_left -= 1
+        self.flushed.append(name)
 
     def take(self, size: int) -> bool:
         """Use `size` bytes of disk, or give them back when negative; False when so much is not left."""
@@ -149,7 +162,12 @@ class MemoryDirectory:
         """The folder as the next process finds it, were this one killed now: all that was written, nothing open."""
         files = {name: Content(bytearray(content.data), content.backed) for name, content in self.files.items()}
         return MemoryDirectory(
-            self.free, self.chunk, keeps_archive=self.keeps_archive, files=files, archived=dict(self.archived)
+            self.free,
+            self.chunk,
+            keeps_archive=self.keeps_archive,
+            files=files,
+            archived=dict(self.archived),
+            platter=dict(self.platter),
         )
 
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:

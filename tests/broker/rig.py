@@ -164,6 +164,7 @@ def start(
     wall_s: int = START_S,
     identity: NodeIdentity = NODE,
     ledger_size: int = 64 << 10,
+    outlives_power: bool = False,
 ) -> Rig:
     """A node on a folder in memory, put together as the composition root does it."""
     directory = MemoryDirectory() if directory is None else directory
@@ -173,7 +174,7 @@ def start(
     def make_timestamp(prefix: str) -> str:
         return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
-    opened = open_shards(directory, num_partitions, 0, limits, now, make_timestamp)
+    opened = open_shards(directory, num_partitions, 0, limits, now, make_timestamp, outlives_power=outlives_power)
     ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened)
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
     shards = {shard.partition_id: shard for shard, _ in opened}

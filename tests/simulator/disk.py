@@ -14,7 +14,7 @@ import numpy as np
 from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
-from tests.broker.fakes import MemoryDirectory, MemoryFile
+from tests.broker.fakes import MemoryDirectory
 
 __all__ = ["CAPACITY", "Disk"]
 
@@ -24,24 +24,21 @@ SECTOR_BYTES = 512
 
 @dataclass
 class Disk:
-    """`directory` is what the running process has open; `safe` is what the platter has of each file."""
+    """`directory` is what the running process has open, and what the platter has of it."""
 
     random: Random
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
-    safe: dict[str, bytes] = field(default_factory=dict)
     term: int = 0  # the election's, in a file that is flushed before anybody hears of it
     rotten: tuple[str, int, int] | None = None
 
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
-        self.safe = {name: bytes(content.data) for name, content in self.directory.files.items()}
+        self.directory.platter = {name: bytes(content.data) for name, content in self.directory.files.items()}
 
     def sync(self, unsynced: list[StoreFile | Directory]) -> None:
         """Wait until these are on the platter; files come and go at once anyhow."""
         for each in unsynced:
             each.flush()
-            if isinstance(each, MemoryFile):
-                self.safe[each.name] = bytes(each.buffer)
 
     def process_died(self) -> None:
         """All that was written is there, nothing is open."""
@@ -78,7 +75,7 @@ class Disk:
         if in_order:
             files.sort(key=lambda item: item[0].endswith(("journal", "csl")))
         for name, content in files:
-            old = self.safe.get(name, b"").ljust(len(content.data), b"\0")
+            old = torn.platter.get(name, b"").ljust(len(content.data), b"\0")
             new = bytes(content.data)
             if old[: len(new)] == new:
                 continue
@@ -96,7 +93,6 @@ class Disk:
     def wipe(self) -> None:
         """A new disk."""
         self.directory = MemoryDirectory()
-        self.safe.clear()
         self.rotten = None
 
     def rot(self) -> bool:
@@ -118,12 +114,20 @@ class Disk:
         if end <= first:
             return False
         at, mask = self.random.randrange(first, end), 1 << self.random.randrange(8)
-        self.directory.flip(name, at, mask)
+        self._flip(name, at, mask)
         self.rotten = (name, at, mask)
         return True
 
     def mend(self) -> None:
         """The operator brings the rotten bit back, from a backup."""
         if self.rotten is not None:
-            self.directory.flip(*self.rotten)
+            self._flip(*self.rotten)
             self.rotten = None
+
+    def _flip(self, name: str, at: int, mask: int) -> None:
+        """It is the platter that rots, and whoever reads it next has it so."""
+        self.directory.flip(name, at, mask)
+        platter = bytearray(self.directory.platter.get(name, b""))
+        if at < len(platter):
+            platter[at] ^= mask
+            self.directory.platter[name] = bytes(platter)

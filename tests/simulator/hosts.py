@@ -132,14 +132,16 @@ class Host:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
+        is_synced = Feature.FSYNC in self.world.features
+        partition_count, limits = self.world.partition_count, self.world.limits
         opened = open_shards(
-            directory, self.world.partition_count, self.node_id, self.world.limits, now, make_timestamp
+            directory, partition_count, self.node_id, limits, now, make_timestamp, outlives_power=is_synced
         )
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
         recovered = {shard.partition_id: state for shard, state in opened}
-        if Feature.FSYNC in self.world.features:
+        if is_synced:
             durability = Durability(shards.values(), ledger)
             node.before_sending = lambda: self.disk.sync(durability.unsynced())
         if self.world.is_cluster:

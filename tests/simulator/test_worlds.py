@@ -97,6 +97,7 @@ LONG_FAILED_ONCE = {
     207: "a queue's apps were changed by half, and a message counted one that it was never for",
     307: "a new primary healed from a node that had been told to roll over and could not, and began to",
     823: "a proxy kept what a proxy below it gave back, and nobody there wanted",
+    1053: "power failed in the step of a rollover, and of the new files there was nothing",
     1412: "a proxy kept what came when nobody read there any longer",
 }
 

@@ -63,7 +63,13 @@ class Node:
             return next_timestamp(prefix, self.directory.names(), datetime.fromtimestamp(self.now.wall_s, UTC))
 
         ((self.shard, recovered),) = open_shards(
-            self.directory, 1, self.node_id, self.bus.limits, self.now, make_timestamp
+            self.directory,
+            1,
+            self.node_id,
+            self.bus.limits,
+            self.now,
+            make_timestamp,
+            outlives_power=self.bus.outlives_power,
         )
         self.requests = Requests(self, self.now, self.timers)
         self.partition = Partition(self.shard, recovered, self, self.requests, self.now, self.timers, self.bus.quorum)
@@ -166,6 +172,7 @@ class Bus:
 
     count: int = 3
     limits: PartitionLimits = field(default_factory=lambda: LIMITS)
+    outlives_power: bool = False
 
     def __post_init__(self) -> None:
         self.now = Now(START_S, 1_000_000)
