@@ -108,9 +108,12 @@ class Operator:
             self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
 
     def _insist(self) -> None:
+        """A queue whose primary comes back late may have the apps of long ago."""
+        if self._world.is_ending:
+            return
         if self.difference():
             self._reconfigure()
-            self._world.clock.after(INSIST_US, self._insist)
+        self._world.clock.after(INSIST_US, self._insist)
 
     def difference(self) -> str:
         """What the queue has other apps for than its domain names."""
