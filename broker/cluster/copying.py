@@ -10,7 +10,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -103,6 +103,14 @@ class Place:
         self.offset = message.offset
 
 
+class Rolling(NamedTuple):
+    """A rollover that has begun: the files before it, and the messages alive, in which it puts their new places."""
+
+    plan: Rollover
+    old: PartitionFiles
+    alive: list[Place]
+
+
 # The primary has removed a message, or, without a GUID, all of a queue's: its key.
 Removed = Callable[[bytes, bytes | None], None]
 
@@ -122,8 +130,7 @@ class Copy:
         self._attach(shard.files)
         self.position = last_position(shard.files)
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
-        self._rolling: tuple[Rollover, PartitionFiles] | None = None  # until the new files' first sync point
-        self._places_alive: list[Place] = []
+        self._rolling: Rolling | None = None  # until the new files' first sync point
         self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
         self._gone_before: dict[bytes, bytes] = {}  # what was removed before the last rollover
         self._index((message, message.offset) for message in recovered.messages)
@@ -314,12 +321,11 @@ class Copy:
 
     def _on_sync_point(self, kind: int, offset: int, *, heals: bool) -> None:
         if self._rolling is not None:
-            plan, old = self._rolling
+            plan, old, alive = self._rolling
             self._rolling = None
             self.shard.finish(self.files, lambda: plan.finish(self.files, offset))
             log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.shard.partition_id, self.files.journal.name)
-            self._index((place.message, place.offset) for place in self._places_alive)
-            self._places_alive = []
+            self._index((place.message, place.offset) for place in alive)
             old.retire()
         elif kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
             self._roll_over()
@@ -330,9 +336,9 @@ class Copy:
         shard = self.shard
         recovered = recover(old, old.ends)
         self._gone_before = recovered.gone
-        self._places_alive = [Place(message) for message in recovered.messages]
-        alive = {place.message.queue_key + place.message.guid: place for place in self._places_alive}
-        plan = Rollover(old, alive, set(recovered.queues))
+        alive = [Place(message) for message in recovered.messages]
+        by_key = {place.message.queue_key + place.message.guid: place for place in alive}
+        plan = Rollover(old, by_key, set(recovered.queues))
         timestamp = shard.make_timestamp(f"bmq_{shard.partition_id}.")
         fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
         if fresh is None:
@@ -342,12 +348,12 @@ class Copy:
             old.flush()
         shard.files = fresh
         self._attach(fresh)
-        self._rolling = (plan, old)
+        self._rolling = Rolling(plan, old, alive)
 
     def settle(self) -> None:
         """No more comes from this primary: half a rollover is undone."""
         if self._rolling is not None:
-            _, old = self._rolling
+            old = self._rolling.old
             self._rolling = None
             self.files.remove()
             self.shard.files = old
@@ -443,7 +449,7 @@ class Copy:
     @property
     def _readable(self) -> PartitionFiles:
         """A rollover that is not finished has left the payloads where they were."""
-        return self._rolling[1] if self._rolling else self.files
+        return self._rolling.old if self._rolling else self.files
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here. Views are valid until the next step."""
