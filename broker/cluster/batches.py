@@ -55,7 +55,6 @@ _SIZE_BITS = 29
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 _u32 = struct.Struct(">I").unpack_from
 _HEAD_COLUMNS = np.arange(_HEAD_SIZE)
-_DATA_COLUMNS = np.arange(DATA_HEADER.size)
 
 # A storage header and the journal's record behind it; `place` is a message's in DATA.
 _HEAD = np.dtype(
