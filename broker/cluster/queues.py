@@ -102,8 +102,7 @@ class ClusterQueues:
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._of_partition: dict[int, dict[int, RelayQueue]] = {}
-        self._primaries: dict[int, int | None] = {}
-        self._leases: dict[int, tuple[int | None, int]] = {}
+        self._primaries: dict[int, tuple[int | None, int]] = {}  # by partition, the node and its lease
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
@@ -120,10 +119,9 @@ class ClusterQueues:
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """The cluster has another primary for a shard, or the same under another lease, or none."""
-        if self._leases.get(partition_id) == (node_id, primary_lease_id):
+        if self._primaries.get(partition_id) == (node_id, primary_lease_id):
             return
-        self._leases[partition_id] = (node_id, primary_lease_id)
-        self._primaries[partition_id] = node_id
+        self._primaries[partition_id] = (node_id, primary_lease_id)
         # Whoever it is, it has yet to say that it serves the shard.
         self._said_active.pop(partition_id, None)
         self._connect(partition_id)
@@ -143,7 +141,7 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _upstream_of(self, partition_id: int) -> int | None:
-        node_id = self._primaries.get(partition_id)
+        node_id, _ = self._primaries.get(partition_id, (None, 0))
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
         if not self._has_copy(partition_id):
@@ -221,7 +219,6 @@ class ClusterQueues:
             self._forget,
             self._on_out_of_step,
         )
-        relay.open_timeout_ms = self.node.open_timeout_ms
         self._register(relay, info)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
@@ -377,7 +374,7 @@ class ClusterQueues:
             lambda: self._hops.wake(node_id),
             member=True,
         )
-        for partition_id, primary in self._primaries.items():
+        for partition_id, (primary, _) in self._primaries.items():
             if primary == node_id:
                 self._connect(partition_id)
 

@@ -47,9 +47,6 @@ __all__ = ["RelayQueue", "StoreReader"]
 
 log = logging.getLogger("broker.relay")
 
-# How long a client waits for an upstream to open the queue, unless it is configured otherwise.
-OPEN_TIMEOUT_MS = 300_000
-
 _OPEN = UpstreamState.OPEN
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
@@ -94,7 +91,7 @@ class RelayQueue(Queue):
         super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
         self.queue_id = queue_id
         self.was_opened = True
-        self.open_timeout_ms = OPEN_TIMEOUT_MS
+        self._open_timeout_ms = around.open_timeout_ms
         self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
@@ -207,7 +204,7 @@ class RelayQueue(Queue):
                 waits = False
                 opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
 
-        self.timers.at(self.now.ms + self.open_timeout_ms, give_up)
+        self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
         self.openings.open(parameters, answered)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:

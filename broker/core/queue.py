@@ -86,6 +86,11 @@ class Surroundings(Protocol):
     def throttle(self) -> MessageThrottle: ...
 
     @property
+    def open_timeout_ms(self) -> int:
+        """How long a client waits until a queue is open that is served elsewhere."""
+        ...
+
+    @property
     def keep_rejected(self) -> Callable[[str], str]:
         """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
         ...

@@ -259,7 +259,6 @@ class ProxyCluster:
     def _make_queue(self, name: str, domain: Domain) -> ProxyQueue:
         queue_id = self._hops.next_queue_id()
         queue = ProxyQueue(name, domain.config, self._node, queue_id, self._forget, self._room)
-        queue.open_timeout_ms = self._node.open_timeout_ms
         self._node.queues[name] = queue
         self._node.domains.setdefault(domain.config.name, domain)
         self._hops.relays[queue_id] = queue
