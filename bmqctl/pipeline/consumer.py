@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -180,7 +180,7 @@ class Consumer:
                     self._kept.append(Received(message, now_us))
             self._changed.notify_all()
 
-    async def _confirm(self, messages: list[Message]) -> Any:
+    async def _confirm(self, messages: list[Message]) -> None:
         while not self._queue.is_open:
             # The connection was lost: what is confirmed must be said to the next one.
             self._session.check()

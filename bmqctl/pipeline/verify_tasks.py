@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bmqctl.pipeline.checksums import row_hashes
+from bmqctl.pipeline.checksums import add_checksums, row_hashes
 from bmqctl.pipeline.manifest import WrittenFile
 from bmqctl.pipeline.table_files import read_table
 from bmqctl.pipeline.write_tasks import POSITION, TableShape, hashed_columns, positions_of
@@ -35,7 +35,6 @@ SEGMENT_RECORDS = 1 << 14
 Segments = dict[tuple[int, int, int], tuple[int, int]]
 """Count and checksum of rows by (partition id, lease id, sequence number // `SEGMENT_RECORDS`)."""
 
-_MASK = (1 << 64) - 1
 _EMPTY = (0, 0)
 
 
@@ -60,7 +59,7 @@ class Sums:
 
     def add_sum(self, key: tuple[int, int, int], count: int, total: int) -> None:
         before = self.segments.get(key, _EMPTY)
-        self.segments[key] = (before[0] + count, (before[1] + total) & _MASK)
+        self.segments[key] = (before[0] + count, add_checksums(before[1], total))
 
 
 def _segments_of(positions: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +107,7 @@ def check_file(task: CheckFile) -> FileCheck:
     for batch in read_table(shape.output, file.path, shape.file_format, shape.schema):
         sums.add(positions_of(batch), row_hashes(batch, hashed_columns(shape.schema)))
     rows = sum(count for count, _ in sums.segments.values())
-    total = sum(checksum for _, checksum in sums.segments.values()) & _MASK
+    total = add_checksums(*(checksum for _, checksum in sums.segments.values()))
     fault = None
     if rows != file.rows:
         fault = f"has {rows:,} rows, the manifest says {file.rows:,}"

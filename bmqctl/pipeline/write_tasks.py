@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bmqctl.pipeline.checksums import checksum, row_hashes
+from bmqctl.pipeline.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.manifest import WrittenFile
 from bmqctl.pipeline.output import Output
 from bmqctl.pipeline.table_files import FileFormat, TableFile, directory_of, read_table
@@ -215,7 +215,7 @@ class _Files:
         self._open.move_to_end(directory)
         file, sums = self._open[directory]
         file.write(batch)
-        sums[0] += checksum(row_hashes(batch, self._columns))
+        sums[0] = add_checksums(sums[0], checksum(row_hashes(batch, self._columns)))
         if "outcome" in batch.schema.names:
             sums[1] += pc.sum(pc.is_in(batch.column("outcome"), pa.array(PENDING))).as_py() or 0
 
@@ -227,7 +227,7 @@ class _Files:
     def _close(self, directory: str) -> None:
         file, (total, pending) = self._open.pop(directory)
         size, digest = file.close()
-        self.done.append(WrittenFile(file.name, file.rows, size, digest, total & ((1 << 64) - 1), pending))
+        self.done.append(WrittenFile(file.name, file.rows, size, digest, total, pending))
 
 
 def _write_part(task: WritePart) -> Written:
