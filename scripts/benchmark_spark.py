@@ -47,13 +47,11 @@ BMQCTL = [sys.executable, "-c", "from bmqctl.app import main; main()"]
 # What is asked of the store, and of the lines: the same counts and sums by type and queue.
 QUERY = """
 import json, sys, time
-import bmqctl.pipeline
 from bmqctl.pipeline.session import local_session
 from pyspark.sql import functions as f
 
 form, path = sys.argv[1:]
 with local_session({cores}, "2g") as spark:
-    bmqctl.pipeline.register(spark)
     spark.range(1).count()
     started = time.perf_counter()
     if form == "bmq":
@@ -88,14 +86,11 @@ with local_session({cores}, "2g") as spark:
 # What became of the messages of each queue: a question for the table `messages`, and for joins of the lines.
 OUTCOMES = """
 import json, sys, time
-import bmqctl.pipeline
 from bmqctl.pipeline.session import local_session
 from pyspark.sql import functions as f
 
 form, path = sys.argv[1:]
 with local_session({cores}, "2g") as spark:
-    bmqctl.pipeline.register(spark)
-
     def outcomes():
         if form == "bmq":
             options = dict(table="messages", columns="queue_uri,outcome")
