@@ -128,11 +128,12 @@ def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=place)
 
 
-def test_columns_are_read_alone(tmp_path: Path) -> None:
-    store = lifecycles()[0].save(tmp_path / "store")
+def test_columns_are_read_alone(golden: Golden, tmp_path: Path) -> None:
+    written = lifecycles()[0].save(tmp_path / "store")
     for table in TABLES:
+        store = golden("single-crash") if table == "ledger" else written
         whole = read_rows(store, table=table)
-        for name in whole[0] if whole else ():
+        for name in whole[0]:
             assert read_rows(store, table=table, columns=name) == [{name: row[name]} for row in whole]
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,10 @@ async def test_what_there_is_no_room_for_is_posted_again_in_order(run: Run, auto
     numbers = {replay_guid(seed, number): number for number in range(COUNT)}
     taken = [numbers[each] for each, _ in broker.posted[:10] + broker.posted[60:]]
     assert sorted(taken) == list(range(COUNT))
+    # None of these was taken, so that each time it begins with the first of them.
+    refused = [numbers[each] for each, _ in broker.posted[10:60]]
+    assert refused[0] == 10
+    assert all(one in (before + 1, 10) for before, one in pairwise(refused))
 
 
 async def test_other_refusals_are_final(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,7 @@ def test_two_at_a_time_do_not(tmp_path: Path) -> None:
         (lambda content: content[:-1] + b"\x09", "message 9 has no state"),
     ],
 )
-def test_damage_is_told(tmp_path: Path, damage: object, reason: str) -> None:
-    assert callable(damage)
+def test_damage_is_told(tmp_path: Path, damage: Callable[[bytes], bytes], reason: str) -> None:
     path = tmp_path / "state"
     with open_state(path, head()):
         pass
@@ -115,10 +115,9 @@ def test_an_empty_plan_needs_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_guids_are_the_same_in_every_run_and_differ() -> None:
+def test_guids_are_made_of_seed_and_number_and_differ() -> None:
     seed = bytes(range(6))
     made = [replay_guid(seed, number) for number in (0, 1, 0xFFFF, 0x10000, 0xFFFF_FFFF)]
     assert len(set(made)) == len(made)
-    assert made == [replay_guid(seed, number) for number in (0, 1, 0xFFFF, 0x10000, 0xFFFF_FFFF)]
     assert made[3].hex() == "4000000000000001" + "0000" + "000102030405"
     assert Progress.in_memory(head()).head.seed != Progress.in_memory(head()).head.seed
