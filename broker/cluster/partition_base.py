@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from broker.cluster.copying import Copy, OutOfStep
 from broker.cluster.links import Links
@@ -20,8 +20,12 @@ from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
     PartitionMessage,
+    PrimaryStateRequest,
+    PrimaryStateResponse,
     PrimaryStatus,
     PrimaryStatusAdvisory,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
     Status,
     StatusCategory,
 )
@@ -55,6 +59,11 @@ ERROR_NOT_REPLICA = -207
 ERROR_STORAGE_FAILURE = -209
 ERROR_REPLICA_WAITING = -210
 ERROR_IRRECONCILABLE_DATA = -213
+
+
+StateMessage = TypeVar(
+    "StateMessage", PrimaryStateRequest, PrimaryStateResponse, ReplicaStateRequest, ReplicaStateResponse
+)
 
 
 class Asked(NamedTuple):
@@ -160,6 +169,15 @@ class PartitionBase:
         return self.state in (State.REPLICA_WAITING, State.REPLICA_HEALING, State.REPLICA_HEALED)
 
     # -- asking and answering
+
+    def _state_message(self, kind: type[StateMessage], standing: Standing) -> StateMessage:
+        """How far this node is, as a question or an answer."""
+        return kind(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=standing.position.wire,
+            first_sync_point_after_rollover_sequence_number=standing.sync_point.wire,
+        )
 
     def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> None:
         def take(answer: Choice) -> None:

@@ -73,7 +73,6 @@ class PrimaryActions(PartitionBase):
     def ask_replica(self, node_id: int) -> None:
         if not self.links.is_up(node_id):
             return
-        position, sync_point = self._own_standing()
 
         def answered(answer: object) -> None:
             if isinstance(answer, ReplicaStateResponse):
@@ -83,12 +82,7 @@ class PrimaryActions(PartitionBase):
             else:
                 self.fire(Event.FAIL_REPLICA_STATE_RSPN, Fact(node_id=node_id))
 
-        request = ReplicaStateRequest(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=position.wire,
-            first_sync_point_after_rollover_sequence_number=sync_point.wire,
-        )
+        request = self._state_message(ReplicaStateRequest, self._own_standing())
         self._ask(node_id, request, answered, STATE_TIMEOUT_MS)
 
     def ask_replica_later(self, event: Event, fact: Fact) -> None:
@@ -101,14 +95,7 @@ class PrimaryActions(PartitionBase):
 
     def answer_replica(self, event: Event, fact: Fact) -> None:
         assert fact.asked is not None
-        position, sync_point = self.standings[self.links.own_id]
-        response = PrimaryStateResponse(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=position.wire,
-            first_sync_point_after_rollover_sequence_number=sync_point.wire,
-        )
-        self._answer(fact.asked, response)
+        self._answer(fact.asked, self._state_message(PrimaryStateResponse, self.standings[self.links.own_id]))
 
     # -- the primary heals itself
 

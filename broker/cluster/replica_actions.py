@@ -39,8 +39,8 @@ class ReplicaActions(PartitionBase):
 
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
-        position, sync_point = self.standings[self.links.own_id]
-        if self._begins_anew and position != NOWHERE:
+        own = self.standings[self.links.own_id]
+        if self._begins_anew and own.position != NOWHERE:
             return  # no disk for that: it is tried again in a while, the primary would only say so again
 
         def answered(answer: object) -> None:
@@ -50,12 +50,7 @@ class ReplicaActions(PartitionBase):
             else:
                 self.fire(Event.FAIL_PRIMARY_STATE_RSPN)
 
-        request = PrimaryStateRequest(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=position.wire,
-            first_sync_point_after_rollover_sequence_number=sync_point.wire,
-        )
+        request = self._state_message(PrimaryStateRequest, own)
         self._ask(self.primary_id, request, answered, STATE_TIMEOUT_MS)
 
     def ask_primary_later(self, event: Event, fact: Fact) -> None:
@@ -70,14 +65,7 @@ class ReplicaActions(PartitionBase):
 
     def answer_primary(self, event: Event, fact: Fact) -> None:
         assert fact.asked is not None
-        position, sync_point = self.standings[self.links.own_id]
-        response = ReplicaStateResponse(
-            partition_id=self.shard.partition_id,
-            primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=position.wire,
-            first_sync_point_after_rollover_sequence_number=sync_point.wire,
-        )
-        self._answer(fact.asked, response)
+        self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.standings[self.links.own_id]))
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
         """The primary wants records of this replica, which is ahead of it."""
