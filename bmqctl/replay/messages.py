@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 from bmqctl.journal.data_file import DataFile
 from bmqctl.journal.files import NotAStoreFile, companions
+from bmqctl.journal.payload import parse_payload
 from bmqctl.journal.reader import JournalReader
-from formats.codes import CompressionAlgorithm
-from formats.disk.data import DataHeaderFlags, DataRecord
+from formats.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
+from formats.disk.data import DataRecord
 from formats.disk.journal import MessageRecord, decode_record
 from formats.disk.padding import DWORD
 from formats.errors import FormatError
-from formats.schema import Buffer
-from formats.wire.application_data import split_application_data
-from formats.wire.properties import Property, PropertyType, decode_properties
+from formats.wire.properties import Property, PropertyType
 
 __all__ = ["MessageSource", "StoredMessage", "expression_values"]
 
@@ -27,7 +26,7 @@ class StoredMessage(NamedTuple):
     guid: bytes
     timestamp: int
     properties: list[Property]
-    payload: Buffer
+    payload: bytes
     compressed: bool
 
 
@@ -69,14 +68,9 @@ class MessageSource:
     def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:
         if found.crc32c(buffer) != record.crc32c:
             raise FormatError("DataRecord", 0, "its checksum is not the one that the journal has")
-        has_properties = bool(found.header.flags & DataHeaderFlags.MESSAGE_PROPERTIES)
-        schema_id = found.header.schema_id
-        if record.compression not in (CompressionAlgorithm.NONE, CompressionAlgorithm.ZLIB):
-            raise FormatError("MessageRecord.compression", 0, f"{record.compression} is no algorithm")
-        parts = split_application_data(found.app_data(buffer), has_properties, schema_id, record.compression)
-        properties = decode_properties(parts.properties, schema_id) if has_properties else []
+        parsed = parse_payload(found.app_data(buffer), found.header, record.compression, DECOMPRESSED_SIZE_MAX)
         is_compressed = record.compression != CompressionAlgorithm.NONE
-        return StoredMessage(record.guid, record.timestamp, properties, parts.payload, is_compressed)
+        return StoredMessage(record.guid, record.timestamp, parsed.properties, parsed.head, is_compressed)
 
 
 def expression_values(properties: list[Property]) -> dict[str, bool | int | str]:

@@ -182,7 +182,7 @@ class _Poster:
         run.progress.steps[number] = Step.SENT
         try:
             queue.post_nowait(
-                bytes(message.payload),
+                message.payload,
                 marked(message),
                 compress=message.compressed,
                 correlation=correlation,
