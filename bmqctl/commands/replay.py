@@ -376,29 +376,17 @@ def _matches(text: str) -> Matches:
         refuse(COMMAND, f"--where: {error}")
 
 
-_TITLES = {
-    "selected": "selected",
-    "before": "posted before",
-    "posted": "posted",
-    "refused": "refused",
-    "unreadable": "unreadable",
-    "unfit": "unfit",
-    "unanswered": "unanswered",
-    "left": "left",
-}
-
-
 def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) -> None:
     """A row for each queue, with the columns that say anything, and the sums."""
     total = account.total._asdict()
-    shown = [name for name in _TITLES if name in ("selected", "posted") or total[name]]
+    shown = [name for name in total if name in ("selected", "posted") or total[name]]
     table = Table(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
     table.add_column("queue", "in all", overflow="fold")
     if run.targets != run.plan.queues:
         table.add_column("to", overflow="fold")
+    titles = {"before": "posted before"} | ({"posted": "fit to post"} if dry_run else {})
     for name in shown:
-        title = "fit to post" if dry_run and name == "posted" else _TITLES[name]
-        table.add_column(title, f"{total[name]:,}", justify="right")
+        table.add_column(titles.get(name, name), f"{total[name]:,}", justify="right")
     table.add_column("payload bytes", f"{sum(account.payload_bytes):,}", justify="right")
     for source, target, counts, size in zip(
         run.plan.queues, run.targets, account.queues, account.payload_bytes, strict=True
