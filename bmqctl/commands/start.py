@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -110,7 +112,7 @@ def node(
     Exits with 2 and one line on stderr if the configuration cannot be used.
     """
     policy = _policy(fsync)
-    try:
+    with _refusing_config():
         config = default_config() if config_dir is None else load_config(config_dir)
         config = config.changed(
             host=host,
@@ -122,9 +124,6 @@ def node(
             host_data_center=host_data_center,
             log_level=None if log_level is None else log_level.value,
         )
-    except ConfigError as fault:
-        typer.echo(str(fault), err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
     raise typer.Exit(run_node(config, policy))
 
 
@@ -187,7 +186,7 @@ def proxy(
         refuse("start proxy", "name a directory or --upstream, and not both")
     if cluster_name is not None and upstream is None:
         refuse("start proxy", "--cluster goes with --upstream; a directory names its clusters")
-    try:
+    with _refusing_config():
         config = _proxy_config(config_dir, upstream or "", cluster_name).changed(
             host=host,
             port=port,
@@ -198,9 +197,6 @@ def proxy(
             host_data_center=host_data_center,
             log_level=None if log_level is None else log_level.value,
         )
-    except ConfigError as fault:
-        typer.echo(str(fault), err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
     raise typer.Exit(run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages)))
 
 
@@ -253,15 +249,23 @@ def cluster(
     """
     _policy(fsync)
     try:
-        folders = write_local_cluster(directory, nodes, host, port)
-    except ConfigError as fault:
-        typer.echo(str(fault), err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
+        with _refusing_config():
+            folders = write_local_cluster(directory, nodes, host, port)
     except OSError as error:
         typer.echo(f"bmqctl: {error.filename}: {error.strerror}; make it writable, or name another --dir", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
     where = [f"{host}:{port + number}" for number in range(nodes)]
     raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))
+
+
+@contextmanager
+def _refusing_config() -> Iterator[None]:
+    """A configuration that cannot be used is one line on stderr."""
+    try:
+        yield
+    except ConfigError as fault:
+        typer.echo(str(fault), err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
 
 
 def _policy(text: str) -> FsyncPolicy:
