@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from broker.cluster.downstream import Downstream
-from broker.cluster.queue_changes import ClusterError
+from broker.core.cluster_errors import ClusterError
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.core.session import Session

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from broker.cluster.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.core.clock import Now
+from broker.core.cluster_errors import ClusterError
 from broker.core.config import DEFAULT_APP_ID
 from broker.core.handles import QueueFlag, Refusal, app_id_of
 from broker.core.timers import Timers
@@ -42,8 +43,7 @@ PASSING = {
     StatusCategory.NOT_READY,
 }
 
-# mqbi::ClusterErrorCode: the node is stopping, or not the primary.
-PASSING_CODES = {-11, -201}
+PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 
 # What became of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]

@@ -21,6 +21,7 @@ from broker.cluster.primary_actions import PrimaryActions
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
 from broker.core.clock import Now
+from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Content
 from broker.core.shard import Shard
 from broker.core.timers import Timers
@@ -45,8 +46,6 @@ __all__ = ["Partition", "PartitionReport", "named"]
 
 log = logging.getLogger("broker.partition")
 
-# mqbi::ClusterErrorCode
-ERROR_SOURCE_NOT_PRIMARY = -212
 
 _DATA_EVENTS = {
     ReplicaDataType.PULL: Event.REPLICA_DATA_RQST_PULL,
@@ -241,7 +240,7 @@ class Partition(PrimaryActions, ReplicaActions):
     def _on_primary_state_request(self, asked: Asked, request: PrimaryStateRequest) -> None:
         if self.primary_id == self.links.own_id and request.primary_lease_id != self.primary_lease_id:
             # One of both has yet to learn of the newer lease.
-            self.refuse(asked, StatusCategory.REFUSED, -201, "Not a primary under that lease")
+            self.refuse(asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary under that lease")
             return
         self.fire(
             Event.PRIMARY_STATE_RQST,
@@ -269,7 +268,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.primary_lease_id,
         )
         text = "Source node is not recognized as the primary"
-        self.refuse(asked, StatusCategory.REFUSED, ERROR_SOURCE_NOT_PRIMARY, text)
+        self.refuse(asked, StatusCategory.REFUSED, ClusterError.SOURCE_NOT_PRIMARY, text)
         return False
 
     def _on_advisory(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:

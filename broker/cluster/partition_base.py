@@ -13,6 +13,7 @@ from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_p
 from broker.cluster.replication import Stream, Transfer
 from broker.cluster.requests import Choice, Requests
 from broker.core.clock import Now
+from broker.core.cluster_errors import ClusterError
 from broker.core.shard import Shard
 from broker.core.timers import Timers
 from broker.store.recovery import Recovered, recover
@@ -32,8 +33,6 @@ from formats.control.messages import (
 
 __all__ = [
     "DATA_TIMEOUT_MS",
-    "ERROR_IRRECONCILABLE_DATA",
-    "ERROR_STORAGE_FAILURE",
     "NO_FACT",
     "RETRY_MS",
     "STATE_TIMEOUT_MS",
@@ -52,14 +51,6 @@ STATE_TIMEOUT_MS = 10_000
 # A replica that heals may take this long; a lost link ends it at once.
 DATA_TIMEOUT_MS = 600_000
 RETRY_MS = 500
-
-# mqbi::ClusterErrorCode
-ERROR_NOT_PRIMARY = -201
-ERROR_NOT_REPLICA = -207
-ERROR_STORAGE_FAILURE = -209
-ERROR_REPLICA_WAITING = -210
-ERROR_IRRECONCILABLE_DATA = -213
-
 
 StateMessage = TypeVar(
     "StateMessage", PrimaryStateRequest, PrimaryStateResponse, ReplicaStateRequest, ReplicaStateResponse
@@ -310,14 +301,14 @@ class PartitionBase:
     # -- refusals
 
     def refuse_as_no_primary(self, event: Event, fact: Fact) -> None:
-        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_NOT_PRIMARY, "Not a primary")
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary")
 
     def refuse_as_primary(self, event: Event, fact: Fact) -> None:
-        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_NOT_REPLICA, "Not a replica")
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.NOT_REPLICA, "Not a replica")
 
     def refuse_while_waiting(self, event: Event, fact: Fact) -> None:
         text = "Self replica waiting for PrimaryStateResponse"
-        self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_REPLICA_WAITING, text)
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.REPLICA_WAITING, text)
 
 
 def nothing() -> None:

@@ -8,7 +8,6 @@ from broker.cluster.copying import OutOfStep
 from broker.cluster.divergence import Cure, Kinship, judge
 from broker.cluster.partition_base import (
     DATA_TIMEOUT_MS,
-    ERROR_IRRECONCILABLE_DATA,
     RETRY_MS,
     STATE_TIMEOUT_MS,
     Fact,
@@ -20,6 +19,7 @@ from broker.cluster.partition_base import (
 from broker.cluster.partition_table import Event
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, history, last_position, offset_behind
 from broker.cluster.replication import Stream
+from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Full
 from formats.control.messages import (
     PrimaryStateResponse,
@@ -132,7 +132,7 @@ class PrimaryActions(PartitionBase):
             if isinstance(answer, ReplicaDataResponse):
                 complete = self._receiving is receiving and self.copy.position == fact.end
                 self.fire(Event.REPLICA_DATA_RSPN_PULL if complete else Event.ERROR_RECEIVING_DATA_CHUNKS, fact)
-            elif isinstance(answer, Status) and answer.code == ERROR_IRRECONCILABLE_DATA:
+            elif isinstance(answer, Status) and answer.code == ClusterError.IRRECONCILABLE_DATA:
                 self.fire(Event.IRRECONCILABLE_REPLICA_DATA_RSPN_PULL, fact)
             elif isinstance(answer, Status) and answer.category is StatusCategory.NOT_CONNECTED:
                 self.fire(Event.CRASH_REPLICA_DATA_RSPN_PULL, Fact(node_id=node_id))

@@ -15,6 +15,7 @@ from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.requests import Requests
 from broker.core.changes import room_for_queue
 from broker.core.clock import Now
+from broker.core.cluster_errors import ClusterError
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
@@ -38,7 +39,7 @@ from formats.control.messages import (
 from formats.errors import FormatError
 from formats.uri import parse_uri
 
-__all__ = ["Assigned", "Changed", "ClusterError", "QueueChanges"]
+__all__ = ["Assigned", "Changed", "QueueChanges"]
 
 log = logging.getLogger("broker.cluster")
 
@@ -49,20 +50,6 @@ RETRY_MS = 500
 Assigned = Callable[[QueueInfo | Refusal], None]
 # Why a change was not made; None if it was.
 Changed = Callable[[Refusal | None], None]
-
-
-class ClusterError:
-    """mqbi::ClusterErrorCode."""
-
-    UNKNOWN = -10
-    STOPPING = -11
-    NOT_LEADER = -200
-    UNKNOWN_QUEUE = -204
-    LIMIT = -205
-    NOT_FOLLOWER = -206
-    CSL_FAILURE = -208
-    SOURCE_NOT_LEADER = -211
-    FOLLOWER_WAITING = -214
 
 
 # With these, the leader will not assign the queue however often it is asked.

@@ -17,6 +17,7 @@ from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import Links
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
+from broker.core.cluster_errors import ClusterError
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
 from broker.core.handles import Handle, Refusal
@@ -32,9 +33,6 @@ from formats.wire.event import Frame
 __all__ = ["ClusterQueues", "Places", "StoreRead"]
 
 log = logging.getLogger("broker.cluster")
-
-# mqbi::ClusterErrorCode::e_NOT_PRIMARY
-NOT_PRIMARY = -201
 
 NO_ROOM_MS = 1000
 
@@ -65,7 +63,8 @@ class PrimaryHost:
         node = self._queues.node
         name, domain = node.named(parameters)
         if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
-            raise Refusal(StatusCategory.NOT_READY, f"this node is not the active primary of '{name}'", NOT_PRIMARY)
+            message = f"this node is not the active primary of '{name}'"
+            raise Refusal(StatusCategory.NOT_READY, message, ClusterError.NOT_PRIMARY)
         opened(node.serve_queue(name, domain))
 
 

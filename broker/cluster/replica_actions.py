@@ -6,8 +6,6 @@ import logging
 
 from broker.cluster.copying import OutOfStep, TooSmall
 from broker.cluster.partition_base import (
-    ERROR_IRRECONCILABLE_DATA,
-    ERROR_STORAGE_FAILURE,
     RETRY_MS,
     STATE_TIMEOUT_MS,
     Asked,
@@ -18,6 +16,7 @@ from broker.cluster.partition_base import (
 from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, offset_behind
 from broker.cluster.replication import Transfer
+from broker.core.cluster_errors import ClusterError
 from formats.control.messages import (
     PrimaryStateRequest,
     PrimaryStateResponse,
@@ -71,7 +70,7 @@ class ReplicaActions(PartitionBase):
         """The primary wants records of this replica, which is ahead of it."""
         files = self.shard.files
         if fact.end != self.copy.position or self.copy.is_anew:
-            self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ERROR_STORAGE_FAILURE, "End PSN mismatch")
+            self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
             return
         start = offset_behind(files, fact.begin)
         if start is None:
@@ -86,9 +85,9 @@ class ReplicaActions(PartitionBase):
     def refuse_pull(self, event: Event, fact: Fact) -> None:
         if event is Event.IRRECONCILABLE_DATA:
             text = "Primary has irreconcilable data"
-            self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_IRRECONCILABLE_DATA, text)
+            self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.IRRECONCILABLE_DATA, text)
         else:
-            self.refuse(fact.asked, StatusCategory.REFUSED, ERROR_STORAGE_FAILURE, "Failed to send data chunks")
+            self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, "Failed to send data chunks")
 
     def _answer_data(self, asked: Asked | None, kind: ReplicaDataType, begin: Position, end: Position) -> None:
         assert asked is not None
@@ -131,7 +130,7 @@ class ReplicaActions(PartitionBase):
 
     def refuse_push(self, event: Event, fact: Fact) -> None:
         asked = self._receiving.asked if self._receiving else None
-        self.refuse(asked, StatusCategory.REFUSED, ERROR_STORAGE_FAILURE, "Failed to receive data chunks")
+        self.refuse(asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, "Failed to receive data chunks")
 
     def answer_push_or_reapply(self, event: Event, fact: Fact) -> None:
         if fact.end == self.copy.position:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from broker.cluster.cluster_table import Event, State
 from broker.cluster.exchange import Exchange, Response
 from broker.cluster.links import Links
-from broker.cluster.queue_changes import ClusterError
 from broker.cluster.replicated import ReplicatedLedger
+from broker.core.cluster_errors import ClusterError
 from broker.core.ledger import ClusterState, Ledger, Number
 from formats.control.messages import (
     ControlMessage,

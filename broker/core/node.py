@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from broker.core.authentication import Authentications
 from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
 from broker.core.clock import Now
+from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
@@ -51,10 +52,6 @@ SNAPSHOT_PARTS = 8
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
 OPEN_TIMEOUT_MS = 300_000
-
-# mqbi::ClusterErrorCode
-ERROR_UNKNOWN = -10
-ERROR_LIMIT = -205
 
 _MODE_FLAGS = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
@@ -289,7 +286,7 @@ class Node:
             message = f"Domain '{uri.qualified_domain}' is not configured on this broker"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         if domain.removing:
-            raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ERROR_UNKNOWN)
+            raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ClusterError.UNKNOWN)
         # A redirected domain's queues live under the name of its definition.
         return uri._replace(domain=domain.config.name, tier="").canonical, domain
 
@@ -325,7 +322,7 @@ class Node:
         try:
             if info is None:
                 if domain.config.queues_max and not room_for_queue(domain, self._count_queues(domain)):
-                    raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ERROR_LIMIT)
+                    raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ClusterError.LIMIT)
                 info = self._assign(uri, domain.config)
             shard = self.shards.get(info.partition_id)
             if shard is None:
