@@ -359,37 +359,52 @@ class Host:
         self.step(connect)
 
     def _dial(self, node_id: int) -> None:
-        """See `Peers`: connect to another node; what becomes of it is told in a later step."""
-        peers, network = self.peers, self.world.network
+        """See `Peers`."""
+        peers, other = self.peers, self.world.hosts[node_id]
         assert peers is not None
-        other = self.world.hosts[node_id]
+        self._dial_host(
+            other,
+            lambda: self.peers is peers,
+            lambda: peers.connected(node_id, other.name),
+            lambda reason: peers.failed(node_id, reason),
+        )
+
+    def _dial_host(
+        self,
+        other: Host,
+        wants: Callable[[], bool],
+        connected: Callable[[], Session],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Connect to another machine; what becomes of it is told in a later step, if that is wanted by then."""
+        network = self.world.network
 
         def fail(reason: str) -> None:
-            if self.peers is peers:
-                self.step(lambda: peers.failed(node_id, reason))
+            if wants():
+                self.step(lambda: failed(reason))
 
         def connect() -> None:
             theirs = other.node
-            if self.peers is not peers:
+            if not wants():
                 return
             if not network.passes(self.name, other.name):
                 self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
             elif theirs is None:
                 fail("Connection refused")
             else:
-                self.step(lambda: self._connected(other, theirs))
+                self.step(lambda: join(theirs))
+
+        def join(theirs: Node) -> None:
+            """The kernels have made a connection; the other process takes it when it has time."""
+            if self.node is None or not wants():
+                return
+            mine = NodeEnd(self, self.node, connected())
+            self.ends[mine.session] = mine
+            accepted = NodeEnd(other, theirs, theirs.connect(self.name))
+            other.ends[accepted.session] = accepted
+            mine.link = accepted.link = network.connect(mine, accepted)
 
         self.world.clock.after(network.delay_us(), connect)
-
-    def _connected(self, other: Host, theirs: Node) -> None:
-        """The kernels have made a connection; the other process takes it when it has time."""
-        assert self.node is not None
-        assert self.peers is not None
-        mine = NodeEnd(self, self.node, self.peers.connected(other.node_id, other.name))
-        self.ends[mine.session] = mine
-        accepted = NodeEnd(other, theirs, theirs.connect(self.name))
-        other.ends[accepted.session] = accepted
-        mine.link = accepted.link = self.world.network.connect(mine, accepted)
 
     def fill_disk(self, left: int) -> None:
         """So many bytes are left."""

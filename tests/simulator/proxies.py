@@ -21,9 +21,8 @@ from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from formats.guid import GuidGenerator
 from tests.simulator.cluster import LATE_US, ClusterRecords, ClusterWorld
-from tests.simulator.ends import NodeEnd
 from tests.simulator.features import Feature
-from tests.simulator.hosts import DIAL_TIMEOUT_US, Death, Host
+from tests.simulator.hosts import Death, Host
 from tests.simulator.invariants import Post, Promise, Reader, Records, check_queue
 from tests.simulator.operator import EXTRA_APP
 
@@ -108,34 +107,14 @@ class ProxyHost(Host):
         return 0
 
     def _dial(self, node_id: int) -> None:
-        links, network, other = self.links, self.world.network, self.above[node_id]
+        links, other = self.links, self.above[node_id]
         assert links is not None
-
-        def fail(reason: str) -> None:
-            if self.links is links:
-                self.step(lambda: links.failed(node_id, reason))
-
-        def connect() -> None:
-            theirs = other.node
-            if self.links is not links:
-                return
-            if not network.passes(self.name, other.name):
-                self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
-            elif theirs is None:
-                fail("Connection refused")
-            else:
-                self.step(lambda: self._link(links, node_id, other, theirs))
-
-        self.world.clock.after(network.delay_us(), connect)
-
-    def _link(self, links: UpstreamLinks, node_id: int, other: Host, theirs: Node) -> None:
-        if self.node is None or self.links is not links:
-            return
-        mine = NodeEnd(self, self.node, links.connected(node_id, other.name))
-        self.ends[mine.session] = mine
-        accepted = NodeEnd(other, theirs, theirs.connect(self.name))
-        other.ends[accepted.session] = accepted
-        mine.link = accepted.link = self.world.network.connect(mine, accepted)
+        self._dial_host(
+            other,
+            lambda: self.links is links,
+            lambda: links.connected(node_id, other.name),
+            lambda reason: links.failed(node_id, reason),
+        )
 
 
 def _anywhere(name: str) -> DomainConfig:
