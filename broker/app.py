@@ -12,15 +12,13 @@ from pathlib import Path
 
 import trio
 
-from broker.admin.environment import Context, Environment
-from broker.admin.service import Admin
+from broker.admin.environment import Environment
 from broker.authenticators import make_authentications
 from broker.cluster.guests import Guests
 from broker.config import ConfigError, NodeConfig, default_config, proxy_config
 from broker.config import load_broker_config as load_config
 from broker.config.dump import to_json
 from broker.config.local_cluster import write_local_cluster
-from broker.control import ControlLines
 from broker.core.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
 from broker.core.node import Node
 from broker.core.queue import Full
@@ -42,6 +40,7 @@ from broker.process import (
     open_listeners,
     run_files,
     start_clock,
+    take_commands,
     where,
 )
 from broker.proxy.proxy import BridgeLimits
@@ -156,10 +155,8 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         opened.clear()
         recovered.clear()
         freeze_collector()
-        node.run_command = Admin(Context(node, _environment(config, domains))).run
         server = make_server(config, node, listeners, authentications)
-        pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
-        server.watch(pipe)
+        take_commands(node, server, _environment(config, domains), pipe, switches)
         _keep_durable(node, server, fsync)
         if membership is not None:
             membership.connect(server, announce_available)

@@ -11,16 +11,20 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from broker.admin.environment import Context, Environment
 from broker.admin.results import ClusterInfo, ClusterNode
+from broker.admin.service import Admin
 from broker.certificates import make_context
 from broker.config import NodeConfig
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
+from broker.control import ControlLines
 from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.shell.control_pipe import ControlPipe
+from broker.shell.logs import LogSwitches
 from broker.shell.rejected import keep_rejected
 from broker.shell.server import Listener, Server, listen
 from formats.guid import GuidGenerator
@@ -38,6 +42,7 @@ __all__ = [
     "open_listeners",
     "run_files",
     "start_clock",
+    "take_commands",
     "where",
 ]
 
@@ -86,6 +91,15 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authe
     node.authentications = authentications
     authentications.run_blocking = server.in_thread
     return server
+
+
+def take_commands(
+    node: Node, server: Server, environment: Environment, pipe: ControlPipe, switches: LogSwitches
+) -> None:
+    """Let the broker be administered: by its clients, and through its control pipe."""
+    node.run_command = Admin(Context(node, environment)).run
+    pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
+    server.watch(pipe)
 
 
 def start_clock() -> Now:

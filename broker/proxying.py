@@ -9,13 +9,11 @@ from collections.abc import Callable
 
 import trio
 
-from broker.admin.environment import Context, Environment
-from broker.admin.service import Admin
+from broker.admin.environment import Environment
 from broker.authenticators import make_authentications
 from broker.config import UNNAMED, ConfigError, NodeConfig
 from broker.config.cluster_schema import ClusterProxyDefinition
 from broker.config.dump import to_json
-from broker.control import ControlLines
 from broker.core.node import Node
 from broker.domains import ProxyDomains
 from broker.process import (
@@ -31,12 +29,13 @@ from broker.process import (
     open_listeners,
     run_files,
     start_clock,
+    take_commands,
     where,
 )
-from broker.proxy.cluster import ProxyCluster, UpstreamCluster
+from broker.proxy.cluster import ProxyCluster
 from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
-from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamNode
+from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from broker.shell.logs import start_logging
 from broker.shell.server import Server
 
@@ -59,10 +58,8 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
         domains = ProxyDomains(config)
         node = ProxyNode(identity_of(config, clusters[0].name), start_clock(), domains.resolve, make_guids())
         configure(node, clusters[0])
-        node.run_command = Admin(Context(node, _environment(config, domains))).run
         server = make_server(config, node, listeners, authentications)
-        pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
-        server.watch(pipe)
+        take_commands(node, server, _environment(config, domains), pipe, switches)
         proxy = Proxy(
             node,
             [_upstream(cluster) for cluster in clusters],

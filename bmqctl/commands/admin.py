@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 
@@ -21,14 +21,10 @@ NOT_A_COMMAND = "Unable to decode command"
 
 def endpoint_of(command: str, broker: str) -> tuple[str, int]:
     """Host and port of a `--broker`; one line on stderr and exit code 2 for what is none."""
-    parts = urlsplit(broker if "://" in broker else f"tcp://{broker}")
     try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None  # the port is no number
-    if parts.scheme != "tcp" or not host or not port:
+        return parse_address(broker)
+    except BadAddress:
         refuse(command, f"--broker {broker}: expected tcp://HOST:PORT")
-    return host, port
 
 
 def admin(

@@ -18,6 +18,7 @@ from bmqctl.bench.engine_official import installed_version
 from bmqctl.bench.plan import CannotStart, Engine, Plan
 from bmqctl.bench.report import as_json, as_tables
 from bmqctl.bench.stamp import STAMP_SIZE
+from bmqctl.client.address import parse_address
 from formats.errors import FormatError
 from formats.uri import parse_uri
 
@@ -27,6 +28,7 @@ EXIT_UNCLEAN = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
+DEFAULT_PORT = 30114
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -35,14 +37,12 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _endpoint(broker: str) -> tuple[str, int]:
-    parts = urlsplit(broker if "://" in broker else f"tcp://{broker}")
+    address = broker if "://" in broker else f"tcp://{broker}"
     try:
-        port = parts.port or 30114
+        has_port = urlsplit(address).port is not None
+        return parse_address(address if has_port else f"{address.rstrip('/')}:{DEFAULT_PORT}")
     except ValueError:
-        port = 0
-    if parts.scheme != "tcp" or not parts.hostname or not port or parts.path not in ("", "/"):
         _refuse(f"--broker {broker}: expected tcp://HOST:PORT")
-    return parts.hostname, port
 
 
 def bench(

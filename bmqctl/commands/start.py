@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.cluster_run import run_cluster
 from bmqctl.render import refuse
 from broker.app import (
@@ -212,11 +213,10 @@ def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | No
 
 def _endpoint(text: str) -> tuple[str, int]:
     """Host and port of one broker upstream."""
-    host, _, port = text.removeprefix("tcp://").rstrip("/").rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    try:
+        return parse_address(text)
+    except BadAddress:
         refuse("start proxy", f"--upstream: '{text}' is not HOST:PORT")
-    return host, int(port)
 
 
 @app.command()

@@ -172,8 +172,8 @@ def tool(
     if dumpprofile:
         typer.echo(dump_profile(parameters))
         return
+    from bmqctl.client.address import BadAddress
     from bmqctl.tool.run import run_tool
-    from bmqctl.tool.session import BadAddress
 
     try:
         raise typer.Exit(run_tool(parameters))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
@@ -120,13 +120,10 @@ def _given(options: Mapping[str, str], names: tuple[str, ...], ignored: tuple[st
 
 def _broker(given: Mapping[str, str]) -> Broker:
     address = given.get("broker", "tcp://localhost:30114")
-    parts = urlsplit(address if "://" in address else f"tcp://{address}")
     try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme != "tcp" or not host or not port:
-        raise BadOption(f"broker: {address}: expected tcp://HOST:PORT")
+        host, port = parse_address(address)
+    except BadAddress:
+        raise BadOption(f"broker: {address}: expected tcp://HOST:PORT") from None
     mechanism, authority = given.get("authnmechanism"), given.get("tlsauthority")
     session = SessionOptions(
         timeout_s=_seconds(given, "timeoutSeconds", 10.0),

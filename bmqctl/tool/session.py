@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import trio
 
+from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import (
@@ -55,7 +55,6 @@ from formats.errors import FormatError
 from formats.uri import parse_uri
 
 __all__ = [
-    "BadAddress",
     "Endpoint",
     "Listener",
     "Outcome",
@@ -71,10 +70,6 @@ PRIORITY_MAX: Final = (1 << 31) - 1 >> 1
 _AUTO_VALUES = itertools.count(1)
 
 
-class BadAddress(ValueError):
-    """No address of a broker."""
-
-
 class Endpoint(NamedTuple):
     """Where a broker listens, and how it is approached."""
 
@@ -86,14 +81,9 @@ class Endpoint(NamedTuple):
 
 def parse_endpoint(text: str) -> Endpoint:
     """`tcp://HOST:PORT`; `BadAddress` if it is none."""
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or port is None or parts.scheme != "tcp" or parts.path not in ("", "/"):
+    if "://" not in text:
         raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
-    return Endpoint(host, port)
+    return Endpoint(*parse_address(text))
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from broker.cluster.metadata import Metadata, QueueChange
-from broker.cluster.queues import ClusterQueues
+from broker.cluster.queues import NO_ROOM_MS, ClusterQueues
 from broker.cluster.relay import RelayQueue
 from broker.core.alarms import alarm
 from broker.core.changes import apps_to_change, change_apps, erase_queue
@@ -30,8 +30,6 @@ from formats.uri import parse_uri
 __all__ = ["QueueUpkeep"]
 
 log = logging.getLogger("broker.cluster")
-
-NO_ROOM_MS = 1000
 
 
 class QueueUpkeep:

@@ -30,10 +30,11 @@ from broker.store.recovery import Recovered
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
 from formats.wire.event import Frame
 
-__all__ = ["ClusterQueues", "Places", "StoreRead"]
+__all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
 
 log = logging.getLogger("broker.cluster")
 
+# How long after a journal had no room for something it is tried again.
 NO_ROOM_MS = 1000
 
 # How long after a push of what is not here a hop opens its queue again.

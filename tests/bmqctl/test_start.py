@@ -161,7 +161,7 @@ def test_a_proxy_by_the_references_configuration(
         (["-u", "one:0"], "'one:0' is not HOST:PORT"),
         (["-u", "one:65536"], "'one:65536' is not HOST:PORT"),
         (["-u", "one:1,"], "'' is not HOST:PORT"),
-        (["-u", "a b/:1"], "endpoint"),
+        (["-u", "a b:1"], "'a b:1' is not HOST:PORT"),
         (["-u", "one:1", "--cluster", ""], "is empty"),
         (["-u", "one:1,localhost:30113"], "localhost:30113 is this broker itself"),
         (["-u", "127.0.0.1:4000", "--port", "4000"], "is this broker itself"),

@@ -28,6 +28,7 @@ def bench() -> Runner:
         (("--broker", "http://x"), "expected tcp://HOST:PORT"),
         (("--broker", "tcp://x:99999"), "expected tcp://HOST:PORT"),
         (("--broker", "tcp://"), "expected tcp://HOST:PORT"),
+        (("--broker", "tcp://[x:1"), "expected tcp://HOST:PORT"),
         (("--queue", "orders"), "--queue orders: Invalid scheme"),
         (("--client", "theirs"), "expected own or official"),
     ],
