@@ -13,12 +13,19 @@ import mmap
 import os
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["DataDirectory", "DirectoryInUse", "MappedFile"]
 
 # Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
+
+# So much is mapped at once ahead of what is written: page by page, at their first touch, it takes four times as long;
+# much more would keep others waiting.
+AHEAD_BYTES = 256 << 10
+# In the kernel since 5.14; Python's mmap has no name for it.
+MADV_POPULATE_WRITE = 23
 
 
 class MappedFile:
@@ -35,7 +42,7 @@ class MappedFile:
             os.close(self._fd)
             raise
         self._size = size
-        self._reserved = 0
+        self._allocated = self._granted = 0
         # Another thread may flush it.
         self._closing = threading.Lock()
         self._closed = False
@@ -47,7 +54,7 @@ class MappedFile:
 
     @property
     def granted(self) -> int:
-        return self._reserved
+        return self._granted
 
     @property
     def data_end(self) -> int:
@@ -62,11 +69,17 @@ class MappedFile:
                 return end
 
     def reserve(self, end: int) -> bool:
-        if end <= self._reserved:
+        if end <= self._granted:
             return True
-        if end > self._size:
+        if end > self._size or (end > self._allocated and not self._allocate(end)):
             return False
-        start = self._reserved
+        start = max(self._granted, end - AHEAD_BYTES)
+        self._granted = min(self._allocated, -(-end // AHEAD_BYTES) * AHEAD_BYTES)
+        self._map_ahead(start, self._granted)
+        return True
+
+    def _allocate(self, end: int) -> bool:
+        start = self._allocated
         wanted = min(self._size, -(-end // CHUNK_BYTES) * CHUNK_BYTES)
         # On a nearly full disk the rounded chunk may not fit where the bare need does.
         for stop in (wanted, end):
@@ -74,17 +87,18 @@ class MappedFile:
                 os.posix_fallocate(self._fd, start, stop - start)
             except OSError:
                 continue
-            self._reserved = stop
-            self._read_nothing_ahead(max(start, end - CHUNK_BYTES), stop)
+            self._allocated = stop
             return True
         return False
 
-    def _read_nothing_ahead(self, start: int, end: int) -> None:
+    def _map_ahead(self, start: int, end: int) -> None:
         """What is about to be written has nothing to be read: the kernel would clear as much as it reads ahead at the
         first touch, 8 MiB on some machines, and all would wait 20 ms for it.
         """
         start -= start % mmap.PAGESIZE
         self._map.madvise(mmap.MADV_RANDOM, start, end - start)
+        with suppress(OSError):  # an older kernel: each page will be mapped when it is touched
+            self._map.madvise(MADV_POPULATE_WRITE, start, end - start)
 
     def flush(self) -> None:
         # What was written by way of the mapping is of the file, for the kernel; the interpreter goes on meanwhile.

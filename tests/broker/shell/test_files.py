@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.shell.files import CHUNK_BYTES, DataDirectory, DirectoryInUse, MappedFile
+from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, DataDirectory, DirectoryInUse, MappedFile
 
 
 def folder(tmp_path: Path, kept: int = 0) -> DataDirectory:
@@ -67,10 +67,15 @@ def test_disk_is_taken_chunk_by_chunk(tmp_path: Path) -> None:
     file = MappedFile(path, 3 * CHUNK_BYTES)
     before = path.stat().st_blocks
     assert file.reserve(1)
+    assert file.granted == AHEAD_BYTES
+    chunk = path.stat().st_blocks - before
+    assert chunk * 512 >= CHUNK_BYTES
+    assert file.reserve(CHUNK_BYTES)
     assert file.granted == CHUNK_BYTES
-    assert path.stat().st_blocks > before
+    assert path.stat().st_blocks - before == chunk
     assert file.reserve(CHUNK_BYTES + 1)
-    assert file.granted == 2 * CHUNK_BYTES
+    assert file.granted == CHUNK_BYTES + AHEAD_BYTES
+    assert path.stat().st_blocks - before > chunk
     file.close()
 
 
@@ -88,17 +93,23 @@ def test_a_file_that_was_closed_meanwhile_needs_no_sync(tmp_path: Path) -> None:
     file.flush()
 
 
-def advised_bytes(path: Path) -> int:
-    """How much of a mapped file the kernel was told to read nothing ahead of."""
-    advised = size = 0
+def of_mapping(path: Path, what: str, holds: str = "") -> int:
+    """The sum of what the kernel says of a mapped file's parts, in bytes: of those with a flag, if one is named."""
+    total = found = 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         head = line.split()
         if "-" in head[0] and not head[0].endswith(":"):
-            start, end = (int(each, 16) for each in head[0].split("-"))
-            size = end - start if line.endswith(str(path)) else 0
-        elif head[0] == "VmFlags:" and "rr" in head:
-            advised += size
-    return advised
+            found, is_its = 0, line.endswith(str(path))
+        elif is_its and head[0] == f"{what}:":
+            found = int(head[1]) << 10
+        elif is_its and head[0] == "VmFlags:" and (not holds or holds in head):
+            total += found
+    return total
+
+
+def advised_bytes(path: Path) -> int:
+    """How much of a mapped file the kernel was told to read nothing ahead of."""
+    return of_mapping(path, "Size", "rr")
 
 
 def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Path) -> None:
@@ -106,12 +117,25 @@ def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Pat
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert advised_bytes(path) == 0
     assert file.reserve(1)
-    assert advised_bytes(path) == CHUNK_BYTES
-    assert file.reserve(CHUNK_BYTES + 1)
-    assert advised_bytes(path) == 2 * CHUNK_BYTES
+    assert advised_bytes(path) == AHEAD_BYTES
+    assert file.reserve(AHEAD_BYTES + 1)
+    assert advised_bytes(path) == 2 * AHEAD_BYTES
     file.close()
     # What an earlier process wrote may have to be read.
     file = MappedFile(path, 4 * CHUNK_BYTES)
-    assert file.reserve(3 * CHUNK_BYTES - 1)
-    assert advised_bytes(path) == CHUNK_BYTES + mmap.PAGESIZE
+    assert file.reserve(3 * AHEAD_BYTES - 1)
+    assert advised_bytes(path) == AHEAD_BYTES + mmap.PAGESIZE
+    file.close()
+
+
+def test_what_is_about_to_be_written_is_mapped_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    file = MappedFile(path, 4 * CHUNK_BYTES)
+    assert of_mapping(path, "Rss") == 0
+    assert file.reserve(1)
+    assert of_mapping(path, "Rss") == AHEAD_BYTES
+    # Far ahead of it nothing is.
+    assert file.reserve(2 * CHUNK_BYTES)
+    assert of_mapping(path, "Rss") == 2 * AHEAD_BYTES
+    assert file.granted == 2 * CHUNK_BYTES
     file.close()

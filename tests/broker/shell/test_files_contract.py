@@ -118,7 +118,10 @@ def test_a_full_disk_is_an_answer(place: tuple[Directory, Fill]) -> None:
     granted = file.granted
     assert granted < 2 * CHUNK_BYTES
     leave(0)
-    assert not file.reserve(granted + 1)
+    # What is allocated is granted bit by bit.
+    while file.reserve(granted + 1):
+        granted = file.granted
+    assert granted < 2 * CHUNK_BYTES
     assert file.granted == granted
     file.close()
 
