@@ -8,7 +8,7 @@ left to those who look at each record.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,44 +54,45 @@ _NUMBER_MASK = np.uint64((1 << 48) - 1)
 _SIZE_BITS = 29
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 _u32 = struct.Struct(">I").unpack_from
-_HEAD_COLUMNS = np.arange(_HEAD_SIZE)
+_FRONT_SIZE = _HEAD_SIZE + 2 * WORD
+_NO_DATA = bytes(2 * WORD)
+_COMPRESSION_MASK = 7
+
+
+def _columns(fields: Mapping[str, tuple[str, int]], size: int) -> np.dtype[Any]:
+    formats, offsets = zip(*fields.values(), strict=True)
+    return np.dtype({"names": list(fields), "formats": list(formats), "offsets": list(offsets), "itemsize": size})
+
 
 # A storage header and the journal's record behind it; `place` is a message's in DATA.
-_HEAD = np.dtype(
-    {
-        "names": [
-            "words",
-            "form",
-            "type",
-            "partition_id",
-            "offset_words",
-            "record",
-            "kind",
-            "number",
-            "lease_id",
-            "place",
-            "checksum",
-            "magic",
-        ],
-        "formats": [
-            ">u4",
-            "u1",
-            "u1",
-            ">u2",
-            ">u4",
-            f"V{JOURNAL_RECORD_SIZE}",
-            "u1",
-            ">u8",
-            ">u4",
-            ">u4",
-            ">u4",
-            ">u4",
-        ],
-        "offsets": [0, 4, 5, 6, 8, 12, 12, 12, 20, 44, 64, 68],
-        "itemsize": _HEAD_SIZE,
-    }
-)
+_HEAD_FIELDS = {
+    "words": (">u4", 0),
+    "form": ("u1", 4),
+    "type": ("u1", 5),
+    "partition_id": (">u2", 6),
+    "offset_words": (">u4", 8),
+    "record": (f"V{JOURNAL_RECORD_SIZE}", 12),
+    "kind": ("u1", 12),
+    "number": (">u8", 12),
+    "lease_id": (">u4", 20),
+    "place": (">u4", 44),
+    "checksum": (">u4", 64),
+    "magic": (">u4", 68),
+}
+_HEAD = _columns(_HEAD_FIELDS, _HEAD_SIZE)
 assert _HEAD_SIZE == 72, "the offsets above"
+# Where it arrives, a message's compression, queue key and GUID are looked at too, and the front of its DATA record.
+_ARRIVED = _columns(
+    _HEAD_FIELDS
+    | {
+        "compression": ("u1", 33),
+        "key": ("V5", 34),
+        "guid": ("V16", 48),
+        "length": (">u4", 72),
+        "options": (">u4", 76),
+    },
+    _FRONT_SIZE,
+)
 
 
 def pack_batch(
@@ -143,14 +144,20 @@ def pack_batch(
 class Batch(NamedTuple):
     """Records of an event that go on where a shard ends, in columns of one row each.
 
-    `records` are all of them, as they go into the journal. The DATA records begin in the event at `starts`, and have
-    `sizes` in bytes, 0 for a record without one. `asking` is the last that wants a receipt. The event goes on at `end`.
+    `records` are all of them, as they go into the journal, and `data` is what goes into DATA, of which each has a
+    part of `sizes` bytes. `queue_key` is that of all of them, if they are messages of one queue: then `guids`, where
+    each begins in DATA and its compression are known too. `asking` is the last that wants a receipt. The event goes on
+    at `end`.
     """
 
     kinds: list[int]
     records: bytes
-    starts: list[int]
+    data: bytes
     sizes: list[int]
+    queue_key: bytes | None
+    guids: list[bytes]
+    offsets: NDArray[np.int64]
+    compressions: NDArray[np.uint8]
     last: Position
     asking: Position | None
     end: int
@@ -173,37 +180,49 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
 
     None when they are too few; whoever looks at each then finds out whether something is wrong.
     """
-    starts = _walk(data, start, end)
+    starts, front = _walk(data, start, end)
     if len(starts) < RECORDS_MIN:
         return None
-    event = np.frombuffer(data, np.uint8)
-    heads = event[np.array(starts)[:, None] + _HEAD_COLUMNS].view(_HEAD).reshape(-1)
+    heads = np.frombuffer(front, _ARRIVED)
     count = min(_front(_are_plain(heads)), _front(_go_on(heads, standing)))
     heads = heads[:count]
     sizes = (heads["words"] & _WORDS_MASK).astype(np.int64) * WORD - _HEAD_SIZE
     is_message = (heads["kind"] >> 4) == _MESSAGE
     ends = standing.data_end + np.cumsum(sizes)
-    in_place = np.where(is_message, heads["place"].astype(np.int64) * DWORD == ends - sizes, sizes == 0)
-    count = _front(in_place)
+    offsets = heads["place"].astype(np.int64) * DWORD
+    count = _front(np.where(is_message, offsets == ends - sizes, sizes == 0))
     rows = np.flatnonzero(is_message[:count])
-    payloads = _payloads(event, np.array(starts)[rows] + _HEAD_SIZE, sizes[rows])
-    checksums = heads["checksum"][rows].tolist()
-    for row, (from_, until), checksum in zip(rows.tolist(), payloads, checksums, strict=True):
-        if until <= from_ or crc32c(data[from_:until]) != checksum:
+    found, checksums = sizes[:count].tolist(), heads["checksum"][rows].tolist()
+    begins = _payload_offsets(heads[rows], sizes[rows]).tolist()
+    for row, begin, checksum in zip(rows.tolist(), begins, checksums, strict=True):
+        at = starts[row] + _HEAD_SIZE
+        until = at + found[row]
+        pad = data[until - 1]
+        if (
+            not 1 <= pad <= DWORD
+            or not 0 < begin < found[row] - pad
+            or crc32c(data[at + begin : until - pad]) != checksum
+        ):
             count = row
             break
     if count < RECORDS_MIN:
         return None
-    heads, found = heads[:count], sizes[:count].tolist()
+    heads, found = heads[:count], found[:count]
     asking = np.flatnonzero(heads["words"] >> _FLAGS_SHIFT & _RECEIPT_REQUESTED)
+    keys = set(heads["key"].tolist()) if is_message[:count].all() else set()
+    starts = [at + _HEAD_SIZE for at in starts[:count]]
     return Batch(
         (heads["kind"] >> 4).tolist(),
         heads["record"].tobytes(),
-        [at + _HEAD_SIZE for at in starts[:count]],
+        b"".join([data[at : at + size] for at, size in zip(starts, found, strict=True) if size]),
         found,
+        keys.pop() if len(keys) == 1 else None,
+        heads["guid"].tolist(),
+        offsets[:count],
+        heads["compression"] & np.uint8(_COMPRESSION_MASK),
         _position(heads, -1),
         _position(heads, int(asking[-1])) if asking.size else None,
-        starts[count - 1] + _HEAD_SIZE + found[-1],
+        starts[-1] + found[-1],
     )
 
 
@@ -211,16 +230,21 @@ def _position(heads: NDArray[Any], row: int) -> Position:
     return Position(int(heads["lease_id"][row]), int(heads["number"][row] & _NUMBER_MASK))
 
 
-def _walk(data: memoryview, start: int, end: int) -> list[int]:
-    """Where messages begin that lie wholly before `end`, by what their heads say."""
+def _walk(data: memoryview, start: int, end: int) -> tuple[list[int], bytes]:
+    """Where messages begin that lie wholly before `end`, by what their heads say, and the first bytes of each."""
     starts: list[int] = []
+    fronts: list[memoryview | bytes] = []
     while end - start >= _HEAD_SIZE and len(starts) < RECORDS_MAX:
         size = (_u32(data, start)[0] & _WORDS_MASK) * WORD
         if size < _HEAD_SIZE or size > end - start:
             break
         starts.append(start)
+        if size >= _FRONT_SIZE:
+            fronts.append(data[start : start + _FRONT_SIZE])
+        else:
+            fronts += data[start : start + _HEAD_SIZE], _NO_DATA
         start += size
-    return starts
+    return starts, b"".join(fronts)
 
 
 def _are_plain(heads: NDArray[Any]) -> NDArray[np.bool_]:
@@ -246,22 +270,14 @@ def _go_on(heads: NDArray[Any], standing: Standing) -> NDArray[np.bool_]:
     return goes_on
 
 
-def _payloads(event: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where the payloads of DATA records lie, from and until; (0, 0) for what is no such record."""
-    ends = starts + sizes
-    is_long = sizes > DATA_HEADER.size
-    # Too short a one lies before other bytes of the event, or at its end: look at its head instead.
-    at = np.where(is_long, starts, starts - DATA_HEADER.size)
-    first = event[at[:, None] + np.arange(2 * WORD)].view(">u4")
-    lengths, options = first[:, 0].astype(np.int64), first[:, 1].astype(np.int64)
-    pads = event[ends - 1].astype(np.int64)
-    begins = starts + ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD
-    until = ends - pads
-    is_sound = is_long & ((lengths & _SIZE_MASK) * WORD == sizes)
-    is_sound &= (lengths >> _SIZE_BITS) * WORD >= DATA_HEADER.size
-    is_sound &= (pads >= 1) & (pads <= DWORD) & (begins < until)
-    begins[~is_sound] = until[~is_sound] = 0
-    return list(zip(begins.tolist(), until.tolist(), strict=True))
+def _payload_offsets(heads: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the payloads of DATA records begin in them; 0 for what is no such record."""
+    lengths, options = heads["length"].astype(np.int64), heads["options"].astype(np.int64)
+    header_bytes = (lengths >> _SIZE_BITS) * WORD
+    is_sound = (sizes > DATA_HEADER.size) & ((lengths & _SIZE_MASK) * WORD == sizes)
+    is_sound &= header_bytes >= DATA_HEADER.size
+    begins: NDArray[np.int64] = np.where(is_sound, header_bytes + (options >> 8) * WORD, 0)
+    return begins
 
 
 def _front(holds: NDArray[np.bool_]) -> int:

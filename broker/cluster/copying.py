@@ -161,7 +161,7 @@ class Copy:
         while start < end:
             batch = self._batch(data, start, end) if end - start >= BATCH_BYTES_MIN else None
             if batch is not None:
-                self._write_batch(data, batch)
+                self._write_batch(batch)
                 asking, start = batch.asking or asking, batch.end
             # What ended the batch, or a few, one by one: then it is tried again.
             for message in islice(iter_storage(data, start, end), RECORDS_MIN):
@@ -179,34 +179,38 @@ class Copy:
         if batch is None:
             return None
         has_room = files.journal.reserve(files.journal_end + len(batch.records))
-        return batch if has_room and files.data.reserve(files.data_end + sum(batch.sizes)) else None
+        return batch if has_room and files.data.reserve(files.data_end + len(batch.data)) else None
 
-    def _write_batch(self, data: memoryview, batch: Batch) -> None:
-        """As `write` does, with each DATA record before the journal's records."""
+    def _write_batch(self, batch: Batch) -> None:
+        """As `write` does, with all that goes into DATA before the journal's records."""
         files = self.files
-        buffer, end, records = files.data.buffer, files.data_end, batch.records
+        records, end = batch.records, files.data_end
+        files.data.buffer[end : end + len(batch.data)] = batch.data
+        if batch.queue_key is not None:
+            places = (batch.offsets << _COMPRESSION_BITS | batch.compressions).tolist()
+            self._places.setdefault(batch.queue_key, {}).update(zip(batch.guids, places, strict=True))
+        else:
+            self._note(batch, end)
+        files.data_end = end + len(batch.data)
+        files.journal.buffer[files.journal_end : files.journal_end + len(records)] = records
+        files.journal_end += len(records)
+        self.position = batch.last
+
+    def _note(self, batch: Batch, offset: int) -> None:
+        """Which messages there are, and no longer are, after records whose DATA begins at `offset`."""
         at = 0
-        for kind, start, size in zip(batch.kinds, batch.starts, batch.sizes, strict=True):
+        for kind, size in zip(batch.kinds, batch.sizes, strict=True):
             if kind == _MESSAGE:
-                buffer[end : end + size] = data[start : start + size]
-                compression, key, _, guid, _ = _message_record(records, at)
-                place = end << _COMPRESSION_BITS | compression & 7
-                try:
-                    self._places[key][guid] = place
-                except KeyError:
-                    self._places[key] = {guid: place}
-                end += size
+                compression, key, _, guid, _ = _message_record(batch.records, at)
+                self._places.setdefault(key, {})[guid] = offset << _COMPRESSION_BITS | compression & 7
+                offset += size
             elif kind == _DELETION:
-                key, guid = _deletion_record(records, at)
+                key, guid = _deletion_record(batch.records, at)
                 places = self._places.get(key)
                 if places is not None:
                     places.pop(guid, None)
                 self.removed(key, guid)
             at += JOURNAL_RECORD_SIZE
-        files.data_end = end
-        files.journal.buffer[files.journal_end : files.journal_end + at] = records
-        files.journal_end += at
-        self.position = batch.last
 
     def write(self, message: StorageMessage, *, heals: bool = False) -> None:
         """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
