@@ -48,6 +48,7 @@ from broker.proxying import serve_proxy
 from broker.shell.control_pipe import PipeInUse
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
+from broker.shell.scheduling import LONG_SLICE_NS, set_slice
 from broker.shell.server import ListenError, Server
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
@@ -159,7 +160,9 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         take_commands(node, server, _environment(config, domains), pipe, switches)
         _keep_durable(node, server, fsync)
         if membership is not None:
-            membership.connect(server, announce_available)
+            # Until it has healed others have more to do than it has.
+            set_slice(LONG_SLICE_NS)
+            membership.connect(server, _available)
         trio.run(server.run, _ready(config, node))
     if membership is not None:
         membership.close()
@@ -205,6 +208,11 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
         )
 
     return announce
+
+
+def _available() -> None:
+    set_slice(0)
+    announce_available()
 
 
 def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
