@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
 from broker.cluster.guests import Guests
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.last_confirms import LastConfirms
 from broker.cluster.metadata import Metadata
 from broker.cluster.partition import Partition, named
@@ -80,6 +81,8 @@ class Member:
         self._quorum_set = 0  # by an operator since; 0 for the configured one
         self._is_cut_off = False
         self._is_well = False
+        self._pace = HealingPace(now, timers)
+        self._turn = 0  # of the shards that heal others
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         self.requests = Requests(self.links, now, timers)
@@ -155,7 +158,7 @@ class Member:
     def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
         partition_id = shard.partition_id
         partition = Partition(
-            shard, recovered, self.links, self.requests, self._node.now, self._node.timers, self.majority
+            shard, recovered, self.links, self.requests, self._node.now, self._node.timers, self.majority, self._pace
         )
         partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)
@@ -195,12 +198,23 @@ class Member:
             log.info("Cluster (%s) is available", self._node.identity.cluster_name)
             self.on_available()
             self._set_status(NodeStatus.AVAILABLE)
-        busy = False
+        heals = False
         for partition in partitions:
             partition.flush()
-            busy |= partition.busy
+            heals |= partition.heals
         # What is pushed names messages that the replicas have by then.
-        return self.queues.flush() or busy
+        unfinished = self.queues.flush()
+        return (heals and self._heal()) or unfinished
+
+    def _heal(self) -> bool:
+        """Send more to nodes that heal; whether yet more can be sent at once. The shards take turns."""
+        partitions = list(self.partitions.values())
+        self._pace.end_step(awaited=any(partition.shard.awaiting for partition in partitions))
+        self._turn += 1
+        first = self._turn % len(partitions)
+        for partition in partitions[first:] + partitions[:first]:
+            partition.heal()
+        return any(partition.busy for partition in partitions)
 
     # -- links
 

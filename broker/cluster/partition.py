@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.cluster.copying import Copy
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
 from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
@@ -96,9 +97,10 @@ class Partition(PrimaryActions, ReplicaActions):
         now: Now,
         timers: Timers,
         quorum: int,
+        pace: HealingPace,
         watchdog_ms: int = 30_000,
     ) -> None:
-        super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, watchdog_ms)
+        super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, pace, watchdog_ms)
         self.state = State.UNKNOWN
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False
@@ -138,8 +140,13 @@ class Partition(PrimaryActions, ReplicaActions):
         return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
 
     @property
+    def heals(self) -> bool:
+        """Whether there is more to send to a node that heals: `heal` has to be called."""
+        return self.transfer is not None or (self.stream is not None and self.stream.heals)
+
+    @property
     def busy(self) -> bool:
-        """Whether there is more to send to a replica that heals: `flush` again as soon as links have sent."""
+        """Whether it can be sent at once: `heal` again as soon as links have sent."""
         sending = self.stream or self.transfer
         return sending is not None and sending.busy
 
@@ -299,11 +306,16 @@ class Partition(PrimaryActions, ReplicaActions):
         """After each step: send what was written, and receipts for what was asked for."""
         if self.stream is not None:
             self.stream.flush()
-        if self.transfer is not None and self.transfer.flush():
-            self.transfer = None
         if self.receipt_due is not None and self.primary_id is not None:
             position, self.receipt_due = self.receipt_due, None
             self.links.send(self.primary_id, build_receipt_event(self.partition_id, *position))
+
+    def heal(self) -> None:
+        """Then send more to nodes that heal."""
+        if self.stream is not None:
+            self.stream.heal()
+        if self.transfer is not None and self.transfer.flush():
+            self.transfer = None
 
     # -- for others
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from broker.cluster.copying import Copy, OutOfStep
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
 from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
@@ -128,6 +129,7 @@ class PartitionBase:
         now: Now,
         timers: Timers,
         quorum: int,
+        pace: HealingPace,
         watchdog_ms: int,
     ) -> None:
         self.shard = shard
@@ -138,6 +140,7 @@ class PartitionBase:
         self.copies_wanted = quorum
         self._now = now
         self._timers = timers
+        self._pace = pace
         self._watchdog_ms = watchdog_ms
         self.primary_id: int | None = None
         self.primary_lease_id = 0

@@ -154,7 +154,7 @@ class PrimaryActions(PartitionBase):
 
     def open(self, event: Event, fact: Fact) -> None:
         """This node has all that a majority has: others can be healed from here."""
-        self.stream = stream = Stream(self.shard, self.links)
+        self.stream = stream = Stream(self.shard, self.links, self._pace)
         self.shard.before_rollover = self._before_rollover
         self.shard.after_rollover = stream.after_rollover
 

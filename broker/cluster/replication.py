@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from itertools import takewhile
 
 from broker.cluster.batches import RECORDS_MIN, pack_batch
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
 from broker.cluster.positions import Position, last_position
 from broker.core.shard import Shard
@@ -34,7 +35,7 @@ __all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "Stream", "Transfer", "
 EVENT_BYTES_MAX = 4 << 20
 
 # A follower that heals gets slices of this size, one a step, so that others need not wait long;
-SLICE_BYTES = 256 << 10
+SLICE_BYTES = 224 << 10
 # the next when less than this waits on its link.
 HEALING_BACKLOG_MAX = 2 << 20
 
@@ -141,9 +142,10 @@ class Transfer:
 class Stream:
     """The followers of one shard and what each of them has got."""
 
-    def __init__(self, shard: Shard, links: Links) -> None:
+    def __init__(self, shard: Shard, links: Links, pace: HealingPace) -> None:
         self._shard = shard
         self._links = links
+        self._pace = pace
         self._sent = shard.files.journal_end  # the live followers have got what is before
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
@@ -154,9 +156,14 @@ class Stream:
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     @property
+    def heals(self) -> bool:
+        """Whether a follower has yet to get something that is there."""
+        return not all(follower.is_live for follower in self.followers.values())
+
+    @property
     def busy(self) -> bool:
-        """Whether a follower has yet to get something that is there, and its link has room."""
-        return any(
+        """Whether it may get it at once, and its link has room."""
+        return self._pace.goes_on and any(
             not follower.is_live and self._links.backlog(node_id) < HEALING_BACKLOG_MAX
             for node_id, follower in self.followers.items()
         )
@@ -176,18 +183,22 @@ class Stream:
     # -- sending
 
     def flush(self) -> None:
-        """Send what was written since the last time, and a slice to those that heal."""
+        """Send what was written since the last time to those that have what is before."""
         self._send_live()
-        if self.followers:
-            for follower in self.followers.values():
-                if not follower.is_live:
-                    self._send_slice(follower)
+
+    def heal(self) -> None:
+        """Send a slice to those that heal, as far as the pace allows: first to who has waited for it longest."""
+        for node_id, follower in list(self.followers.items()):
+            if not follower.is_live and self._pace.may_send:
+                self.followers[node_id] = self.followers.pop(node_id)
+                self._send_slice(follower)
 
     def _send_live(self) -> None:
         shard, links = self._shard, self._links
         end = shard.files.journal_end
         if self._sent == end:
             return
+        self._pace.written()
         live = []
         for follower in self.followers.values():
             if not follower.is_live:
@@ -221,6 +232,7 @@ class Stream:
             end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._awaited())
             follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited, SLICE_BYTES)
             links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
+            self._pace.sent(len(body))
         follower.is_live = follower.at == self._sent
 
     def before_rollover(self) -> list[int]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from crc32c import crc32c
 
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.partition import Partition
 from broker.cluster.partition_table import State
 from broker.cluster.requests import Requests
@@ -72,7 +73,10 @@ class Node:
             outlives_power=self.bus.outlives_power,
         )
         self.requests = Requests(self, self.now, self.timers)
-        self.partition = Partition(self.shard, recovered, self, self.requests, self.now, self.timers, self.bus.quorum)
+        self.pace = HealingPace(self.now, self.timers)
+        self.partition = Partition(
+            self.shard, recovered, self, self.requests, self.now, self.timers, self.bus.quorum, self.pace
+        )
         self.partition.on_restore = self._restore
         self.partition.on_active = self._begin
         self.partition.on_passive = self._end
@@ -154,7 +158,14 @@ class Node:
             message = ber.decode(ControlMessage, schema_message(view, frame.body, frame.end))
             if not self.requests.received(node_id, message):
                 assert self.partition.on_control(node_id, message) or message.r_id is not None
+        self.flush()
+
+    def flush(self) -> bool:
+        """End a step; whether there is more to send."""
         self.partition.flush()
+        self.pace.end_step(awaited=bool(self.shard.awaiting))
+        self.partition.heal()
+        return self.partition.busy
 
     def files(self) -> dict[str, bytes]:
         """What is in the three files, headers included."""
@@ -250,10 +261,10 @@ class Bus:
     # -- time
 
     def step(self) -> bool:
-        """Deliver one event of each link; False when there was none."""
-        for node in list(self.nodes.values()):
-            node.partition.flush()
+        """Deliver one event of each link; False when there was none, and none is to come."""
         moved = False
+        for node in list(self.nodes.values()):
+            moved |= node.flush()
         for (source, target), link in self.links.items():
             if link and source in self.nodes and target in self.nodes:
                 self.nodes[target].receive(source, link.popleft())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.copying import Copy
+from broker.cluster.healing_pace import HealingPace
 from broker.cluster.partition import Partition
 from broker.cluster.partition_table import State
 from broker.cluster.positions import Position, offset_behind, position_at
@@ -189,7 +190,9 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
         before.write(message)
     before.end_event()
     requests = Requests(link, now, timers)
-    partition = Partition(shard, recover(shard.files), link, requests, now, timers, quorum=2)
+    partition = Partition(
+        shard, recover(shard.files), link, requests, now, timers, quorum=2, pace=HealingPace(now, timers)
+    )
     partition.primary_changed(1, 2)
     data = memoryview(captured()[HEALING])
     frame = next_frame(data, 0, len(data), 1 << 30)
@@ -249,7 +252,8 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
                 before.write(message)
     before.end_event()
     requests = Requests(link, now, timers)
-    partition = Partition(shard, recover(shard.files), link, requests, now, timers, quorum=1)
+    pace = HealingPace(now, timers)
+    partition = Partition(shard, recover(shard.files), link, requests, now, timers, quorum=1, pace=pace)
     partition.primary_changed(2, 3)
     assert partition.is_primary
     link.sent.clear()
@@ -261,8 +265,10 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     request = replace(request, primary_lease_id=3)
     partition.on_control(0, ControlMessage(r_id=2, choice=ClusterMessage(choice=PartitionMessage(choice=request))))
     partition.flush()
-    while partition.busy:
-        partition.flush()
+    while partition.heals:
+        now.ms += 1
+        pace.end_step(awaited=False)
+        partition.heal()
     said = [memoryview(event) for event in link.sent]
     frames = [(view, frame) for view in said if (frame := next_frame(view, 0, len(view), 1 << 30))]
     choices = [_part(control(view, frame)) for view, frame in frames if frame.type == EventType.CONTROL]
