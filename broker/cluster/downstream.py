@@ -19,7 +19,7 @@ from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Mess
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
-from broker.core.session import Bulk
+from broker.core.session_ports import Bulk
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control import ber
 from formats.control.messages import ControlMessage

@@ -15,7 +15,8 @@ from broker.cluster.member import Member
 from broker.cluster.peer_links import PeerLink
 from broker.core.negotiation import NO_NODE_ID, own_identity
 from broker.core.node import Node
-from broker.core.session import BrokerPeer, Session
+from broker.core.session import Session
+from broker.core.session_ports import BrokerPeer
 from formats.control.messages import BrokerResponse, ClientIdentity
 
 __all__ = ["Peers"]

@@ -17,7 +17,8 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
-from broker.core.session import BrokerPeer, Bulk, Session
+from broker.core.session import Session
+from broker.core.session_ports import BrokerPeer, Bulk
 from broker.core.shard import Shard
 from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers

@@ -1,32 +1,24 @@
 """One client's session: negotiation, requests, posts, confirms, and what is pushed to it.
 
 Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
-because clients and their logs show them.
-
-    NEGOTIATING --identified--> RUNNING --disconnect--> DISCONNECTED
-         |                         |                         |
-         +------- lost, violated --+-------------------------+--> CLOSED
+because clients and their logs show them. Its life is a table: `broker.core.session_table`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Protocol
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from broker.core.authentication import Authentications
-from broker.core.clock import Now
-from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
-from broker.core.handles import Handle
-from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message, Poster
+from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
-from broker.core.queue_requests import QueueHost, QueueRequests
+from broker.core.queue_requests import QueueRequests
+from broker.core.session_ports import BrokerPeer, Host
+from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AdminCommand,
@@ -55,7 +47,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["TRANSITIONS", "BrokerPeer", "Bulk", "Session", "SessionState", "Trigger"]
+__all__ = ["Session"]
 
 log = logging.getLogger("broker.session")
 
@@ -86,104 +78,6 @@ _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _new = tuple.__new__
 _ACK = EventType.ACK
 _PUSH = EventType.PUSH
-
-
-class SessionState(Enum):
-    NEGOTIATING = "negotiating"
-    RUNNING = "running"
-    DISCONNECTED = "disconnected"
-    CLOSED = "closed"
-
-
-class Trigger(Enum):
-    IDENTIFIED = "identified"
-    DISCONNECT = "disconnect"
-    ENDED = "lost, refused or violated"
-
-
-TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
-    (SessionState.NEGOTIATING, Trigger.IDENTIFIED): SessionState.RUNNING,
-    (SessionState.NEGOTIATING, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.RUNNING, Trigger.DISCONNECT): SessionState.DISCONNECTED,
-    (SessionState.RUNNING, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.DISCONNECTED, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.CLOSED, Trigger.ENDED): SessionState.CLOSED,
-}
-
-
-class BrokerPeer(Protocol):
-    """What a session with another broker is for; heartbeats are the session's own affair."""
-
-    @property
-    def heartbeats_missed_max(self) -> int:
-        """After how many silent intervals the session is given up; 0 never."""
-        ...
-
-    def begun(self) -> None:
-        """Both sides know who the other is."""
-        ...
-
-    def receive(self, data: memoryview, frame: Frame) -> None:
-        """Take in an event; FormatError for what no broker sends."""
-        ...
-
-    def output_sent(self) -> None:
-        """The broker has taken all that there was."""
-        ...
-
-    def hold(self) -> None:
-        """Push no more messages to it."""
-        ...
-
-    def ended(self) -> None:
-        """The session is over."""
-        ...
-
-
-class Bulk(Protocol):
-    """Takes whole events at nodes that are hops; False, having done nothing, for what is to be taken singly."""
-
-    def puts(
-        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame
-    ) -> bool: ...
-    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool: ...
-
-
-class Host(QueueHost, Protocol):
-    """What a session asks of its node."""
-
-    @property
-    def bulk(self) -> Bulk | None: ...
-
-    @property
-    def identity(self) -> NodeIdentity: ...
-
-    @property
-    def now(self) -> Now: ...
-
-    @property
-    def dirty(self) -> set[Session]:
-        """The sessions that have output to send."""
-        ...
-
-    @property
-    def next_guid(self) -> Callable[[], bytes]:
-        """Makes GUIDs for clients that make none."""
-        ...
-
-    @property
-    def authentications(self) -> Authentications: ...
-
-    def may_log(self, session: Session) -> bool: ...
-
-    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
-        """Whether another broker may come in: what its session is for, or why not."""
-        ...
-
-    @property
-    def run_command(self) -> Callable[[str, str], tuple[int, str]]:
-        """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
-        ...
 
 
 class Session:

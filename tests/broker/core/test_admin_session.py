@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.session import SessionState
+from broker.core.session_table import SessionState
 from formats.control.messages import (
     AdminCommand,
     AdminCommandResponse,

@@ -15,7 +15,7 @@ from broker.core.authentication import (
     Outcome,
     Unauthenticated,
 )
-from broker.core.session import SessionState
+from broker.core.session_table import SessionState
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AuthenticationMessage,

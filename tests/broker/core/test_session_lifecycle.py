@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.core.session import EVENT_BYTES_MAX, NEGOTIATION_BYTES_MAX, TRANSITIONS, SessionState, Trigger
+from broker.core.session import EVENT_BYTES_MAX, NEGOTIATION_BYTES_MAX
+from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from formats.codes import AckStatus
 from formats.control import ber, jsonc
 from formats.control.messages import (

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from broker.core.session import SessionState
+from broker.core.session_table import SessionState
 from formats.wire.event import iter_frames
 from tests.broker.proxy.test_proxy import BROADCAST, DOMAINS, FANOUT, QUEUE, chain
 from tests.broker.proxy.tree import Link, Tree

@@ -13,7 +13,8 @@ from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.negotiation import own_identity, tells_status
 from broker.core.node import Node
-from broker.core.session import BrokerPeer, Session
+from broker.core.session import Session
+from broker.core.session_ports import BrokerPeer
 from broker.proxy.cluster import ProxyCluster
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
