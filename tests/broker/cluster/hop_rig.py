@@ -12,7 +12,7 @@ from typing import cast
 
 from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
-from broker.core.config import DomainConfig
+from broker.core.config import DomainConfig, Mode
 from broker.core.handles import Refusal
 from broker.core.ledger import ClusterState, app_infos
 from broker.core.messages import Content
@@ -25,6 +25,17 @@ from formats.disk.keys import DEFAULT_APP_KEY, derive_key
 from formats.schema import Buffer
 from formats.wire.event import EventType, iter_frames, schema_message
 from tests.broker.rig import Client, Rig, identity, start
+
+APPS = ("foo", "bar")
+DOMAINS = (
+    DomainConfig("priority", Mode.PRIORITY),
+    DomainConfig("fanout", Mode.FANOUT, APPS),
+    DomainConfig("broadcast", Mode.BROADCAST, persistent=False),
+    DomainConfig("memory", Mode.PRIORITY, persistent=False),
+    DomainConfig("poison", Mode.FANOUT, APPS, delivery_attempts_max=3),
+)
+QUEUE = "bmq://priority/q"
+FANOUT = "bmq://fanout/q"
 
 LENGTH_MAX = 1 << 26
 

@@ -1,0 +1,246 @@
+"""A hop when the primary of its queues changes, goes, or is not there yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.domains import Domain
+from broker.core.handles import Refusal
+from broker.core.queue import Queue
+from formats.codes import AckStatus
+from formats.control.messages import (
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    StatusCategory,
+)
+from tests.broker.cluster.hop_rig import DOMAINS, FANOUT, QUEUE, World
+from tests.broker.rig import ACK, READ, WRITE, Wanted, guid, handle
+
+
+@pytest.fixture
+def three() -> World:
+    world = World(DOMAINS, (0, 1, 2))
+    world.make_primary(0)
+    return world
+
+
+def test_a_new_primary_goes_on_where_the_old_one_was(three: World) -> None:
+    """The clients of a hop notice nothing: what they hold they confirm, what was not handed out comes once."""
+    producer, consumer = three.client(2), three.client(2)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE, messages_max=2)
+    for number in range(4):
+        assert producer.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+    assert consumer.payloads() == [b"0", b"1"]
+    files = three.crash(0)
+    for hop in three.nodes.values():
+        hop.queues.primary_changed(0, None, 0)
+    # Without a primary: posts and confirms wait.
+    producer.put(0, guid(4), b"4")
+    consumer.confirm(1, guid(0))
+    assert producer.acks() == []
+    three.make_primary(1, files)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
+    assert consumer.payloads() == [b"2"]
+    consumer.confirm(1, guid(1))
+    assert consumer.payloads() == [b"3"]
+    consumer.confirm(1, guid(2), guid(3))
+    assert consumer.payloads() == [b"4"]
+    consumer.confirm(1, guid(4))
+    assert not three.nodes[1].rig.node.queues[QUEUE].messages
+    assert not three.nodes[2].rig.node.queues[QUEUE].messages
+
+
+def test_the_hop_itself_becomes_the_primary(three: World) -> None:
+    producer, consumer, other = three.client(1), three.client(1), three.client(2)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE, messages_max=2)
+    for number in range(4):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1"]
+    files = three.crash(0)
+    for hop in three.nodes.values():
+        hop.queues.primary_changed(0, None, 0)
+    producer.put(0, guid(4), b"4")
+    # A retransmission of what was acknowledged before.
+    producer.put(0, guid(3), b"3")
+    consumer.confirm(1, guid(0))
+    # Who opens it now, waits.
+    other.world = None
+    number = other._requests + 1
+    other._requests = number
+    opening = OpenQueue(handle_parameters=handle(5, QUEUE, READ))
+    other.send(other._schema_event(ControlMessage(r_id=number, choice=opening)))
+    assert other.acks() == []
+    assert other.inbox == []
+    three.make_primary(1, files)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(4), 0), (guid(3), 0)]
+    assert consumer.payloads() == [b"2"]
+    consumer.confirm(1, guid(1), guid(2), guid(3), guid(4))
+    assert consumer.payloads() == [b"3", b"4"]
+    assert not three.nodes[1].rig.node.queues[QUEUE].messages
+    (answer,) = other._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    assert producer.post(0, guid(5), b"5") is AckStatus.SUCCESS
+    assert consumer.payloads() == [b"5"]
+
+
+def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
+    """Its disk is full, say: its clients wait for the next try."""
+    producer, consumer = three.client(1), three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE)
+    producer.post(0, guid(0), b"0")
+    assert consumer.payloads() == [b"0"]
+    files = three.crash(0)
+    three.make_primary(1, files, fails=True)
+    producer.put(0, guid(1), b"1")
+    assert producer.acks() == []
+    assert three.nodes[1].rig.node.domains["priority"].usage.messages == 0
+    three.make_primary(1, files)
+    assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]
+    assert consumer.payloads() == [b"1"]
+
+
+def test_a_new_primary_has_no_room_for_a_queue(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was assigned, and never made at the old one: its clients wait until there is room."""
+    three.make_primary(None)
+    producer = three.client(1)
+    producer.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    producer.send(producer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    node = three.nodes[1].rig.node
+    serve = node.serve_queue
+
+    def no_room(name: str, domain: Domain) -> Queue:
+        raise Refusal(StatusCategory.NOT_READY, "no room", -1)
+
+    monkeypatch.setattr(node, "serve_queue", no_room)
+    three.make_primary(1, three.nodes[0].rig)
+    three.wait(1500)
+    assert producer._pick(ControlMessage) == []
+    monkeypatch.setattr(node, "serve_queue", serve)
+    three.wait(1500)
+    (answer,) = producer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    producer.world = three
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert node.queues[QUEUE].is_root
+
+
+def test_a_primary_becomes_a_hop(three: World) -> None:
+    producer, consumer, far = three.client(0), three.client(0), three.client(2)
+    producer.open(0, FANOUT, WRITE | ACK)
+    consumer.read(1, FANOUT, "foo", 1, messages_max=2)
+    far.read(1, FANOUT, "bar", 1)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1"]
+    assert far.payloads() == [b"0", b"1", b"2"]
+    three.make_primary(1, three.nodes[0].rig)
+    consumer.confirm(1, guid(0), sub_id=1)
+    assert consumer.payloads() == [b"2"]
+    far.confirm(1, guid(0), guid(1), guid(2), sub_id=1)
+    assert producer.post(0, guid(3), b"3") is AckStatus.SUCCESS
+    consumer.confirm(1, guid(1), guid(2), sub_id=1)
+    assert consumer.payloads() == [b"3"]
+    assert far.payloads() == [b"3"]
+    root = three.nodes[1].rig.node.queues[FANOUT]
+    assert root.is_root
+    assert {message.guid for message in root.messages.values()} == {guid(3)}
+    assert three.nodes[0].rig.node.domains["fanout"].usage.messages == 0
+    consumer.drop()
+    far.drop()
+    producer.drop()
+    assert not three.nodes[0].rig.node.queues
+    assert not root.is_open
+
+
+def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    reader = three.client(1)
+    reader.read(0, QUEUE, messages_max=1)
+    producer.world = None
+    producer.put(0, guid(0), b"0")
+    producer.put(0, guid(1), b"1")
+    producer.drop()
+    files = three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    again = three.client(1)
+    again.world = None
+    opening = OpenQueue(handle_parameters=handle(0, QUEUE, WRITE | ACK))
+    again.send(again._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.make_primary(2, files)
+    again.world = three
+    (answer,) = again._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    again._requests = 1
+    assert again.post(0, guid(1), b"1") is AckStatus.SUCCESS
+    assert reader.payloads() == [b"1"]
+
+
+def test_a_post_that_the_primary_is_not_ready_for_is_sent_again(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    at_primary = three.nodes[0].queues._downstreams[1].handles
+    ((queue_id, known),) = at_primary.items()
+    del at_primary[queue_id]
+    producer.put(0, guid(0), b"0")
+    assert producer.acks() == []
+    at_primary[queue_id] = known
+    three.wait(300)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), 0)]
+
+
+def test_posts_expire_when_no_primary_comes(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    producer.put(0, guid(0), b"0")
+    three.wait(200_000)
+    producer.put(0, guid(1), b"1")
+    assert producer.acks() == []
+    three.wait(110_000)
+    assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), AckStatus.UNKNOWN)]
+
+
+def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.cluster.put_room.PUT_BYTES_MAX", 10)
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    producer.put(0, guid(0), b"0" * 8)
+    assert producer.acks() == []
+    assert producer.post(0, guid(1), b"1" * 8) is AckStatus.LIMIT_BYTES
+
+
+def test_clients_come_and_go_without_a_primary(three: World) -> None:
+    one, two = three.client(1), three.client(1)
+    one.read(1, FANOUT, "foo", 1)
+    two.read(1, FANOUT, "foo", 1)
+    files = three.crash(0)
+    three.nodes[1].queues.primary_changed(0, None, 0)
+    two.subscribe(1, Wanted("x > 1"), app="foo")
+    one.close(1, FANOUT, READ, app="foo", sub_id=1)
+    two.close(1, FANOUT, READ, app="foo", sub_id=1)
+    assert not three.nodes[1].rig.node.queues
+    three.make_primary(2, files)
+    assert not three.nodes[2].rig.node.queues[FANOUT].is_open
+
+
+def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
+    three.uncopied.add(1)
+    consumer = three.client(1)
+    consumer.world = None
+    opening = OpenQueue(handle_parameters=handle(5, QUEUE, READ))
+    consumer.send(consumer._schema_event(ControlMessage(r_id=1, choice=opening)))
+    three.run()
+    assert consumer._pick(ControlMessage) == []
+    three.uncopied.clear()
+    three.run()
+    (answer,) = consumer._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
