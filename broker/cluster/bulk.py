@@ -194,7 +194,8 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
     run = AckRun()
     for word, guid, queue_id in rows:
         if queue_id != last_id:
-            run.end()
+            if run.guids:
+                run.end()
             last_id, relay = queue_id, relay_of(queue_id)
             run.relay = relay
         if relay is None:
@@ -208,7 +209,8 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
         if put is None:
             continue
         if put.posters != run.posters:
-            run.end()
+            if run.guids:
+                run.end()
             run.posters = put.posters
         run.guids.append(guid)
         run.size += put.size

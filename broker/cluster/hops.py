@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 
 from broker.cluster.bulk import acknowledge, hand_out
@@ -71,6 +72,7 @@ class Hops:
         self.relays: dict[int, RelayQueue] = {}
         self._cluster_name = cluster_name
         self._reopening: set[int] = set()  # those that tell a new upstream what they have open
+        self._direct: dict[int, Callable[[], Outbox]] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._dirty: set[int] = set()
         self._last_queue_id = -1
@@ -109,13 +111,23 @@ class Hops:
         outbox = self._outboxes[node_id] = Outbox()
         return outbox
 
+    def link_up(self, node_id: int, outbox: Callable[[], Outbox]) -> None:
+        """A node can be reached by a link whose `outbox` sends what is put into it with the step: it need not be kept
+        here, as nothing else has to go before it.
+        """
+        self._direct[node_id] = outbox
+
     def node_down(self, node_id: int) -> None:
         """A node cannot be reached."""
+        self._direct.pop(node_id, None)
         self._outboxes.pop(node_id, None)
         self._dirty.discard(node_id)
 
     def outbox(self, node_id: int) -> Outbox:
         """What is to be sent to a node with the next flush."""
+        direct = self._direct.get(node_id)
+        if direct is not None:
+            return direct()
         self._dirty.add(node_id)
         return self._outboxes[node_id]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from broker.core.outbox import Outbox
 from broker.core.session import Session
 from formats.schema import Buffer
 from formats.wire.event import Frame
@@ -85,6 +86,12 @@ class PeerLink:
 
     def send_event(self, event: Buffer) -> None:
         self.session.send_event(event)
+
+    def outbox(self) -> Outbox:
+        """What goes out at the end of this step."""
+        session = self.session
+        session.host.dirty.add(session)
+        return session.out
 
     def end(self, reason: str) -> None:
         self.session.end(reason)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.cluster.hops import Hops
-from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.peer_links import PeerLink, PeerLinks
 from broker.cluster.put_room import PutRoom
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
@@ -133,7 +133,7 @@ class ProxyCluster:
 
     # -- links
 
-    def peer_up(self, node_id: int, peer: Peer, *, tells_status: bool) -> None:
+    def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
         """Both sides know who the other is; an older link to the node is void.
 
         A node that `tells_status` is used once it says that it is available; one that does not, at once.
@@ -141,7 +141,7 @@ class ProxyCluster:
         if node_id in self.links.peers:
             self.peer_down(node_id)
         self.links.peers[node_id] = peer
-        self._hops.node_up(node_id)
+        self._hops.link_up(node_id, peer.outbox)
         log.info("node %d of cluster '%s' is connected", node_id, self.name)
         self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
 

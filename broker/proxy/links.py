@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Protocol
 
 from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
-from broker.cluster.peer_links import Peer, PeerLink
+from broker.cluster.peer_links import PeerLink
 from broker.core.negotiation import own_identity, tells_status
 from broker.core.node import Node
 from broker.core.session import Session
@@ -53,7 +53,7 @@ class Hub(Protocol):
         """What the nodes are whose links are up."""
         ...
 
-    def peer_up(self, node_id: int, peer: Peer, *, tells_status: bool) -> None:
+    def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
         """The node can be spoken with; if it tells of its status, that follows."""
         ...
 
