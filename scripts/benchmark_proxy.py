@@ -1,7 +1,7 @@
 """The runner behind scripts/benchmark-proxy: what a proxy on this machine costs, and what it bridges.
 
 Messages of 1 KiB, the official client. Nothing fails for being slow: what is wanted stands beside what was reached. A
-message that was acknowledged and did not come does end a run of the first two cases.
+message that was acknowledged and did not come does end a run of the hops.
 """
 
 from __future__ import annotations
@@ -56,56 +56,78 @@ def cpu_s(broker: NodeProcess) -> float:
 
 
 class Way(NamedTuple):
-    """What was measured of one way to place producer and consumer; processor time is that of the broker in question."""
+    """What was measured of one way to place producer and consumer: latency, and processor time a message."""
 
     p50_ms: float
     p99_ms: float
-    cpu_us: float
+    node_us: float
+    proxy_us: float
 
 
-def measured(producer: NodeProcess, consumer: NodeProcess, broker: NodeProcess) -> Way:
+def measured(domain: str, producer: NodeProcess, consumer: NodeProcess, node: NodeProcess, proxy: NodeProcess) -> Way:
     """A run at the wanted rate."""
-    stream = Stream(0, secrets.randbits(32), fresh_queue(EVENTUAL), producer.uri, consumer.uri, rate=RATE, size=SIZE)
+    stream = Stream(0, secrets.randbits(32), fresh_queue(domain), producer.uri, consumer.uri, rate=RATE, size=SIZE)
     with stream:
-        before = cpu_s(broker)
+        before = cpu_s(node), cpu_s(proxy)
         time.sleep(ROUND_S)
         stream.finish()
         stream.drain()
-        used_s = cpu_s(broker) - before
+        node_s, proxy_s = cpu_s(node) - before[0], cpu_s(proxy) - before[1]
     account = stream.account()
     if account.lost:
         raise SystemExit(f"benchmark-proxy: {account.lost} messages are lost")
-    percentile = account.latency.percentile
-    return Way(percentile(50) / 1e6, percentile(99) / 1e6, used_s / account.delivered * 1e6)
+    percentile, count = account.latency.percentile, account.delivered
+    return Way(percentile(50) / 1e6, percentile(99) / 1e6, node_s / count * 1e6, proxy_s / count * 1e6)
+
+
+def by_turns(domain: str, node: NodeProcess, proxy: NodeProcess) -> list[Figure]:
+    """The same load with producer and consumer at a node, and behind a proxy to it: either, and both, which makes two
+    hops of one.
+    """
+    ways = {
+        "at the node": (node, node),
+        "producer behind the proxy": (proxy, node),
+        "consumer behind the proxy": (node, proxy),
+        "both behind the proxy": (proxy, proxy),
+    }
+    rounds = [{name: measured(domain, *way, node, proxy) for name, way in ways.items()} for _ in range(ROUNDS)]
+    found = {name: Way(*map(median, zip(*(each[name] for each in rounds), strict=True))) for name in ways}
+    direct = found.pop("at the node")
+    figures = [
+        Figure("p50, at the node", direct.p50_ms, "ms"),
+        Figure("  p99", direct.p99_ms, "ms"),
+        Figure("  processor time of the node, a message", direct.node_us, "us"),
+    ]
+    for name, way in found.items():
+        added, hops = way.p50_ms - direct.p50_ms, ways[name].count(proxy)
+        part = way.proxy_us / hops / direct.node_us
+        figures += [
+            Figure(f"p50, {name}", way.p50_ms, "ms"),
+            Figure("  p99", way.p99_ms, "ms"),
+            Figure("  added to p50", added, "ms", "<= 0.3", added <= 0.3),
+            Figure("  processor time of the node, a message", way.node_us, "us"),
+            Figure("  of the proxy", way.proxy_us, "us"),
+            Figure(f"  a hop of {hops}, beside the node without a proxy", 100 * part, "%", "<= 50", part <= 0.5),
+        ]
+    return figures
 
 
 def hop() -> list[Figure]:
-    """The same load with producer and consumer at the node, and behind a proxy to it: either, and both; by turns."""
+    """A proxy to a node that is alone; eventual consistency."""
     with node_and_proxies(1) as (node, (proxy,)):
-        ways = {
-            "at the node": (node, node, node),
-            "producer behind the proxy": (proxy, node, proxy),
-            "consumer behind the proxy": (node, proxy, proxy),
-            "both behind the proxy": (proxy, proxy, proxy),
-        }
-        rounds = [{name: measured(*way) for name, way in ways.items()} for _ in range(ROUNDS)]
-    found = {name: Way(*map(median, zip(*(each[name] for each in rounds), strict=True))) for name in ways}
-    direct = found["at the node"]
-    figures = []
-    for name, way in found.items():
-        figures += [Figure(f"p50, {name}", way.p50_ms, "ms"), Figure("  p99", way.p99_ms, "ms")]
-        if way is not direct:
-            added = way.p50_ms - direct.p50_ms
-            figures.append(Figure("  added to p50", added, "ms", "<= 0.3", added <= 0.3))
-    figures.append(Figure("processor time of the node, a message", direct.cpu_us, "us"))
-    for name, way in found.items():
-        if way is not direct:
-            part = way.cpu_us / direct.cpu_us
-            figures += [
-                Figure(f"of the proxy, {name}", way.cpu_us, "us"),
-                Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5),
-            ]
-    return figures
+        return by_turns(EVENTUAL, node, proxy)
+
+
+def cluster_hop() -> list[Figure]:
+    """A proxy to the primary of three nodes; strong consistency."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
+        cluster = ClusterProcesses(Path(directory) / "cluster")
+        with cluster:
+            wait_healed(cluster)
+            primary = cluster.nodes[cluster.leader()]
+            with ProxyProcess(Path(directory) / "proxy", [primary.address]) as proxy:
+                proxy.wait_available()
+                return by_turns(STRONG, primary, proxy)
 
 
 def throughput() -> list[Figure]:
@@ -178,6 +200,7 @@ def outage(outage_s: float) -> list[Figure]:
 
 CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
     "hop": lambda arguments: hop(),
+    "cluster-hop": lambda arguments: cluster_hop(),
     "throughput": lambda arguments: throughput(),
     "outage": lambda arguments: outage(arguments.outage_s),
 }
