@@ -69,7 +69,7 @@ class HealingPace:
 
     @property
     def _is_late(self) -> bool:
-        return self._due_ms + PATIENCE_MS <= self._now.ms and self._has_traffic
+        return self._due_ms + PATIENCE_MS <= self._now.ms
 
     @property
     def _has_traffic(self) -> bool:

@@ -110,3 +110,12 @@ def test_when_it_has_been_quiet_for_a_while_the_limit_ends(pace: HealingPace, no
         pace.end_step(awaited=False)
         pace.end_step(awaited=False)
         assert send(pace)
+
+
+def test_whoever_waits_for_the_very_replica_that_heals_does_not_keep_it_waiting(pace: HealingPace, now: Now) -> None:
+    traffic(pace, now, 100)
+    now.ms += QUIET_MS
+    for _ in range(1000):
+        pace.end_step(awaited=True)
+        assert pace.goes_on
+        assert send(pace)

@@ -113,6 +113,19 @@ def test_a_replica_whose_link_broke_goes_on(bus: Bus) -> None:
     bus.check_equal()
 
 
+def test_a_replica_that_comes_back_later_is_what_a_post_has_waited_for(bus: Bus) -> None:
+    bus.kill(1)
+    bus.kill(2)
+    primary = bus.nodes[0]
+    primary.post(1)
+    bus.settle(1000)
+    assert primary.acked == []
+    bus.restart(1)
+    bus.settle(1000)
+    assert primary.acked == [1]
+    bus.check_equal()
+
+
 def test_a_replica_becomes_primary_with_all_that_was_acknowledged(bus: Bus) -> None:
     primary = bus.nodes[0]
     primary.post(*range(20))
