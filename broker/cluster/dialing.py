@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.core.clock import Now
-from broker.core.session import Session
-from broker.core.session_ports import BrokerPeer, Host
+from broker.core.session import Host, Session
+from broker.core.session_ports import BrokerPeer
 from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from broker.core.timers import Timers
 from formats.codes import EventType

@@ -7,17 +7,21 @@ because clients and their logs show them. Its life is a table: `broker.core.sess
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from crc32c import crc32c
 
+from broker.core.authentication import Authentications
+from broker.core.clock import Now
+from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
-from broker.core.queue_requests import QueueRequests
-from broker.core.session_ports import BrokerPeer, Host
+from broker.core.queue_requests import QueueHost, QueueRequests
+from broker.core.session_ports import BrokerPeer, Bulk
 from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from formats.control import ber, jsonc
 from formats.control.messages import (
@@ -47,7 +51,7 @@ from formats.wire.event import (
 from formats.wire.push import PushFlag, append_push
 from formats.wire.put import PutFlag, iter_puts
 
-__all__ = ["Session"]
+__all__ = ["Host", "Session"]
 
 log = logging.getLogger("broker.session")
 
@@ -78,6 +82,43 @@ _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _new = tuple.__new__
 _ACK = EventType.ACK
 _PUSH = EventType.PUSH
+
+
+class Host(QueueHost, Protocol):
+    """What a session asks of its node."""
+
+    @property
+    def bulk(self) -> Bulk | None: ...
+
+    @property
+    def identity(self) -> NodeIdentity: ...
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def dirty(self) -> set[Session]:
+        """The sessions that have output to send."""
+        ...
+
+    @property
+    def next_guid(self) -> Callable[[], bytes]:
+        """Makes GUIDs for clients that make none."""
+        ...
+
+    @property
+    def authentications(self) -> Authentications: ...
+
+    def may_log(self, session: Session) -> bool: ...
+
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
+        """Whether another broker may come in: what its session is for, or why not."""
+        ...
+
+    @property
+    def run_command(self) -> Callable[[str, str], tuple[int, str]]:
+        """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
+        ...
 
 
 class Session:
