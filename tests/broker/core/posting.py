@@ -12,7 +12,7 @@ BROADCAST = "bmq://broadcast/q"
 ROOMY = PartitionLimits(journal=1 << 20, data=16 << 20, qlist=64 << 10)
 
 
-def producing(rig: Rig, uri: str) -> Client:
+def producing(rig: Rig, uri: str = QUEUE) -> Client:
     client = rig.connect()
     client.open(1, uri, WRITE | ACK)
     return client
@@ -31,9 +31,9 @@ def post(client: Client, *numbers: int) -> None:
 
 
 def payload(number: int) -> bytes:
-    return b"message %d" % number
+    return b"%d" % number
 
 
 def numbers(client: Client) -> list[int]:
     """The numbers of the messages that came."""
-    return [int(data.removeprefix(b"message ")) for data in client.payloads()]
+    return [int(data) for data in client.payloads()]

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from broker.core.changes import reconfigure
-from formats.codes import AckStatus, PropertyType, PutFlag
+from formats.codes import PropertyType, PutFlag
 from formats.wire.properties import Property, encode_properties
-from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, Wanted, guid, start
+from tests.broker.core.posting import FANOUT, QUEUE, post, producing, reading
+from tests.broker.rig import DOMAINS, READ, Rig, Wanted, guid, start
 
-QUEUE = "bmq://priority/q"
-FANOUT = "bmq://fanout/q"
 STUCK = "ALARM [QUEUE_STUCK] Queue '"
 WELL = "no longer appears to be stuck."
 
@@ -25,23 +24,6 @@ def rig() -> Rig:
 @pytest.fixture(autouse=True)
 def _all_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-
-
-def producing(rig: Rig, uri: str = QUEUE) -> Client:
-    client = rig.connect()
-    client.open(1, uri, WRITE | ACK)
-    return client
-
-
-def reading(rig: Rig, uri: str = QUEUE, app: str = "", **limits: int) -> Client:
-    client = rig.connect()
-    client.read(1, uri, app, 1 if app else 0, **limits)
-    return client
-
-
-def post(client: Client, *numbers: int) -> None:
-    for number in numbers:
-        assert client.post(1, guid(number), b"%d" % number) is AckStatus.SUCCESS
 
 
 def test_a_message_that_waits_too_long_raises_an_alarm_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -119,9 +119,9 @@ def test_payloads_of_all_sizes_come_back(rig: Rig, producer: Client, size: int) 
     ("limit", "status"),
     [
         ({"queue_messages_max": 2}, AckStatus.LIMIT_MESSAGES),
-        ({"queue_bytes_max": 26}, AckStatus.LIMIT_BYTES),
+        ({"queue_bytes_max": 2}, AckStatus.LIMIT_BYTES),
         ({"domain_messages_max": 2}, AckStatus.LIMIT_MESSAGES),
-        ({"domain_bytes_max": 26}, AckStatus.LIMIT_BYTES),
+        ({"domain_bytes_max": 2}, AckStatus.LIMIT_BYTES),
     ],
 )
 def test_a_full_queue_refuses_and_takes_again(limit: dict[str, int], status: AckStatus) -> None:
@@ -139,7 +139,7 @@ def test_a_full_queue_refuses_and_takes_again(limit: dict[str, int], status: Ack
     assert producer.post(1, guid(5), payload(5)) is status
 
 
-@pytest.mark.parametrize("limit", [{"domain_messages_max": 2}, {"domain_bytes_max": 26}])
+@pytest.mark.parametrize("limit", [{"domain_messages_max": 2}, {"domain_bytes_max": 2}])
 def test_queues_of_a_domain_share_its_limit(limit: dict[str, int]) -> None:
     rig = start(domains=[replace(DOMAINS["priority"], **limit)])  # type: ignore[arg-type]
     producer = producing(rig, QUEUE)
@@ -210,13 +210,13 @@ def test_no_more_messages_are_out_than_a_consumer_takes(rig: Rig, producer: Clie
 
 def test_no_more_bytes_are_out_than_a_consumer_takes(rig: Rig, producer: Client) -> None:
     """The last message may overdraw: one that is larger than the limit would never go out otherwise."""
-    consumer = reading(rig, bytes_max=10)
-    post(producer, 1, 2, 3, 4)
-    assert numbers(consumer) == [1, 2]
-    consumer.confirm(1, guid(1))
-    assert numbers(consumer) == [3]
-    assert producer.post(1, guid(5), b"message 5" + b"0" * 100) is AckStatus.SUCCESS
-    consumer.confirm(1, guid(2), guid(3), guid(4))
+    consumer = reading(rig, bytes_max=3)
+    post(producer, 10, 20, 30, 40)
+    assert numbers(consumer) == [10, 20]
+    consumer.confirm(1, guid(10))
+    assert numbers(consumer) == [30]
+    assert producer.post(1, guid(50), b"0" * 100) is AckStatus.SUCCESS
+    consumer.confirm(1, guid(20), guid(30), guid(40))
     assert len(consumer.pushes()) == 2
 
 

@@ -9,13 +9,11 @@ import pytest
 
 from broker.core.config import MessageThrottle
 from broker.core.queue import Queue
-from formats.codes import AckStatus, PropertyType, PutFlag
+from formats.codes import PropertyType, PutFlag
 from formats.disk.journal import CONFIRM_RECORD, ConfirmReason, RecordType, scan, select
 from formats.wire.properties import Property, encode_properties
-from tests.broker.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start
-
-QUEUE = "bmq://priority/q"
-FANOUT = "bmq://fanout/q"
+from tests.broker.core.posting import FANOUT, QUEUE, numbers, post, producing, reading
+from tests.broker.rig import APPS, DOMAINS, READ, Client, Rig, guid, start
 
 
 def limited(attempts: int) -> Rig:
@@ -38,27 +36,6 @@ def kept(rig: Rig) -> Callable[[str], str]:
         return f"/tmp/rejected-{len(texts)}"
 
     return keep
-
-
-def producing(rig: Rig, uri: str = QUEUE) -> Client:
-    client = rig.connect()
-    client.open(1, uri, WRITE | ACK)
-    return client
-
-
-def reading(rig: Rig, uri: str = QUEUE, app: str = "", **limits: int) -> Client:
-    client = rig.connect()
-    client.read(1, uri, app, 1 if app else 0, **limits)
-    return client
-
-
-def post(client: Client, *numbers: int) -> None:
-    for number in numbers:
-        assert client.post(1, guid(number), b"%d" % number) is AckStatus.SUCCESS
-
-
-def numbers(client: Client) -> list[int]:
-    return [int(data) for data in client.payloads()]
 
 
 def queue(rig: Rig, uri: str = QUEUE) -> Queue:

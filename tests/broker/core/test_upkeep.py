@@ -15,34 +15,12 @@ from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import OpenQueueResponse, Status, StatusCategory
 from formats.disk.journal import DELETION_RECORD, QUEUE_OP_RECORD, QueueOpType, RecordType, scan, select
-from tests.broker.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start
+from tests.broker.core.posting import FANOUT, QUEUE, numbers, post, producing, reading
+from tests.broker.rig import APPS, DOMAINS, READ, WRITE, Rig, guid, start
 
-QUEUE = "bmq://priority/q"
 MEMORY = "bmq://memory/q"
-FANOUT = "bmq://fanout/q"
 ROOMY = PartitionLimits(journal=1 << 20, data=4 << 20, qlist=64 << 10)
 BOTH = pytest.mark.parametrize("uri", [QUEUE, MEMORY])
-
-
-def producing(rig: Rig, uri: str = QUEUE) -> Client:
-    client = rig.connect()
-    client.open(1, uri, WRITE | ACK)
-    return client
-
-
-def reading(rig: Rig, uri: str = QUEUE, app: str = "", **limits: int) -> Client:
-    client = rig.connect()
-    client.read(1, uri, app, 1 if app else 0, **limits)
-    return client
-
-
-def post(client: Client, *numbers: int) -> None:
-    for number in numbers:
-        assert client.post(1, guid(number), b"%d" % number) is AckStatus.SUCCESS
-
-
-def numbers(client: Client) -> list[int]:
-    return [int(data) for data in client.payloads()]
 
 
 def queue(rig: Rig, uri: str = QUEUE) -> Queue:
