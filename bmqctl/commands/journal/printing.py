@@ -6,8 +6,8 @@ import errno
 import os
 import select
 import signal
+import socket
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,16 +97,42 @@ def stopped_by(command: str, path: Path) -> Iterator[None]:
         refuse(command, f"{error.filename or path}: {error.strerror or error}")
 
 
+class Stop:
+    """Whether a signal has come. Not `threading.Event`: its lock may be held by the very thread that a handler, which
+    would set it, interrupts.
+    """
+
+    def __init__(self, wakeup: int) -> None:
+        self._wakeup = wakeup  # gets a byte, and so ends a `wait`
+        self._is_set = False
+
+    def set(self, *_: object) -> None:
+        """For handlers."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout_s: float) -> None:
+        """Until a signal comes, or so long."""
+        select.select([self._wakeup], [], [], timeout_s)
+
+
 @contextmanager
-def until_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of what they do otherwise."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def until_signal() -> Iterator[Stop]:
+    """What SIGINT and SIGTERM set, instead of what they do otherwise."""
+    wakeup, wakes = socket.socketpair()
+    with wakeup, wakes:
+        wakes.setblocking(False)
+        stop = Stop(wakeup.fileno())
+        before_fd = signal.set_wakeup_fd(wakes.fileno())
+        before = {number: signal.signal(number, stop.set) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield stop
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before_fd)
 
 
 def has_left(stream: IO[bytes]) -> bool:
