@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
+from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.source import FileSource
 from bmqctl.pipeline.delta import live_files
 from bmqctl.pipeline.export import table_options
 from bmqctl.pipeline.exported import exported_table
@@ -27,7 +29,7 @@ from bmqctl.pipeline.output import Output, open_output
 from bmqctl.pipeline.plan import Part, plan, plan_shards
 from bmqctl.pipeline.read import read_part
 from bmqctl.pipeline.run_tasks import OnProgress, run_all
-from bmqctl.pipeline.stores import map_file
+from bmqctl.pipeline.stores import StoreError
 from bmqctl.pipeline.table_files import FileFormat, read_table
 from bmqctl.pipeline.tables import table_schema
 from bmqctl.pipeline.verify_tasks import (
@@ -42,8 +44,9 @@ from bmqctl.pipeline.verify_tasks import (
     read_rows,
 )
 from bmqctl.pipeline.write_tasks import POSITION, TableShape
-from formats.disk.files import JournalFileHeader, open_file
-from formats.disk.journal import ANY_RECORD, scan
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file
+from formats.disk.journal import decode_record
+from formats.disk.source import HEADERS_SIZE_MAX
 from formats.errors import FormatError
 from formats.padding import WORD
 
@@ -272,16 +275,26 @@ def _floor(journals: Iterable[str]) -> tuple[int, int] | None:
 
 
 def _rolled_over_at(journal: Path) -> tuple[int, int] | None:
-    """The number of the sync point that ended the rollover into a journal; None if it was not rolled over into."""
+    """The number of the sync point that ended the rollover into a journal; None if it was not rolled over into.
+
+    It is read, not mapped: a broker that stops or rolls over cuts its files, and a mapped page that is cut off kills
+    whoever looks at it. StoreError if that has happened, or if the journal has been taken away, since it was listed.
+    """
     try:
-        content = map_file(journal)
-        header = open_file(content).header
-        assert isinstance(header, JournalFileHeader)
-        offset = header.first_sync_point_after_rollover_offset_words * WORD
-        if not offset:
-            return None
-        record = scan(content, offset, 1)
-    except (FormatError, OSError):
-        return None
-    lease, number = (int(ANY_RECORD.column(record, name)[0]) for name in ("primary_lease_id", "sequence_number"))
-    return lease, number
+        with FileSource(journal) as source:
+            try:
+                header = open_file(source.read(0, HEADERS_SIZE_MAX), FileType.JOURNAL).header
+            except FormatError:
+                return None
+            assert isinstance(header, JournalFileHeader)
+            offset = header.first_sync_point_after_rollover_offset_words * WORD
+            if not offset:
+                return None
+            record = decode_record(source.read(offset, JOURNAL_RECORD_SIZE))
+    except NotAStoreFile as error:
+        raise StoreError(f"{error}; the store has changed while it was read: run the command again") from None
+    except FormatError:
+        raise StoreError(
+            f"{journal}: cut off while it was read, or damaged: no sync point at offset {offset}; run the command again"
+        ) from None
+    return record.primary_lease_id, record.sequence_number
