@@ -3,11 +3,11 @@
     %d  date and time, milliseconds (05NOV2025_16:20:01.123)   %t  thread, decimal   %f  file, with its path
     %D  the same with microseconds                             %T  thread, hex       %F  file, name only
     %i  date and time as in ISO 8601, seconds                  %p  process           %l  line
-    %O  the same with milliseconds                             %s  severity          %m  message
-    %I  the same with microseconds                             %c  category          %u  user fields: none here
+    %I  the same with milliseconds                             %s  severity          %m  message
+    %O  the same with microseconds                             %c  category          %u %a  fields that are not here
     %%  a percent sign      \\n \\t \\\\  newline, tab, backslash
 
-Times are UTC, as the reference's are unless it is told otherwise.
+All times are UTC, whatever the time zone of the process, as in the reference; those of ISO 8601 end in a Z.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = {
     "TRACE": logging.DEBUG - 5,
 }
 
-DEFAULT_FORMAT = "%OZ %s %c %m\\n"
+DEFAULT_FORMAT = "%I %s %c %m\\n"
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
@@ -73,9 +73,9 @@ _Field = Callable[[logging.LogRecord], str]
 _FIELDS: dict[str, _Field] = {
     "d": lambda record: f"{_ball_time(record)}.{_micros(record) // 1000:03}",
     "D": lambda record: f"{_ball_time(record)}.{_micros(record):06}",
-    "i": _iso_time,
-    "O": lambda record: f"{_iso_time(record)}.{_micros(record) // 1000:03}",
-    "I": lambda record: f"{_iso_time(record)}.{_micros(record):06}",
+    "i": lambda record: f"{_iso_time(record)}Z",
+    "I": lambda record: f"{_iso_time(record)}.{_micros(record) // 1000:03}Z",
+    "O": lambda record: f"{_iso_time(record)}.{_micros(record):06}Z",
     "p": lambda record: str(record.process),
     "t": lambda record: str(record.thread),
     "T": lambda record: f"{record.thread or 0:X}",
@@ -85,6 +85,7 @@ _FIELDS: dict[str, _Field] = {
     "l": lambda record: str(record.lineno),
     "c": lambda record: record.name,
     "u": lambda record: "",
+    "a": lambda record: "",
     "%": lambda record: "%",
     "m": _message,
 }
