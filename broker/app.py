@@ -26,6 +26,7 @@ from broker.core.shard import Shard
 from broker.domains import Domains
 from broker.membership import Membership, cluster_features
 from broker.opening import StoreDamaged, open_ledger, open_shards
+from broker.os_errors import os_error_line
 from broker.ports.files import Directory, StoreFile
 from broker.process import (
     BROKER_FILE,
@@ -97,8 +98,7 @@ def _guarded(run: Callable[[], None]) -> int:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
-        path = f"{error.filename}: " if error.filename else ""
-        print(f"bmqctl: {path}{error.strerror}; make it writable, or name another folder", file=sys.stderr)
+        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
         return EXIT_CONFIG
     log.info("BMQbrkr stopped")
     return EXIT_OK

@@ -26,6 +26,7 @@ from broker.app import (
     run_proxy,
     write_local_cluster,
 )
+from broker.os_errors import os_error_line
 
 __all__ = ["app"]
 
@@ -252,7 +253,7 @@ def cluster(
         with _refusing_config():
             folders = write_local_cluster(directory, nodes, host, port)
     except OSError as error:
-        typer.echo(f"bmqctl: {error.filename}: {error.strerror}; make it writable, or name another --dir", err=True)
+        typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
     where = [f"{host}:{port + number}" for number in range(nodes)]
     raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))

@@ -132,7 +132,7 @@ def test_a_folder_in_use(bmq_node: NodeProcess, connect: Connect) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert refused(NodeProcess(tmp_path / "file" / "store")) == (
-        f"bmqctl: {tmp_path / 'file' / 'store'}: Not a directory; make it writable, or name another folder"
+        f"bmqctl: {tmp_path / 'file' / 'store'}: Not a directory; name another folder"
     )
 
 

@@ -1,0 +1,33 @@
+"""Errors of the operating system as one line for the operator: the file, the reason, the remedy."""
+
+from __future__ import annotations
+
+import errno
+
+__all__ = ["os_error_line"]
+
+_REMEDIES = {
+    errno.EACCES: "make it writable, or name another {folder}",
+    errno.EPERM: "make it writable, or name another {folder}",
+    errno.EROFS: "mount it for writing, or name another {folder}",
+    errno.ENOTDIR: "name another {folder}",
+    errno.EEXIST: "name another {folder}",
+    errno.EISDIR: "take the directory away, or name another {folder}",
+    errno.ENAMETOOLONG: "name a {folder} with a shorter path",
+    errno.ELOOP: "mend its symbolic links, or name another {folder}",
+    errno.ENOENT: "make what it lies in, or name another {folder}",
+    errno.ENOSPC: "make room on its disk, or name another {folder}",
+    errno.EDQUOT: "raise the quota, or name another {folder}",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), or configure smaller files",
+    errno.EIO: "the disk failed: see the kernel's log",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOMEM: "free memory, or configure smaller files",
+}
+
+
+def os_error_line(error: OSError, folder: str = "folder") -> str:
+    """The error in one line, with a remedy where one follows from its cause; `folder` is what the user may name."""
+    path = f"{error.filename}: " if error.filename else ""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{path}{error.strerror or error}" + (f"; {remedy.format(folder=folder)}" if remedy else "")
