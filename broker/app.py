@@ -61,6 +61,7 @@ __all__ = [
     "NodeConfig",
     "default_config",
     "load_config",
+    "os_error_line",
     "parse_fsync",
     "proxy_config",
     "run_node",

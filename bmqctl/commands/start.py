@@ -20,13 +20,13 @@ from broker.app import (
     NodeConfig,
     default_config,
     load_config,
+    os_error_line,
     parse_fsync,
     proxy_config,
     run_node,
     run_proxy,
     write_local_cluster,
 )
-from broker.os_errors import os_error_line
 
 __all__ = ["app"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bmqctl.journal.files import map_data
 from bmqctl.pipeline import sizes
 from bmqctl.pipeline.sizes import MessageSizes, measure
-from bmqctl.pipeline.stores import map_file
 from formats.codes import CompressionAlgorithm
 from formats.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.disk.journal import MessageRecord
@@ -81,10 +81,10 @@ def test_inflating_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "posted"), [("single-crash", "single"), ("cluster-node2", "cluster")])
 def test_payload_sizes_are_those_that_the_client_posted(golden: Callable[[str], Path], name: str, posted: str) -> None:
-    data = map_file(only(golden(name), ".bmq_data"))
+    data = map_data(only(golden(name), ".bmq_data"))
     measured = {
         record.guid.hex(): measure(data, record.message_offset_dwords * 8, record.compression)
-        for _, record in iter_journal(map_file(only(golden(name), ".bmq_journal")))
+        for _, record in iter_journal(map_data(only(golden(name), ".bmq_journal")))
         if isinstance(record, MessageRecord)
     }
     checked = 0
