@@ -376,20 +376,31 @@ class Queue:
             self.gone(message)
 
     def gone(self, message: Message) -> None:
-        """No app wants it, and the log knows."""
+        """No app wants it, and the log knows.
+
+        A message that was never acknowledged is refused now, and not remembered: its producer may post it again.
+        """
         statistics = self.statistics
         if len(self.messages) > statistics.messages_max or self.usage.bytes > statistics.bytes_max:
             statistics.observe(len(self.messages), self.usage.bytes)
         del self.messages[message.guid]
+        self.usage.remove(message.size)
         if message.guid in self.awaiting:
             self._acknowledge(message.guid, AckStatus.UNKNOWN)
-        self.usage.remove(message.size)
-        self.history.add(message.guid, self.now.ms)
+        else:
+            self.history.add(message.guid, self.now.ms)
 
     def drop(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Remove a message, whoever wants it."""
-        self.log.remove(message, flag)
+        self.record_removal(message, flag)
         self.forget(message)
+
+    def record_removal(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Write that a message is removed; the record of one that was never acknowledged says so.
+
+        By that record a restart, or the next primary, knows not to remember it (`broker.store.recovery`).
+        """
+        self.log.remove(message, DeletionRecordFlag.NO_SC_QUORUM if message.guid in self.awaiting else flag)
 
     def forget(self, message: Message) -> None:
         """The log has removed a message, whoever wanted it."""

@@ -60,18 +60,23 @@ def _give_up(queue: Queue) -> None:
 
 
 def purge(queue: Queue) -> tuple[int, int]:
-    """Remove all messages; how many, and their bytes. `Full`, nothing removed, if that cannot be recorded."""
+    """Remove all messages; how many, and their bytes.
+
+    Those that were never acknowledged go one by one, so that their records say so; the others with one record. `Full`,
+    none of these removed, if that cannot be recorded.
+    """
+    count, size = len(queue.messages), queue.bytes
+    for message in [queue.messages[guid] for guid in queue.awaiting]:
+        queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
     messages = list(queue.messages.values())
-    size = queue.bytes
-    if not messages:
-        return 0, 0
-    queue.log.purge()
+    if messages:
+        queue.log.purge()
     for message in messages:
         queue.log.release(message.outstanding.bit_count())
         queue.forget(message)
     for app in queue.apps.values():
         app.clear()
-    return len(messages), size
+    return count, size
 
 
 def purge_app(queue: Queue, app: App) -> tuple[int, int]:
@@ -88,7 +93,7 @@ def _take_from(queue: Queue, app: App, wanted: list[Message]) -> None:
     for message in wanted:
         recall(app, message)
         if message.outstanding == app.bit:
-            queue.log.remove(message)
+            queue.record_removal(message)
             app.forget(message)
             queue.gone(message)
         else:

@@ -18,10 +18,12 @@ from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
     CONFIRM_RECORD,
+    DELETION_RECORD,
     GUID_SIZE,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
     ConfirmReason,
+    DeletionRecordFlag,
     QueueOpType,
     RecordType,
     scan,
@@ -136,14 +138,23 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
 
 
 def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
-    """What `Recovered.gone` says: messages that were deleted, or purged with their queue."""
-    found, _ = select(records, RecordType.DELETION)
-    gone = _guids_by_queue(found[found["timestamp"].astype(np.int64) >= since_s])
+    """What `Recovered.gone` says: messages that were deleted, or purged with their queue.
+
+    Without those that were refused, for want of copies: their producers may post them again.
+    """
+    deletions, deleted_at = select(records, RecordType.DELETION)
+    is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
+    is_recent = deletions["timestamp"].astype(np.int64) >= since_s
+    gone = _guids_by_queue(deletions[is_recent & ~is_refused])
     purged = last_purges(purges(records))
     if purged:
+        refused = dict(zip(record_keys(deletions[is_refused]), deleted_at[is_refused].tolist(), strict=True))
         found, at = select(records, RecordType.MESSAGE)
-        is_recent = found["timestamp"].astype(np.int64) >= since_s
-        found, at = found[is_recent], at[is_recent]
+        rows = found["timestamp"].astype(np.int64) >= since_s
+        if refused:
+            keys = record_keys(found)
+            rows &= np.array([index > refused.get(key, -1) for key, index in zip(keys, at.tolist(), strict=True)], bool)
+        found, at = found[rows], at[rows]
         for key, index in purged.items():
             gone[key] = _guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
     return gone

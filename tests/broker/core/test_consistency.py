@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from broker.core.changes import reconfigure
 from broker.core.shard import Shard
-from broker.core.upkeep import purge
+from broker.core.upkeep import purge, purge_app
 from formats.codes import AckStatus
 from formats.disk.journal import DeletionRecordFlag, decode_record
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
@@ -141,6 +143,91 @@ def test_a_message_that_is_purged_while_it_waits_is_refused(rig: Rig, client: Cl
     put(client, 1)
     assert purge(rig.node.queues[QUEUE])[0] == 1
     assert acks(client) == [(guid(1), AckStatus.UNKNOWN)]
+
+
+def _give_up(rig: Rig) -> None:
+    rig.wait(PATIENCE_MS + 2000)
+
+
+def _expire(rig: Rig) -> None:
+    short = {name: replace(config, message_ttl_s=2) for name, config in STRONG.items()}
+    for queue in rig.node.queues.values():
+        queue.configure_domain(short[queue.config.name])
+    rig.wait(4000)
+
+
+def _purge(rig: Rig) -> None:
+    for queue in rig.node.queues.values():
+        purge(queue)
+
+
+def _purge_app(rig: Rig) -> None:
+    for queue in rig.node.queues.values():
+        for app in queue.apps.values():
+            purge_app(queue, app)
+
+
+def _remove_apps(rig: Rig) -> None:
+    domain = rig.node.domains["fanout"]
+    reconfigure(rig.node, domain, replace(domain.config, app_ids=()))
+
+
+REFUSALS = [
+    (_give_up, QUEUE),
+    (_expire, QUEUE),
+    (_purge, QUEUE),
+    (_purge_app, QUEUE),
+    (_purge_app, "bmq://fanout/q"),
+    (_remove_apps, "bmq://fanout/q"),
+]
+
+
+@pytest.mark.parametrize(("refuse", "uri"), REFUSALS)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_post_that_was_refused_is_taken_when_it_comes_again(
+    rig: Rig, refuse: Callable[[Rig], None], uri: str, restarts: bool
+) -> None:
+    producer = rig.connect()
+    producer.open(1, uri, WRITE | ACK)
+    put(producer, 1, 2)
+    shard(rig).copied(shard(rig).awaiting[0].sequence_number)
+    assert acks(producer) == [(guid(1), 0)]
+    refuse(rig)
+    assert acks(producer) == [(guid(2), AckStatus.UNKNOWN)]
+    assert guid(2) not in rig.node.queues[uri].messages
+    if restarts:
+        rig = rig.restart()
+        shard(rig).copies_wanted = 2
+        producer = rig.connect()
+        producer.open(1, uri, WRITE | ACK)
+    for queue in rig.node.queues.values():
+        queue.judge_copies()
+        if not queue.apps:
+            reconfigure(rig.node, rig.node.domains["fanout"], STRONG["fanout"])
+    # The answer was lost with the link.
+    put(producer, 2, 1)
+    assert guid(2) in rig.node.queues[uri].messages
+    if (refuse, uri) != (_give_up, QUEUE):
+        assert guid(1) not in rig.node.queues[uri].messages
+    assert (guid(1), AckStatus.SUCCESS) in acks(producer)
+    shard(rig).copied(shard(rig).sequence_number)
+    assert acks(producer) == [(guid(2), AckStatus.SUCCESS)]
+
+
+def test_a_full_journal_takes_the_purge_of_messages_that_wait(rig: Rig, client: Client) -> None:
+    number = 1
+    while not (refused := acks(client)):
+        number += 1
+        put(client, number)
+    assert refused == [(guid(number), AckStatus.STORAGE_FAILURE)]
+    assert purge(rig.node.queues[QUEUE])[0] == number - 2
+    assert [status for _, status in acks(client)] == [AckStatus.UNKNOWN] * (number - 2)
+    assert rig.restart().node.queues[QUEUE].messages == {}
+    rig.wait(1000)
+    put(client, number)
+    shard(rig).copied(shard(rig).sequence_number)
+    assert acks(client) == [(guid(number), AckStatus.SUCCESS)]
+    assert not rig.faults()
 
 
 def test_what_follows_does_not_overtake_when_the_domain_becomes_eventual(rig: Rig, client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker.store.partition_files import PartitionFiles, zero_from
 from broker.store.recovery import recover
 from formats.disk.files import JOURNAL_RECORD_SIZE, group_file_sets
-from formats.disk.journal import ConfirmReason, QueueOpType
+from formats.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
 from formats.errors import FormatError
 from formats.guid import parse_guid
 from tests.broker.fakes import Content, MemoryDirectory
@@ -221,3 +221,12 @@ def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) 
     _, recovered = partition.reopen()
     assert recovered.gone == {KEY: guid(1) + guid(3) + guid(5) + guid(1)}
     assert [message.guid for message in recovered.messages] == [guid(0), guid(2), guid(4), guid(7)]
+
+
+def test_what_was_refused_for_want_of_copies_does_not_count_as_removed(partition: Partition) -> None:
+    refused = DeletionRecordFlag.NO_SC_QUORUM
+    partition.post(1).delete(1, flag=refused).post(2).delete(2, flag=refused).post(2).delete(2)
+    partition.post(3).delete(3, flag=refused).post(4).post(5).delete(5, flag=refused).post(5)
+    assert partition.reopen()[1].gone == {KEY: guid(2)}
+    partition.operate(QueueOpType.PURGE)
+    assert partition.reopen()[1].gone == {KEY: guid(2) + guid(4) + guid(5) + guid(2)}

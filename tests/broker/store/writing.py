@@ -85,8 +85,8 @@ class Partition:
         journal.pack_confirm(*self._next(), reason, key, APP_KEYS[app], guid(number))
         return self
 
-    def delete(self, number: int, key: bytes = KEY) -> Partition:
-        journal.pack_deletion(*self._next(), DeletionRecordFlag.NONE, key, guid(number))
+    def delete(self, number: int, key: bytes = KEY, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> Partition:
+        journal.pack_deletion(*self._next(), flag, key, guid(number))
         return self
 
     def reopen(self) -> tuple[PartitionFiles, Recovered]:
