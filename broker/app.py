@@ -20,6 +20,7 @@ from broker.config import load_broker_config as load_config
 from broker.config.dump import to_json
 from broker.config.local_cluster import write_local_cluster
 from broker.core.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
+from broker.core.faults import Inconsistent, describe
 from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
@@ -74,6 +75,7 @@ log = logging.getLogger("broker")
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+EXIT_INCONSISTENT = 3
 
 
 def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
@@ -101,6 +103,10 @@ def _guarded(run: Callable[[], None]) -> int:
     except OSError as error:
         print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
         return EXIT_CONFIG
+    except Inconsistent as failure:
+        log.critical("PANIC [NODE_INCONSISTENT] the broker ends on purpose: %s", failure, exc_info=failure)
+        print(f"bmqctl: the broker ended on purpose: {failure}; start it again", file=sys.stderr)
+        return EXIT_INCONSISTENT
     log.info("BMQbrkr stopped")
     return EXIT_OK
 
@@ -164,7 +170,11 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             # Until it has healed others have more to do than it has.
             set_slice(LONG_SLICE_NS)
             membership.connect(server, _available)
-        trio.run(server.run, _ready(config, node))
+        try:
+            trio.run(server.run, _ready(config, node))
+        except Inconsistent:
+            _save(node, shards)
+            raise
     if membership is not None:
         membership.close()
     _close(node, shards, flush=partition.flush_at_shutdown)
@@ -224,6 +234,18 @@ def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
     if flush:
         node.ledger.flush()
     node.ledger.close()
+
+
+def _save(node: Node, shards: dict[int, Shard]) -> None:
+    """Take to the disk what there is, as far as possible.
+
+    The files are left as the end of the process finds them: recovery tells what is whole in them, as after a crash.
+    """
+    for flush in (*(shard.files.flush for shard in shards.values()), node.ledger.flush):
+        try:
+            flush()
+        except Exception as error:
+            log.error("the files could not be taken to the disk: %s", describe(error))
 
 
 def _environment(config: NodeConfig, domains: Domains) -> Environment:

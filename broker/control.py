@@ -14,6 +14,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from broker.core.faults import Faults
+
 __all__ = ["AdminExecutor", "ControlLines"]
 
 log = logging.getLogger("broker.control")
@@ -37,13 +39,24 @@ class ControlLines:
     """Carries out one line at a time. Verbs may be in either case."""
 
     def __init__(
-        self, execute: AdminExecutor, change_log: Callable[[str], tuple[int, str]], stop: Callable[[], None]
+        self,
+        execute: AdminExecutor,
+        change_log: Callable[[str], tuple[int, str]],
+        stop: Callable[[], None],
+        faults: Faults,
     ) -> None:
         self._execute = execute
         self._change_log = change_log
         self._stop = stop
+        self._faults = faults
 
     def __call__(self, line: str) -> None:
+        try:
+            self._carry_out(line)
+        except Exception as error:
+            self._faults.note("a command from the control pipe", error)
+
+    def _carry_out(self, line: str) -> None:
         verb, _, rest = line.strip().partition(" ")
         match verb.upper():
             case "EXIT":

@@ -98,7 +98,7 @@ def take_commands(
 ) -> None:
     """Let the broker be administered: by its clients, and through its control pipe."""
     node.run_command = Admin(Context(node, environment)).run
-    pipe.on_line = ControlLines(node.run_command, switches.run, server.retire)
+    pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
     server.watch(pipe)
 
 

@@ -41,10 +41,13 @@ def _json(context: Context) -> dict[str, Any]:
     for uri, queue in sorted(context.node.queues.items()):
         domains.setdefault(parse_uri(uri).qualified_domain, {})[uri] = _queue(context, queue)
     now = datetime.fromtimestamp(context.node.now.wall_s, UTC)
-    return {
+    found: dict[str, Any] = {
         "_timestamp": now.strftime("%d%b%Y_%H:%M:%S.000000").upper(),
         "domainQueues": {"domains": dict(sorted(domains.items()))},
     }
+    faults = _fault_values(context)
+    # The reference has no such thing: it is there only when there is something to tell.
+    return found | {"faults": faults} if any(faults.values()) else found
 
 
 def _queue(context: Context, queue: Queue) -> dict[str, Any]:
@@ -186,6 +189,7 @@ _QUEUE_COLUMNS = (
 )
 
 _CHANNEL_COLUMNS = (Column("Bytes", "in", "bytes_in", "size"), Column("Bytes", "out", "bytes_out", "size"))
+_FAULT_COLUMNS = (Column("Faults", "sessions ended", "sessions"), Column("Faults", "others", "others"))
 
 
 def _tables(context: Context) -> Iterator[str]:
@@ -197,6 +201,16 @@ def _tables(context: Context) -> Iterator[str]:
         (printable(each.description), {"bytes_in": each.bytes_in, "bytes_out": each.bytes_out}) for each in sessions
     ]
     yield from _table(rows, _CHANNEL_COLUMNS)
+    faults = _fault_values(context)
+    if not any(faults.values()):
+        return
+    yield "\n:::::::::: :::::::::: FAULTS >>"
+    yield from _table([("this process", faults)], _FAULT_COLUMNS)
+
+
+def _fault_values(context: Context) -> dict[str, int]:
+    faults = context.node.faults
+    return {"sessions": faults.of_sessions, "others": faults.others}
 
 
 def _queue_rows(context: Context) -> Iterator[tuple[str, Mapping[str, int]]]:

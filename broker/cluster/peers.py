@@ -56,7 +56,7 @@ class Peers:
 
     def _tick(self) -> None:
         for link in list(self._links.values()):
-            link.session.tick()
+            self._node.tick_session(link.session)
         self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
 
     # -- dialing

@@ -6,6 +6,7 @@ Source: mqbnet::InitialConnectionContext, mqba::Authenticator, mqbnet::TCPSessio
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -56,6 +57,10 @@ class Guest(Protocol):
 
     def end(self, reason: str) -> None: ...
 
+    def fail(self, error: Exception) -> None:
+        """The session's work failed."""
+        ...
+
 
 class Entrance:
     """One session's. `paused`: no input can be handled until an outcome is there; `standing` is who the peer is."""
@@ -94,7 +99,8 @@ class Entrance:
             self._guest.end("did not authenticate, and nobody may be anonymous")
             return
         self.paused = True
-        done = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
+        then = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
+        done = partial(self._settle, then)
         self._host.authentications.begin(anonymous.mechanism, anonymous.data, self._peer, done)
 
     def on_authentication(self, data: memoryview, frame: Frame) -> None:
@@ -112,8 +118,15 @@ class Entrance:
             self._guest.end("authenticates again by another mechanism")
             return
         standing.pending = True
-        done = partial(self._on_outcome, request.mechanism, encoding)
+        done = partial(self._settle, partial(self._on_outcome, request.mechanism, encoding))
         self._host.authentications.begin(request.mechanism, request.data or b"", self._peer, done)
+
+    def _settle(self, then: Callable[[Outcome], None], outcome: Outcome) -> None:
+        """Take in an outcome, maybe in a step that is not this session's."""
+        try:
+            then(outcome)
+        except Exception as error:
+            self._guest.fail(error)
 
     def _on_outcome(self, mechanism: str, encoding: EncodingType, outcome: Outcome) -> None:
         self.paused = False

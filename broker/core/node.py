@@ -12,6 +12,7 @@ from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
+from broker.core.faults import Change, Faults
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
@@ -82,6 +83,7 @@ class Node:
     ) -> None:
         self.identity = identity
         self.now = now
+        self.faults = Faults(now)
         self.ledger = ledger
         self.shards = shards
         self.next_guid = next_guid
@@ -219,13 +221,31 @@ class Node:
 
     def disconnect(self, session: Session, reason: str) -> None:
         """The link is gone."""
-        session.end(reason, lost=not self.stopping)
-        self.sessions.pop(session.session_id, None)
-        self.dirty.discard(session)
+        with Change(f"the end of session {session.description}"):
+            session.end(reason, lost=not self.stopping)
+            self.sessions.pop(session.session_id, None)
+            self.dirty.discard(session)
+
+    def end_failed(self) -> None:
+        """End the sessions whose work failed in the step that is over: what their consumers had goes to others."""
+        while (session := self.faults.next_failed()) is not None:
+            with Change(f"the end of session {session.description}"):
+                session.give_up("a fault of this broker")
 
     def tick(self) -> None:
         """A few times a second."""
         self.timers.run(self.now.ms)
+        with Change("the upkeep of queues and shards"):
+            self._keep_up()
+
+    def tick_session(self, session: Session) -> None:
+        """Let a session watch over its peer: once a second."""
+        try:
+            session.tick()
+        except Exception as error:
+            self.faults.end_session(session, error)
+
+    def _keep_up(self) -> None:
         self._snapshot()
         for queue in self.queues.values():
             if queue.messages:
@@ -241,7 +261,7 @@ class Node:
         except Full as full:
             log.error("idle queues stay: %s", full)
         for session in list(self.sessions.values()):
-            session.tick()
+            self.tick_session(session)
         for shard in self.shards.values():
             shard.tick()
 

@@ -87,6 +87,12 @@ class Outbox:
             self.beside_kind = EventType.UNDEFINED
             self.data += beside
 
+    def clear(self) -> None:
+        """Drop all that is to be sent."""
+        self.data = bytearray()
+        self.beside = bytearray()
+        self.kind = self.beside_kind = EventType.UNDEFINED
+
     def take(self) -> bytearray:
         """All that is to be sent; the box is empty afterwards."""
         self._close_all()

@@ -16,6 +16,7 @@ from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
+from broker.core.faults import Faults
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
 from broker.core.outbox import Outbox
@@ -108,6 +109,9 @@ class Host(QueueHost, Protocol):
 
     @property
     def authentications(self) -> Authentications: ...
+
+    @property
+    def faults(self) -> Faults: ...
 
     def may_log(self, session: Session) -> bool: ...
 
@@ -260,6 +264,16 @@ class Session:
             broker, self._broker = self._broker, None
             broker.ended()
         self.host.dirty.add(self)
+
+    def fail(self, error: Exception) -> None:
+        """Note that this session's work failed: it is sent no more, and ends when the step is over."""
+        self.ready = False
+        self.host.faults.end_session(self, error)
+
+    def give_up(self, reason: str) -> None:
+        """See `broker.core.faults.Failing`."""
+        self.end(reason)
+        self.out.clear()
 
     def tick(self) -> None:
         """Once a second: watch over a silent peer."""

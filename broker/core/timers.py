@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from broker.core.faults import Inconsistent
+
 __all__ = ["Timers"]
 
 
@@ -34,4 +36,8 @@ class Timers:
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[2])
         for action in due:
-            action()
+            try:
+                action()
+            except Exception as error:
+                name = getattr(action, "__qualname__", repr(action))
+                raise Inconsistent(f"the timed action {name}", error) from error

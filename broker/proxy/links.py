@@ -110,7 +110,7 @@ class UpstreamLinks:
 
     def _tick(self) -> None:
         for link in list(self._links.values()):
-            link.session.tick()
+            self._node.tick_session(link.session)
         self._review()
         self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
 

@@ -2,6 +2,9 @@
 
 All sockets hang on one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
 more than the messages in it. Trio keeps the signals, the clock's tick and the end of it all.
+
+This is where exceptions end that no step expects: one in a session's step ends that session (`broker.core.faults`), and
+only `Inconsistent` ends `Server.run`.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from broker.core.faults import Change, Inconsistent
 from broker.core.node import Node
 from broker.core.session import Session
 from broker.shell.link import READ_BYTES, Link
@@ -149,6 +154,7 @@ class Server:
         self._stop = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._retiring = False
+        self._failure: Inconsistent | None = None
         self._threads = trio.CapacityLimiter(threads_max)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dialing: dict[int, Dialing] = {}
@@ -158,7 +164,7 @@ class Server:
         self._scratch = memoryview(bytearray(READ_BYTES))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until SIGTERM, SIGINT or `stop`."""
+        """Serve until SIGTERM, SIGINT or `stop`. `Inconsistent` if the node cannot go on."""
         for fd in self._listeners:
             self._epoll.register(fd, select.EPOLLIN)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
@@ -170,7 +176,14 @@ class Server:
                 async for number in signals:
                     log.info("stopping on %s", signal.Signals(number).name)
                     self.retire()
-        self._close()
+        self._nursery = None
+        try:
+            if self._failure is not None:
+                raise self._failure
+            with Change("the stop of the node"):
+                self._say_farewell()
+        finally:
+            self._close()
 
     def retire(self) -> None:
         """Stop as soon as others have taken over, or after a while; at once when asked again."""
@@ -181,14 +194,30 @@ class Server:
             self._nursery.start_soon(self._retire)
 
     async def _retire(self) -> None:
-        with trio.move_on_after(RETIRE_S):
+        with self._boundary("the node's retirement"), trio.move_on_after(RETIRE_S):
             while not self._may_stop():
                 await trio.sleep(RETIRE_CHECK_S)
         self.stop()
 
+    @contextmanager
+    def _boundary(self, work: str) -> Iterator[None]:
+        """End `run` with what leaves the node inconsistent; any exception that gets here does."""
+        try:
+            yield
+        except Inconsistent as failure:
+            self._give_up(failure)
+        except Exception as error:
+            self._give_up(Inconsistent(work, error))
+
+    def _give_up(self, failure: Inconsistent) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self.stop()
+
     def _may_stop(self) -> bool:
         self._set_clock()
-        may = self._node.retire()
+        with Change("handing over to others"):
+            may = self._node.retire()
         self._flush()
         return may
 
@@ -201,8 +230,8 @@ class Server:
         """End `run`."""
         self._stop.cancel()
 
-    def _close(self) -> None:
-        self._nursery = None
+    def _say_farewell(self) -> None:
+        """Take in what peers have sent by now, and let what the node has to say go out."""
         for _ in range(LAST_ROUNDS):
             ready = self._epoll.poll(0)
             if not ready:
@@ -218,6 +247,10 @@ class Server:
         self._flush()
         for link in list(self._links.values()):
             self._end(link, "the node stops")
+
+    def _close(self) -> None:
+        for link in self._links.values():
+            link.sock.close()
         for dialing in self._dialing.values():
             dialing.sock.close()
         for listener in self._listeners.values():
@@ -227,37 +260,58 @@ class Server:
 
     async def _serve(self) -> None:
         poll = self._epoll.poll
-        while True:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
-            for _ in range(ROUNDS_MAX):
-                ready = poll(LINGER_S)
-                if not ready:
-                    break
-                self._set_clock()
-                for fd, mask in ready:
-                    self._on_ready(fd, mask)
-                self._flush()
+        with self._boundary("a step of the loop"):
+            while True:
+                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                for _ in range(ROUNDS_MAX):
+                    ready = poll(LINGER_S)
+                    if not ready:
+                        break
+                    self._set_clock()
+                    for fd, mask in ready:
+                        self._on_ready(fd, mask)
+                    self._flush()
 
     def _on_ready(self, fd: int, mask: int) -> None:
         link = self._links.get(fd)
         if link is None:
-            listener = self._listeners.get(fd)
-            if listener is not None:
-                self._accept(listener)
-            elif fd in self._dialing:
-                self._on_dialed(self._dialing.pop(fd))
-            elif fd in self._sources:
-                self._sources[fd].on_readable()
+            self._on_other(fd)
             return
         if mask & select.EPOLLOUT:
             # It may send what the steps of this round had to say.
             self._node.before_sending()
-            link.on_writable()
-            self._watch(fd, link)
-        if mask & ~select.EPOLLOUT and link.ended is None:
-            link.on_readable()
-            if link.is_over or not link.wants_read:
+        try:
+            if mask & select.EPOLLOUT:
+                link.on_writable()
                 self._watch(fd, link)
+            if mask & ~select.EPOLLOUT and link.ended is None:
+                link.on_readable()
+                if link.is_over or not link.wants_read:
+                    self._watch(fd, link)
+        except Exception as error:
+            self._fail(link, error)
+
+    def _on_other(self, fd: int) -> None:
+        """Something that is no link is ready."""
+        listener = self._listeners.get(fd)
+        if listener is not None:
+            self._accept(listener)
+        elif fd in self._dialing:
+            self._on_dialed(self._dialing.pop(fd))
+        elif fd in self._sources:
+            try:
+                self._sources[fd].on_readable()
+            except Exception as error:
+                self._node.faults.note("reading from the control pipe", error)
+
+    def _fail(self, link: Link, error: Exception) -> None:
+        """A link's work failed: its session ends, and no other."""
+        session = link.machine
+        assert isinstance(session, Session)
+        self._node.faults.end_session(session, error)
+        self._node.end_failed()
+        if link.sock.fileno() in self._links:
+            self._end(link, "a fault of this broker")
 
     def _accept(self, listener: Listener) -> None:
         try:
@@ -270,7 +324,13 @@ class Server:
             log.error("cannot accept a connection: %s", error.strerror)
             self._epoll.modify(listener.sock.fileno(), 0)
             return
-        self._attach(sock, self._node.connect(f"{address[0]}:{address[1]}"), listener.tls)
+        try:
+            session = self._node.connect(f"{address[0]}:{address[1]}")
+        except Exception as error:
+            sock.close()
+            self._node.faults.note("taking in a connection", error)
+            return
+        self._attach(sock, session, listener.tls)
 
     def dial(self, host: str, port: int, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
         """Connect to a peer: `connected` makes its session, `failed` is told why not. Later, and one of them."""
@@ -306,8 +366,15 @@ class Server:
         if error:
             sock.close()
             dialing.failed(os.strerror(error))
-        else:
-            self._attach(sock, dialing.connected(dialing.address))
+            return
+        try:
+            session = dialing.connected(dialing.address)
+        except Exception as failure:
+            sock.close()
+            self._node.faults.note(f"the connection to {dialing.address}", failure)
+            dialing.failed("a fault of this broker")
+            return
+        self._attach(sock, session)
 
     def _give_up_dialing(self) -> None:
         """Those that have not answered by now are away."""
@@ -361,19 +428,27 @@ class Server:
 
     def _flush(self) -> None:
         """Send what the last steps produced, to everyone it concerns."""
-        unfinished = self._node.settle()
-        dirty = self._node.dirty
+        node = self._node
+        if node.faults.waiting:
+            node.end_failed()
+        unfinished = node.settle()
+        dirty = node.dirty
         while dirty:
             session = dirty.pop()
             link = self._by_session.get(session)
             if link is not None:
-                self._node.before_sending()
-                link.flush()
-                fd = link.sock.fileno()
-                if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
-                    self._watch(fd, link)
+                node.before_sending()
+                try:
+                    link.flush()
+                    fd = link.sock.fileno()
+                    if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
+                        self._watch(fd, link)
+                except Exception as error:
+                    self._fail(link, error)
+            if node.faults.waiting:
+                node.end_failed()
         # A link to a broker that cannot take more for now will be ready again by itself.
-        clients = self._node.sessions
+        clients = node.sessions
         if unfinished and not any(
             link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
         ):
@@ -385,11 +460,12 @@ class Server:
             self._nursery.start_soon(self._work, work, done)
 
     async def _work(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        # At the end of the node nobody waits for it.
-        result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-        self._set_clock()
-        done(result)
-        self._flush()
+        with self._boundary("work in a thread"):
+            # At the end of the node nobody waits for it.
+            result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            self._set_clock()
+            done(result)
+            self._flush()
 
     def _until_tick_s(self) -> float:
         """A tick's time, or less if an action is due before."""
@@ -399,12 +475,13 @@ class Server:
         return min(TICK_S, max(TICK_S_MIN, due_ms / 1000 - time.monotonic()))
 
     async def _tick(self) -> None:
-        while True:
-            await trio.sleep(self._until_tick_s())
-            self._set_clock()
-            self._node.tick()
-            if self._dialing:
-                self._give_up_dialing()
-            self._flush()
-            for fd in self._listeners:
-                self._epoll.modify(fd, select.EPOLLIN)
+        with self._boundary("the tick of the clock"):
+            while True:
+                await trio.sleep(self._until_tick_s())
+                self._set_clock()
+                self._node.tick()
+                if self._dialing:
+                    self._give_up_dialing()
+                self._flush()
+                for fd in self._listeners:
+                    self._epoll.modify(fd, select.EPOLLIN)
