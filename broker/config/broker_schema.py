@@ -120,7 +120,7 @@ class StatsConfig(Model):
 
 
 class Heartbeat(Model):
-    """After how many silent intervals a connection of each kind is given up; 0 never."""
+    """How many heartbeats in a row a connection of each kind may leave unanswered; with 0 none are sent."""
 
     client: Int = 0
     downstream_broker: Int = 0

@@ -90,7 +90,7 @@ class NodeIdentity:
     `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
     that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;
     see `broker.cluster.agreement`. Missed heartbeats are those of clients, of other nodes of the cluster, of proxies
-    below it, and of brokers that it is a proxy to; 0 is any number.
+    below it, and of brokers that it is a proxy to; with 0 none are sent.
     """
 
     cluster_name: str

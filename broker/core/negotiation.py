@@ -6,6 +6,7 @@ from broker.core.config import NodeIdentity
 from formats.control.messages import (
     BrokerResponse,
     ClientIdentity,
+    ClientLanguage,
     ClientType,
     GuidInfo,
     NegotiationMessage,
@@ -14,7 +15,7 @@ from formats.control.messages import (
 )
 from formats.wire.event import PROTOCOL_VERSION
 
-__all__ = ["NO_NODE_ID", "SCHEMA_FEATURE", "answer_identity", "own_identity", "tells_status"]
+__all__ = ["NO_NODE_ID", "SCHEMA_FEATURE", "answer_identity", "knows_heartbeats", "own_identity", "tells_status"]
 
 # What a broker can do. One that is in a cluster for the name alone does not tell proxies of its status.
 FEATURES = (
@@ -87,11 +88,25 @@ def answer_identity(
         broker_version=me.version,
         broker_identity=own_identity(me, session_id, cluster_name),
         heartbeat_interval_ms=me.heartbeat_interval_ms,
-        max_missed_heartbeats=_missed_max(me, asking) if is_broker else me.heartbeats_missed_max,
+        max_missed_heartbeats=_missed_max(me, asking),
     )
     return NegotiationMessage(choice=response)
 
 
-def _missed_max(me: NodeIdentity, broker: ClientIdentity) -> int:
-    is_proxy = broker.cluster_node_id == NO_NODE_ID
+def _missed_max(me: NodeIdentity, asking: ClientIdentity) -> int:
+    if asking.client_type is ClientType.TCPADMIN:
+        return 0
+    if asking.client_type is not ClientType.TCPBROKER:
+        return me.heartbeats_missed_max
+    is_proxy = asking.cluster_node_id == NO_NODE_ID
     return me.downstream_heartbeats_missed_max if is_proxy else me.peer_heartbeats_missed_max
+
+
+def knows_heartbeats(client: ClientIdentity) -> bool:
+    """Whether a client answers heartbeats, by what it says of itself; one that sends a heartbeat knows them, too.
+
+    No feature tells. The C++ SDK has known them since its first release, and the official Python client is built on
+    it; the Java SDK (0.0.16) ends its connection at an event of a type that it does not know. The reference sends
+    heartbeats to clients of either kind, but never to administrators.
+    """
+    return client.client_type is ClientType.TCPCLIENT and client.sdk_language is ClientLanguage.CPP

@@ -18,7 +18,7 @@ from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance
 from broker.core.faults import Faults
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
-from broker.core.negotiation import SCHEMA_FEATURE, answer_identity
+from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
@@ -149,6 +149,7 @@ class Session:
         self.bytes_in = self.bytes_out = 0
         self._heard_at_ms = self._since_ms = host.now.ms
         self._heartbeats_missed = 0
+        self._knows_heartbeats = False
         self._enter(SessionState.NEGOTIATING)
 
     # -- the link's side
@@ -285,13 +286,12 @@ class Session:
         if self.entrance.has_expired:
             self.end("authenticated not again in time")
             return
-        identity = self.host.identity
-        missed_max = identity.heartbeats_missed_max if self._broker is None else self._broker.heartbeats_missed_max
-        interval = identity.heartbeat_interval_ms
-        if not interval or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
+        missed_max = self._heartbeats_missed_max
+        interval = self.host.identity.heartbeat_interval_ms
+        if missed_max <= 0 or interval <= 0 or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
             return
         self._heartbeats_missed += 1
-        if missed_max and self._heartbeats_missed > missed_max:
+        if self._heartbeats_missed > missed_max:
             log.warning(
                 "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
                 missed_max,
@@ -300,6 +300,13 @@ class Session:
             self.end(f"no answer to {missed_max} heartbeats")
             return
         self.send_event(HEARTBEAT_REQUEST)
+
+    @property
+    def _heartbeats_missed_max(self) -> int:
+        """How many heartbeats in a row the peer may leave unanswered; 0 where none are sent."""
+        if self._broker is not None:
+            return self._broker.heartbeats_missed_max
+        return self.host.identity.heartbeats_missed_max if self._knows_heartbeats else 0
 
     # -- negotiation
 
@@ -324,6 +331,7 @@ class Session:
             return
         self._broker = broker
         self._is_admin = identity.client_type is ClientType.TCPADMIN
+        self._knows_heartbeats = knows_heartbeats(identity)
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
@@ -521,7 +529,8 @@ class Session:
     # -- heartbeats
 
     def _on_heartbeat_request(self, data: memoryview, frame: Frame) -> None:
+        self._knows_heartbeats = True
         self.send_event(HEARTBEAT_RESPONSE)
 
     def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
-        """Hearing it is all; `receive` has noted the time."""
+        self._knows_heartbeats = True  # `receive` has noted the time

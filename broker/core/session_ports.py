@@ -17,7 +17,7 @@ class BrokerPeer(Protocol):
 
     @property
     def heartbeats_missed_max(self) -> int:
-        """After how many silent intervals the session is given up; 0 never."""
+        """How many heartbeats in a row may stay unanswered before the session is given up; with 0 none are sent."""
         ...
 
     def begun(self) -> None:

@@ -13,6 +13,15 @@ __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
 
+# Not every peer knows heartbeats: the kernel notices after two minutes that the machine of a silent one is gone.
+_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
+)
+
 
 class Machine(Protocol):
     """The sans-I/O side of a link."""
@@ -72,7 +81,8 @@ class Link:
 
     def __init__(self, sock: Stream, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for level, option, value in _OPTIONS:
+            sock.setsockopt(level, option, value)
         self.sock = sock
         self.machine = machine
         self.ended: str | None = None

@@ -105,6 +105,19 @@ def test_the_lower_id_dials() -> None:
     assert One(3).dialed == []
 
 
+def test_two_nodes_that_have_no_heartbeats_configured_send_none() -> None:
+    first, second = One(1), One(2)
+    wire = meet(first, second, 2)
+    assert first.node.identity.heartbeat_interval_ms
+    assert first.node.identity.peer_heartbeats_missed_max == 0
+    for one in (first, second):
+        one.wait(one.node.identity.heartbeat_interval_ms * 4)
+    wire.carry()
+    for said in wire.said:
+        events = iter_frames(memoryview(said), 0, len(said), LENGTH_MAX)
+        assert EventType.HEARTBEAT_REQ not in [frame.type for frame in events]
+
+
 def test_two_nodes_meet_and_say_what_the_reference_says() -> None:
     first, second = One(1), One(2)
     wire = meet(first, second, 2)

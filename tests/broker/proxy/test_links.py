@@ -9,6 +9,7 @@ import pytest
 from broker.cluster.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.cluster.peer_links import Peer
 from broker.core.clock import Now
+from broker.core.config import NodeIdentity
 from broker.core.negotiation import NO_NODE_ID, answer_identity
 from broker.core.session import Session
 from broker.proxy.links import PENDING_MS, UpstreamLinks
@@ -44,12 +45,16 @@ class Upward:
     name = "planets"
 
     def __init__(
-        self, cluster_name: str = "planets", nodes: tuple[int, ...] = (3, 7), near: tuple[int, ...] = (3, 7)
+        self,
+        cluster_name: str = "planets",
+        nodes: tuple[int, ...] = (3, 7),
+        near: tuple[int, ...] = (3, 7),
+        me: NodeIdentity = ME,
     ) -> None:
         self.statuses: dict[int, NodeStatus] = {}
         self.active_id: int | None = None
         self.now = Now(START_S, 1_000_000)
-        self.node = ProxyNode(ME, self.now, lambda name: None, lambda: bytes(16))
+        self.node = ProxyNode(me, self.now, lambda name: None, lambda: bytes(16))
         self.dialed: list[int] = []
         self.up: dict[int, Peer] = {}
         self.tell_status: list[bool] = []
@@ -218,6 +223,15 @@ def test_a_silent_node_is_given_up() -> None:
     upward.wait(ME.heartbeat_interval_ms * 4)
     assert session.finished
     assert not upward.up
+
+
+def test_a_node_gets_no_heartbeats_that_the_configuration_has_none_of() -> None:
+    upward = Upward(me=replace(ME, upstream_heartbeats_missed_max=0))
+    session = upward.link()
+    session.take_output()
+    upward.wait(ME.heartbeat_interval_ms * 4)
+    assert not session.finished
+    assert session.take_output() == b""
 
 
 def test_a_proxy_that_stops_dials_nobody() -> None:

@@ -20,12 +20,13 @@ class Socket:
         self.room = room
         self.sent = bytearray()
         self.broken: OSError | None = None
+        self.options: dict[tuple[int, int], int] = {}
 
     def setblocking(self, flag: bool) -> None:
         assert not flag
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        assert (level, value) == (socket.IPPROTO_TCP, 1)
+        self.options[level, option] = value
 
     def recv_into(self, view: memoryview) -> int:
         if not self.incoming:
@@ -103,6 +104,15 @@ def read_all(link: Link, sock: Socket) -> None:
 
 EVENTS = [b"a", b"bb" * 100, b"ccc", bytes(255)]
 STREAM = b"".join(bytes([len(event)]) + event for event in EVENTS)
+
+
+def test_small_events_go_out_at_once_and_a_machine_that_is_gone_is_noticed() -> None:
+    sock = Socket()
+    Link(cast(socket.socket, sock), Words(), memoryview(bytearray(READ_BYTES)))
+    assert sock.options[socket.IPPROTO_TCP, socket.TCP_NODELAY] == 1
+    assert sock.options[socket.SOL_SOCKET, socket.SO_KEEPALIVE] == 1
+    tcp = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    assert [sock.options[socket.IPPROTO_TCP, option] for option in tcp] == [60, 10, 6]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1000])
