@@ -16,7 +16,7 @@ from broker.cluster.metadata import Metadata, QueueChange
 from broker.cluster.queues import NO_ROOM_MS, ClusterQueues
 from broker.cluster.relay import RelayQueue
 from broker.core.alarms import alarm
-from broker.core.changes import apps_to_change, change_apps, erase_queue
+from broker.core.changes import APPS_DIFFER, REMEDY, apps_to_change, change_apps, erase_queue, names_of
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
@@ -31,6 +31,10 @@ __all__ = ["QueueUpkeep"]
 
 log = logging.getLogger("broker.cluster")
 
+# A node that does not lead compares the apps of so many domains, so often.
+COMPARED_AT_ONCE = 8
+COMPARE_INTERVAL_MS = 50
+
 
 class QueueUpkeep:
     """Takes over `take_away`, `renew_apps` and `place` of a node, and what `Metadata` tells of queues."""
@@ -40,6 +44,8 @@ class QueueUpkeep:
         self._metadata = metadata
         self._queues = queues
         self._place = node.place
+        # The URIs of queues by their domains, whose apps are to be compared yet.
+        self._uncompared: dict[str, list[str]] = {}
         # Who wants to open a queue that is about to go.
         self._openings: dict[str, list[Callable[[], None]]] = {}
         node.take_away = self._take_away
@@ -87,12 +93,10 @@ class QueueUpkeep:
             return
         for info in list(self._metadata.state.queues.values()):
             if parse_uri(info.uri).qualified_domain == config.name:
-                self._match(info, config)
+                added, removed = _differences(info, config)
+                self._update_apps(info, config, added, removed)
 
-    def _match(self, info: QueueInfo, config: DomainConfig) -> None:
-        has = {app.app_id for app in info.app_ids}
-        added = [app_id for app_id in config.app_ids if app_id not in has]
-        removed = [app_id for app_id in has if app_id not in config.app_ids]
+    def _update_apps(self, info: QueueInfo, config: DomainConfig, added: list[str], removed: list[str]) -> None:
         if added or removed:
             self._metadata.update_apps(info.uri, config.name, added, removed, self._note_refusal)
 
@@ -101,22 +105,66 @@ class QueueUpkeep:
             log.error("apps are not changed: %s", refusal)
 
     def _healed(self, leads: bool) -> None:
-        """A new leader compares what all queues have with what their domains name now."""
-        if not leads:
-            return
-        configs: dict[str, DomainConfig | None] = {}
-        for info in list(self._metadata.state.queues.values()):
-            name = parse_uri(info.uri).qualified_domain
-            config = configs[name] if name in configs else configs.setdefault(name, self._config(name))
-            if config is not None and config.mode is Mode.FANOUT:
-                self._match(info, config)
+        """The cluster's state is agreed on: compare the apps that queues have in it with those that domains name here.
 
-    def _config(self, name: str) -> DomainConfig | None:
+        A new leader adds those that are missing. It removes none: its configuration may be older than the cluster's
+        apps, while another is rolled out node by node, and what they are owed would be lost.
+        """
+        by_domain: dict[str, list[str]] = {}
+        for info in self._metadata.state.queues.values():
+            by_domain.setdefault(parse_uri(info.uri).qualified_domain, []).append(info.uri)
+        self._uncompared = by_domain
+        if leads:
+            while self._uncompared:
+                self._compare(leads=True)
+        else:
+            self._compare_some()
+
+    def _compare_some(self) -> None:
+        """Compare a few domains, whose files may have to be read, and the next when others have had their turn."""
+        compared, uncompared = 0, self._uncompared
+        while uncompared and compared < COMPARED_AT_ONCE:
+            self._compare(leads=False)
+            compared += 1
+        if uncompared:
+            again = self._node.now.ms + COMPARE_INTERVAL_MS
+            self._node.timers.at(again, lambda: self._compare_some() if self._uncompared is uncompared else None)
+
+    def _compare(self, *, leads: bool) -> None:
+        name, uris = self._uncompared.popitem()
+        config = self._config(name, loads=leads)
+        if config is None or config.mode is not Mode.FANOUT:
+            return
+        missing: set[str] = set()
+        unnamed: set[str] = set()
+        for uri in uris:
+            info = self._metadata.state.queues.get(uri)
+            if info is not None:
+                added, kept = _differences(info, config)
+                missing.update(added)
+                unnamed.update(kept)
+                if leads:
+                    self._update_apps(info, config, added, [])
+        where = f"the configuration of domain '{name}' at this node"
+        if unnamed:
+            text = f"Queues have {names_of(unnamed)}, and {where} does not name them"
+            alarm(log, APPS_DIFFER, f"{text}. {REMEDY.format(name, 'the leader')}")
+        if missing and not leads:
+            text = f"Queues lack {names_of(missing)}, and {where} names them"
+            remedy = "if they are to come, give all nodes this configuration, and send DOMAINS RECONFIGURE"
+            alarm(log, APPS_DIFFER, f"{text}: {remedy} {name} to the leader.")
+
+    def _config(self, name: str, *, loads: bool) -> DomainConfig | None:
+        """A domain's configuration; None if it has none that can be used.
+
+        Who does not lead reads it only to compare: the file may be another when the domain is first used.
+        """
+        node = self._node
         try:
-            domain = self._node.domain(name)
+            domain = node.domain(name) if loads else node.domains.get(name)
+            return node.resolve_domain(name) if domain is None else domain.config
         except ValueError:
             return None
-        return None if domain is None else domain.config
 
     # -- what is committed
 
@@ -180,3 +228,9 @@ class QueueUpkeep:
         info = self._metadata.state.queues.get(queue.uri)
         if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
             self._update(queue, info)
+
+
+def _differences(info: QueueInfo, config: DomainConfig) -> tuple[list[str], list[str]]:
+    """The apps that a domain names and a queue lacks, and those that a queue has and its domain does not name."""
+    has = {app.app_id for app in info.app_ids}
+    return [app_id for app_id in config.app_ids if app_id not in has], sorted(has.difference(config.app_ids))

@@ -6,14 +6,15 @@ Order, as everywhere: first the ledger says what will be, then the journal, then
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from broker.core.alarms import alarm, panic
+from broker.core.alarms import alarm, panic, printable
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.ledger import Ledger, app_infos
+from broker.core.messages import Full
 from broker.core.queue import App, Queue
 from broker.core.shard import Shard
 from broker.core.upkeep import add_app, remove_app
@@ -23,20 +24,31 @@ from formats.disk.keys import derive_key
 from formats.disk.qlist import build_queue_record
 
 __all__ = [
+    "APPS_DIFFER",
+    "REMEDY",
     "apps_to_change",
     "change_apps",
     "collect_idle_queues",
     "delete_queue",
     "erase_queue",
     "key_salt",
+    "names_of",
     "reconfigure",
     "room_for_queue",
     "sync_apps",
+    "sync_apps_at_start",
 ]
 
 log = logging.getLogger("broker.node")
 
 QUEUES_WATERMARK = 0.8
+
+# An alarm: the apps that a domain names are others here than those that its queues have.
+APPS_DIFFER = "FANOUT_APPIDS_DIFFER"
+REMEDY = (
+    "They stay, and messages are kept for them: to remove them with what they are owed, send DOMAINS RECONFIGURE {} "
+    "to {}; to keep them, name them in the domain's configuration."
+)
 
 
 class Holder(Protocol):
@@ -80,8 +92,40 @@ def _storage(config: DomainConfig) -> str:
     return "[ fileBacked = [ ] ]" if config.persistent else "[ inMemory = [ ] ]"
 
 
-def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
-    """Give a fanout queue the apps that its domain names, and no others. `Full` if that cannot be recorded."""
+def sync_apps_at_start(holder: Holder) -> None:
+    """Give all fanout queues the apps that their domains name now.
+
+    Whoever edited a domain's file may not have meant to lose messages: an app that is owed some stays in all queues of
+    its domain, with an alarm, until `reconfigure` is asked for.
+    """
+    owed: dict[str, set[str]] = {}
+    for queue in holder.queues.values():
+        if queue.config.mode is Mode.FANOUT:
+            unnamed = {app.app_id for app in queue.apps.values() if app.messages} - set(queue.config.app_ids)
+            owed.setdefault(queue.config.name, set()).update(unnamed)
+    for queue in holder.queues.values():
+        try:
+            sync_apps(holder, queue, queue.config, owed.get(queue.config.name, ()))
+        except Full as full:
+            log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+    for name, app_ids in owed.items():
+        if app_ids:
+            text = (
+                f"Messages are kept for {names_of(app_ids)} of domain '{name}', which its configuration does not name"
+            )
+            alarm(log, APPS_DIFFER, f"{text}. {REMEDY.format(name, 'this node')}")
+
+
+def names_of(app_ids: Iterable[str]) -> str:
+    """App ids as an alarm names them."""
+    return "the apps " + ", ".join(f"'{printable(app_id)}'" for app_id in sorted(app_ids))
+
+
+def sync_apps(holder: Holder, queue: Queue, config: DomainConfig, kept: Collection[str] = ()) -> None:
+    """Give a fanout queue the apps that its domain names, and no others except those `kept`.
+
+    `Full` if that cannot be recorded.
+    """
     if config.mode is not Mode.FANOUT:
         return
     taken = {app.key for app in queue.apps.values()}
@@ -91,7 +135,7 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig) -> None:
             key = derive_key(app_id, key_salt(holder), taken)
             taken.add(key)
             added.append((app_id, key))
-    removed = [app for app in queue.apps.values() if app.app_id not in config.app_ids]
+    removed = [app for app in queue.apps.values() if app.app_id not in config.app_ids and app.app_id not in kept]
     if not (added or removed):
         return
     info = holder.ledger.state.queues[queue.uri]

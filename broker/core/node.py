@@ -6,7 +6,14 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
-from broker.core.changes import collect_idle_queues, delete_queue, key_salt, room_for_queue, sync_apps
+from broker.core.changes import (
+    collect_idle_queues,
+    delete_queue,
+    key_salt,
+    room_for_queue,
+    sync_apps,
+    sync_apps_at_start,
+)
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
@@ -160,11 +167,7 @@ class Node:
             self.restore(self.shards[partition_id], state)
         for partition_id, shard in self.shards.items():
             shard.activate(primaries[partition_id].primary_lease_id)
-        for served in self.queues.values():
-            try:
-                sync_apps(self, served, served.config)
-            except Full as full:
-                log.error("queue '%s' keeps the apps that it had: %s", served.uri, full)
+        sync_apps_at_start(self)
 
     def restore(self, shard: Shard, state: Recovered) -> None:
         """Put back the queues and messages of a shard as it was recovered."""

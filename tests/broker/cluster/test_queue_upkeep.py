@@ -138,20 +138,102 @@ def test_apps_come_and_go(at: int) -> None:
     assert cluster.faults() == []
 
 
-def test_a_new_leader_gives_queues_the_apps_that_their_domains_name() -> None:
-    cluster = members()
-    client = cluster.connect(1)
-    client.open(1, FANOUT, WRITE | ACK)
-    post(client, 1)
-    cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=("foo", "qux"))
+def roll_out(cluster: Members, *app_ids: str) -> None:
+    """All nodes are given a domain's configuration with other apps, and started anew one after the other."""
+    cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=app_ids)
     for node_id in cluster.ids:
         directory = cluster.kill(node_id)
         cluster.run(3000)
         cluster.start(node_id, directory)
         cluster.run(3000)
-    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["foo", "qux"]] * 3
-    reader = cluster.connect(0)
-    reader.read(1, FANOUT, "foo", 1)
+
+
+def leader_of(cluster: Members) -> int:
+    return next(each for each, process in cluster.processes.items() if process.member.metadata.is_active_leader)
+
+
+def read(cluster: Members, at: int, app: str) -> list[bytes]:
+    reader = cluster.connect(at)
+    reader.read(1, FANOUT, app, 1)
     cluster.run(1000)
-    assert reader.payloads() == [b"1"]
+    return reader.payloads()
+
+
+def test_a_new_leader_adds_the_apps_that_domains_name_and_removes_none(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, FANOUT, WRITE | ACK)
+    post(client, 1)
+    roll_out(cluster, "foo", "qux")
+    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["bar", "baz", "foo", "qux"]] * 3
+    (line, *_) = [each for each in caplog.messages if "ALARM [FANOUT_APPIDS_DIFFER] Queues have" in each]
+    assert "'bar', 'baz'" in line
+    assert "domain 'fanout'" in line
+    assert "DOMAINS RECONFIGURE fanout to the leader" in line
+    assert [read(cluster, 0, app) for app in ("foo", "bar", "qux")] == [[b"1"], [b"1"], []]
+    # The operator wants it so: nobody else than the leader removes them.
+    leader_id = leader_of(cluster)
+    for node_id in sorted(cluster.ids, key=lambda each: each == leader_id):
+        assert apps(cluster, leader_id) == ["bar", "baz", "foo", "qux"]
+        node = cluster.processes[node_id].node
+        domain = node.domain("fanout")
+        assert domain is not None
+        reconfigure(node, domain, cluster.domains["fanout"])
+        cluster.run()
+    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["foo", "qux"]] * 3
+    (root,) = (queue for each in cluster.ids if (queue := cluster.queue(each, FANOUT)) is not None and queue.is_root)
+    assert (set(root.apps), set(root.messages)) == ({"foo", "qux"}, {guid(1)})
     assert cluster.faults() == []
+
+
+def test_a_fail_over_to_a_node_with_an_older_configuration_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(2)
+    client.open(1, FANOUT, WRITE | ACK)
+    old = cluster.domains["fanout"]
+    new = replace(old, app_ids=(*old.app_ids, "qux"))
+    # The leader has the new configuration; the others have not been given it yet.
+    leader_id = leader_of(cluster)
+    node = cluster.processes[leader_id].node
+    domain = node.domain("fanout")
+    assert domain is not None
+    reconfigure(node, domain, new)
+    cluster.run()
+    post(client, 1)
+    caplog.clear()
+    cluster.kill(leader_id)
+    cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
+    cluster.run(3000)
+    (follower_id,) = {1, 2} - {leader_of(cluster)}
+    assert [apps(cluster, each) for each in (1, 2)] == [["bar", "baz", "foo", "qux"]] * 2
+    assert caplog.text.count("ALARM [FANOUT_APPIDS_DIFFER] Queues have the apps 'qux'") == 2
+    assert read(cluster, follower_id, "qux") == [b"1"]
+    assert cluster.faults() == []
+
+
+def test_a_node_with_a_newer_configuration_than_the_cluster_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, FANOUT, WRITE | ACK)
+    cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=("bar", "baz", "foo", "qux"))
+    (last_id, *_) = {1, 2} - {leader_of(cluster)}
+    cluster.start(last_id, cluster.kill(last_id))
+    cluster.run(3000)
+    assert apps(cluster, last_id) == ["bar", "baz", "foo"]
+    assert "ALARM [FANOUT_APPIDS_DIFFER] Queues lack the apps 'qux'" in caplog.text
+
+
+def test_many_domains_are_compared_a_few_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    old = cluster.domains["fanout"]
+    for number in range(30):
+        cluster.domains[f"fanout{number}"] = replace(old, name=f"fanout{number}")
+    client = cluster.connect(0)
+    for number in range(30):
+        client.open(number, f"bmq://fanout{number}/q", WRITE | ACK)
+    for number in range(30):
+        cluster.domains[f"fanout{number}"] = replace(old, name=f"fanout{number}", app_ids=("foo", "bar"))
+    (last_id, *_) = {1, 2} - {leader_of(cluster)}
+    cluster.start(last_id, cluster.kill(last_id))
+    cluster.run(3000)
+    assert caplog.text.count("ALARM [FANOUT_APPIDS_DIFFER] Queues have the apps 'baz'") == 30

@@ -298,18 +298,43 @@ def test_a_fanout_may_begin_without_apps() -> None:
     check(rig)
 
 
-def test_apps_come_and_go_with_a_restart() -> None:
+def test_apps_come_and_go_with_a_restart(caplog: pytest.LogCaptureFixture) -> None:
     rig = start()
     post(producing(rig, FANOUT), 1)
-    rig.domains = {**rig.domains, "fanout": replace(rig.domains["fanout"], app_ids=("bar", "quux"))}
+    reading(rig, FANOUT, "foo").confirm(1, guid(1), sub_id=1)
+    rig.domains = {**rig.domains, "fanout": replace(rig.domains["fanout"], app_ids=("bar", "baz", "quux"))}
     again = rig.restart()
-    assert set(queue(again, FANOUT).apps) == {"bar", "quux"}
+    assert set(queue(again, FANOUT).apps) == {"bar", "baz", "quux"}
+    assert "FANOUT_APPIDS_DIFFER" not in caplog.text
     post(producing(again, FANOUT), 2)
     assert numbers(reading(again, FANOUT, "quux")) == [2]
     assert numbers(reading(again, FANOUT, "bar")) == [1, 2]
     check(again)
     info = again.node.ledger.state.queues[FANOUT]
-    assert {app.app_id for app in info.app_ids} == {"bar", "quux"}
+    assert {app.app_id for app in info.app_ids} == {"bar", "baz", "quux"}
+
+
+def test_an_app_that_is_owed_messages_outlives_a_restart_with_a_domain_that_does_not_name_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = start()
+    other = "bmq://fanout/other"
+    post(producing(rig, FANOUT), 1)
+    producing(rig, other)
+    for app in ("foo", "baz"):
+        reading(rig, FANOUT, app).confirm(1, guid(1), sub_id=1)
+    rig.domains = {**rig.domains, "fanout": replace(rig.domains["fanout"], app_ids=("foo",))}
+    again = rig.restart()
+    assert [set(queue(again, uri).apps) for uri in (FANOUT, other)] == [{"foo", "bar"}] * 2
+    (line,) = [each for each in caplog.messages if "FANOUT_APPIDS_DIFFER" in each]
+    assert line.startswith("ALARM [FANOUT_APPIDS_DIFFER] Messages are kept for the apps 'bar' of domain 'fanout'")
+    assert "DOMAINS RECONFIGURE fanout to this node" in line
+    post(producing(again, FANOUT), 2)
+    assert numbers(reading(again, FANOUT, "bar")) == [1, 2]
+    check(again)
+    changed(again, "foo")
+    assert [set(queue(again, uri).apps) for uri in (FANOUT, other)] == [{"foo"}] * 2
+    check(again)
 
 
 def test_an_unregistered_app_alarms_again_when_all_its_readers_have_left(caplog: pytest.LogCaptureFixture) -> None:
