@@ -23,6 +23,8 @@ log = logging.getLogger("broker.relay")
 
 OPTIONS_BYTES_SHORT = 64
 
+QUEUE_ID_MAX = (1 << 31) - 1
+
 # Where a push says for which queue it is.
 QUEUE_ID_AT, QUEUE_ID_END = 8, 12
 _queue_id = struct.Struct(">i").unpack_from
@@ -79,8 +81,11 @@ class Hops:
 
     def next_queue_id(self) -> int:
         """A number for one more hop."""
-        self._last_queue_id += 1
-        return self._last_queue_id
+        while True:
+            # The wire's numbers are signed: after very many, those come again that are free.
+            self._last_queue_id = (self._last_queue_id + 1) & QUEUE_ID_MAX
+            if self._last_queue_id not in self.relays:
+                return self._last_queue_id
 
     def remove(self, relay: RelayQueue) -> bool:
         """A hop is no more; False if it is none of these."""

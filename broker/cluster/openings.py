@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.cluster.counts import COUNT_MAX, Count
 from broker.cluster.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
@@ -55,17 +56,21 @@ class Opening(NamedTuple):
 
 
 class UpstreamConsumer:
-    """An app as this hop reads it: `readers` is how often it is open; `asked` says that this upstream knows of it."""
+    """An app as this hop reads it: `reads` counts how often it is open; `asked` says that this upstream knows of it."""
 
-    __slots__ = ("app_id", "asked", "asking", "readers", "sub_id", "subscriptions")
+    __slots__ = ("app_id", "asked", "asking", "reads", "sub_id", "subscriptions")
 
     def __init__(self, app_id: str, sub_id: int) -> None:
         self.app_id = app_id
         self.sub_id = sub_id
-        self.readers = 0
+        self.reads = Count()
         self.asking = 0  # open requests under way
         self.asked = False
         self.subscriptions: tuple[Subscription, ...] = ()
+
+    @property
+    def readers(self) -> int:
+        return self.reads.open
 
     @property
     def info(self) -> SubQueueIdInfo | None:
@@ -91,7 +96,7 @@ class Openings:
         self.queue_id = queue_id
         self.state = UpstreamState.NONE
         self.upstream: Upstream | None = None
-        self.writers = 0
+        self.writes = Count()
         self.consumers: dict[str, UpstreamConsumer] = {}
         self._now = now
         self._timers = timers
@@ -107,6 +112,11 @@ class Openings:
         self._last_sub_id = 0
         # Another with each upstream: an answer of an older one counts for nothing.
         self._generation = 0
+
+    @property
+    def writers(self) -> int:
+        """How often clients have it open for writing."""
+        return self.writes.open
 
     @property
     def is_unused(self) -> bool:
@@ -145,9 +155,7 @@ class Openings:
         self.state = TRANSITIONS[self.state, Trigger.FOUND]
         self.upstream = upstream
         self._generation += 1
-        self._writers_asked = False
-        for consumer in self.consumers.values():
-            consumer.asked = False
+        self._forget_asked()
         self._reopen()
 
     def lost(self) -> None:
@@ -158,6 +166,7 @@ class Openings:
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
         self._sent.clear()
+        self._forget_asked()
         self._is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
@@ -165,6 +174,14 @@ class Openings:
         configuring, self._configuring = self._configuring, []
         for configured in configuring:
             configured()
+
+    def _forget_asked(self) -> None:
+        """The next upstream knows of nothing."""
+        self._writers_asked = False
+        self.writes.forget()
+        for consumer in self.consumers.values():
+            consumer.asked = False
+            consumer.reads.forget()
 
     def _reopen(self) -> None:
         generation = self._generation
@@ -195,11 +212,11 @@ class Openings:
         if self.writers and not self._writers_asked:
             self._writers_asked = True
             flags = QueueFlag.WRITE | QueueFlag.ACK
-            requests.append((OpenQueue(handle_parameters=self._parameters(None, flags, 0, self.writers)), ""))
+            requests.append((OpenQueue(handle_parameters=self._parameters(None, flags, 0, self.writes.tell())), ""))
         for consumer in self.consumers.values():
             if consumer.readers and not consumer.asked:
                 consumer.asked = True
-                parameters = self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
+                parameters = self._parameters(consumer, QueueFlag.READ, consumer.reads.tell(), 0)
                 requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
         left = len(requests)
         for request, what in requests:
@@ -214,8 +231,10 @@ class Openings:
         """The upstream does not know of an app, or, without a name, of the writers."""
         if not app_id:
             self._writers_asked = False
+            self.writes.forget()
         elif app_id in self.consumers:
             self.consumers[app_id].asked = False
+            self.consumers[app_id].reads.forget()
 
     def _retry(self, generation: int) -> None:
         if generation == self._generation and self.state is UpstreamState.OPENING:
@@ -242,14 +261,13 @@ class Openings:
         assert self.upstream is not None
         generation = self._generation
         consumer = None
-        info = None
         if parameters.flags & QueueFlag.READ:
             app_id = app_id_of(parameters)
             consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
             consumer.asking += 1
             consumer.asked = True
-            info = consumer.info
         self._asking += 1
+        asked = self._ask(parameters, consumer)
 
         def came(choice: object) -> None:
             self._asking -= 1
@@ -259,11 +277,14 @@ class Openings:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
                 return
-            self._sent.remove(asked)
+            if asked in self._sent:
+                self._sent.remove(asked)
+            granted = choice is None or isinstance(choice, OpenQueueResponse)
+            self._count(parameters, asked, consumer, granted=granted)
             if isinstance(choice, OpenQueueResponse):
                 log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
                 self._learn(choice)
-                self._count(parameters, consumer)
+            if granted:
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
                 self._drop_unused(consumer)
@@ -277,58 +298,73 @@ class Openings:
                 text = status.message if status else "no answer to an open request"
                 answered(Refusal(category, text, status.code if status else -1))
 
-        uri = self._uri(consumer)
-        asked = QueueHandleParameters(
-            uri=uri,
-            q_id=self.queue_id,
-            sub_id_info=info,
-            flags=parameters.flags,
-            read_count=parameters.read_count,
-            write_count=parameters.write_count,
-        )
-        self._sent.append(asked)
-        self.upstream.request(OpenQueue(handle_parameters=asked), came)
+        if asked.read_count or asked.write_count:
+            self._sent.append(asked)
+            self.upstream.request(OpenQueue(handle_parameters=asked), came)
+        elif self._sent:
+            came(Status(category=StatusCategory.NOT_READY, code=0, message="what is asked for already has no answer"))
+        else:
+            came(None)
+
+    def _ask(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> QueueHandleParameters:
+        """What the upstream is asked for when a client opens the queue: nothing more of what it has the most of."""
+        flags = parameters.flags
+        reads = writes = 0
+        if consumer is not None:
+            reads = consumer.reads.ask(parameters.read_count)
+            flags &= ~0 if reads else ~QueueFlag.READ
+        if parameters.flags & QueueFlag.WRITE:
+            writes = self.writes.ask(parameters.write_count)
+            flags &= ~0 if writes else ~QueueFlag.WRITE
+        return self._parameters(consumer, flags, reads, writes)
 
     def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
         self._asking -= 1
         self.open(parameters, answered)
 
-    def _count(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> None:
+    def _count(
+        self,
+        parameters: QueueHandleParameters,
+        asked: QueueHandleParameters,
+        consumer: UpstreamConsumer | None,
+        *,
+        granted: bool,
+    ) -> None:
         if consumer is not None:
-            consumer.readers += parameters.read_count
+            consumer.reads.answered(parameters.read_count, asked.read_count, granted=granted)
         if parameters.flags & QueueFlag.WRITE:
-            self.writers += parameters.write_count
-            self._writers_asked = True
+            self.writes.answered(parameters.write_count, asked.write_count, granted=granted)
+            self._writers_asked |= granted
 
     def adopt_reads(self, app_id: str, count: int) -> UpstreamConsumer:
         """Clients that have the queue open come from elsewhere; while there is no upstream."""
         assert self.state is UpstreamState.NONE
         consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
-        consumer.readers += count
+        consumer.reads.open += count
         return consumer
 
     def adopt_writes(self, count: int) -> None:
         """As `adopt_reads`."""
         assert self.state is UpstreamState.NONE
-        self.writers += count
+        self.writes.open += count
 
     def give_back_reads(self, app_id: str, count: int) -> None:
         """A client has given up an app so often."""
         consumer = self.consumers.get(app_id)
         if consumer is None:
             return
-        consumer.readers -= count
-        if self.upstream is not None and consumer.asked:
+        known = consumer.reads.give_back(count)
+        if self.upstream is not None and known:
             if consumer.readers <= 0 and consumer.subscriptions:
                 self.configure(app_id, (), lambda: None)
-            self._close(self._parameters(consumer, QueueFlag.READ, count, 0))
+            self._close(self._parameters(consumer, QueueFlag.READ, known, 0))
         self._drop_unused(consumer)
 
     def give_back_writes(self, count: int) -> None:
         """A client has given up writing so often."""
-        self.writers -= count
-        if self.upstream is not None and self._writers_asked:
-            self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, count))
+        known = self.writes.give_back(count)
+        if self.upstream is not None and known:
+            self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
 
     def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
         """All that the clients want of an app; `configured` when it is so upstream, or when there is none."""
@@ -363,12 +399,12 @@ class Openings:
 
     def _close_all(self) -> None:
         given_up = [
-            self._parameters(consumer, QueueFlag.READ, consumer.readers, 0)
+            self._parameters(consumer, QueueFlag.READ, consumer.reads.told, 0)
             for consumer in self.consumers.values()
-            if consumer.asked and consumer.readers
+            if consumer.reads.told
         ]
-        if self.writers and self._writers_asked:
-            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writers))
+        if self.writes.told:
+            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
         # What is under way is open there, too, by the time that this arrives.
         given_up += self._sent
         for number, parameters in enumerate(given_up, 1):
@@ -386,8 +422,9 @@ class Openings:
     def _add_consumer(self, app_id: str) -> UpstreamConsumer:
         sub_id = 0
         if app_id != DEFAULT_APP_ID:
-            self._last_sub_id += 1
-            sub_id = self._last_sub_id
+            taken = {consumer.sub_id for consumer in self.consumers.values()}
+            while sub_id in taken or not sub_id:
+                sub_id = self._last_sub_id = self._last_sub_id % COUNT_MAX + 1
         consumer = self.consumers[app_id] = UpstreamConsumer(app_id, sub_id)
         return consumer
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.cluster.confirms import Confirms
+from broker.cluster.counts import COUNT_MAX
 from broker.cluster.openings import Openings
 from broker.cluster.posts import Posts, Unacknowledged
 from broker.cluster.put_room import PutRoom
@@ -304,7 +305,7 @@ class RelayQueue(Queue):
                     max_unconfirmed_messages=min(so_far.max_unconfirmed_messages + each.messages_max, INT64_MAX),
                     max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, self.asked_bytes_max),
                     consumer_priority=each.priority,
-                    consumer_priority_count=so_far.consumer_priority_count + each.count,
+                    consumer_priority_count=min(so_far.consumer_priority_count + each.count, COUNT_MAX),
                 )
         found = []
         for text, by_priority in summed.items():

@@ -36,6 +36,9 @@ __all__ = ["Answered", "Requests"]
 
 REQUEST_TIMEOUT_MS = 60_000
 
+# What `ControlMessage.r_id` carries; after that, numbers begin anew.
+NUMBER_MAX = (1 << 31) - 1
+
 ANSWERS = (
     Status,
     AdminCommandResponse,
@@ -76,13 +79,19 @@ class Requests:
 
     def send(self, node_id: int, choice: Choice, answered: Answered, timeout_ms: int = REQUEST_TIMEOUT_MS) -> int:
         """Ask a node; `answered` is called once, later, unless the request is cancelled first. The request's number."""
-        self._last = number = self._last + 1
+        self._last = number = self._next_number()
         self._pending[number] = Pending(node_id, answered)
         if not self._links.is_up(node_id):
             self._timers.at(self._now.ms, lambda: self._fail(number, StatusCategory.NOT_CONNECTED, "no link"))
             return number
         self._links.send(node_id, _event(number, choice))
         self._timers.at(self._now.ms + timeout_ms, lambda: self._fail(number, StatusCategory.TIMEOUT, "no answer"))
+        return number
+
+    def _next_number(self) -> int:
+        number = self._last % NUMBER_MAX + 1
+        while number in self._pending:
+            number = number % NUMBER_MAX + 1
         return number
 
     def respond(self, node_id: int, request: ControlMessage, choice: Choice) -> None:

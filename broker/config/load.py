@@ -6,6 +6,7 @@ A directory holds `bmqbrkrcfg.json`, `clusters.json`, `domains/<name>.json` and,
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -80,7 +81,14 @@ class _Files:
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
         file = self._directory / f"{name}.json"
-        return (str(file), read(DomainVariant, file)) if file.is_file() else None
+        try:
+            is_there = file.is_file()
+        except OSError as failure:
+            if failure.errno != errno.ENAMETOOLONG:
+                reason = (failure.strerror or type(failure).__name__).lower()
+                raise ConfigError(str(file), "", f"cannot be looked for: {reason}", "let it be found") from None
+            is_there = False
+        return (str(file), read(DomainVariant, file)) if is_there else None
 
 
 def _refuse_unmet_demands(broker: Configuration, file: str) -> None:

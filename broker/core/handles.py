@@ -8,7 +8,7 @@ from broker.core.queue import Queue
 from broker.core.routing import Stream
 from formats.control.messages import QueueHandleParameters, Status, StatusCategory
 
-__all__ = ["Handle", "QueueFlag", "Refusal", "app_id_of", "check_limits", "check_open", "give_back"]
+__all__ = ["Handle", "QueueFlag", "Refusal", "app_id_of", "check_limits", "check_open", "give_back", "wire_id"]
 
 
 class QueueFlag:
@@ -22,6 +22,11 @@ class QueueFlag:
 
 # Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
 RESERVED_QUEUE_ID = 0xFFFF_FFFE - 9
+
+
+def wire_id(number: int) -> int:
+    """A queue or sub-queue id of a request as messages carry it: the same 32 bits, signed."""
+    return number - (1 << 32) if number >> 31 else number
 
 
 class Refusal(Exception):
@@ -44,6 +49,10 @@ def check_open(parameters: QueueHandleParameters) -> None:
         raise Refusal(invalid, "Read flag and readCount must both be set accordingly", 0)
     if writes != (parameters.write_count > 0):
         raise Refusal(invalid, "Write flag and writeCount must both be set accordingly", 0)
+    if not app_id_of(parameters):
+        raise Refusal(invalid, "appId must not be empty", 0)
+    if parameters.read_count < 0 or parameters.write_count < 0:
+        raise Refusal(invalid, "readCount and writeCount must not be negative", 0)
     if parameters.q_id >= RESERVED_QUEUE_ID:
         raise Refusal(invalid, "qId must not be set from the reserved queue ids range", 0)
     if writes and parameters.sub_id_info is not None and parameters.sub_id_info.app_id != DEFAULT_APP_ID:
@@ -69,6 +78,11 @@ def app_id_of(parameters: QueueHandleParameters) -> str:
     return parameters.sub_id_info.app_id if parameters.sub_id_info else DEFAULT_APP_ID
 
 
+def sub_id_of(parameters: QueueHandleParameters) -> int:
+    """The number by which messages name the app that a request is about."""
+    return wire_id(parameters.sub_id_info.sub_id) if parameters.sub_id_info else 0
+
+
 def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
     """An open request that the queue has taken came to nothing."""
     if parameters.flags & QueueFlag.READ:
@@ -80,7 +94,7 @@ def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
 class Handle:
     """One queue id of one session. `streams` are by sub-queue id, `by_app` the same by app id.
 
-    `writes` is how often it is open for writing.
+    The ids are those of messages, see `wire_id`. `writes` is how often it is open for writing.
     """
 
     __slots__ = ("by_app", "queue", "queue_id", "sink", "streams", "writes")
@@ -113,11 +127,19 @@ class Handle:
         if not fanout and app_id != DEFAULT_APP_ID:
             message = "AppId should not be specified when opening a non-fanout queue"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        sub_id = sub_id_of(parameters)
         known = self.by_app.get(app_id)
+        if self.streams.get(sub_id, known) is not known:
+            # The reference asserts that no other app has it.
+            message = f"subId {sub_id & 0xFFFF_FFFF} is already in use for a different appId"
+            raise Refusal(StatusCategory.INVALID_ARGUMENT, message, -1)
         if known is not None:
             known.readers += parameters.read_count
+            # A broker whose last request was answered too late for it has numbered the app anew.
+            del self.streams[known.sub_queue_id]
+            known.sub_queue_id = sub_id
+            self.streams[sub_id] = known
             return
-        sub_id = parameters.sub_id_info.sub_id if parameters.sub_id_info else 0
         stream = Stream(self.queue.app(app_id), self.sink, self.queue_id, sub_id)
         stream.readers = parameters.read_count
         self.queue.attach(stream)
@@ -132,7 +154,7 @@ class Handle:
             self.drop()
             return
         if parameters.read_count > 0:
-            sub_id = parameters.sub_id_info.sub_id if parameters.sub_id_info else 0
+            sub_id = sub_id_of(parameters)
             stream = self.streams.get(sub_id)
             if stream is None:
                 raise Refusal(StatusCategory.UNKNOWN, "No subStream of the queue with specified subId", 0)
@@ -147,7 +169,7 @@ class Handle:
 
     def drop(self, *, lost: bool = False) -> None:
         """Give up everything; `lost` says that the client is gone without a word."""
-        for stream in self.streams.values():
+        for stream in self.by_app.values():
             self.queue.detach(stream, lost=lost)
             self.queue.give_back_reads(stream.app.app_id, stream.readers)
         self.streams.clear()

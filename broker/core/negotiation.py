@@ -27,6 +27,9 @@ STATUS_FEATURE = "BROADCAST_TO_PROXIES"
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
 SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
+# What `ClientIdentity.session_id` carries: after very many sessions, peers are told numbers anew.
+SESSION_ID_MAX = (1 << 31) - 1
+
 # mqbnet::Cluster::k_INVALID_NODE_ID
 NO_NODE_ID = -1
 
@@ -50,7 +53,7 @@ def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> C
         client_type=ClientType.TCPBROKER,
         process_name=me.process_name,
         pid=me.process_id,
-        session_id=session_id,
+        session_id=session_id & SESSION_ID_MAX,
         host_name=me.host,
         features=features,
         cluster_name=cluster_name,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.core.handles import Handle, Refusal, give_back
+from broker.core.handles import Handle, Refusal, give_back, wire_id
 from broker.core.queue import Queue, Sink
 from broker.core.subscriptions import make_subscriptions, modern_parameters
 from formats.control.messages import (
@@ -55,7 +55,7 @@ class Peer(Sink, Protocol):
 
 
 class QueueRequests:
-    """The requests of one peer; `handles` are what it has open, by queue id."""
+    """The requests of one peer; `handles` are what it has open, by queue id as messages have it."""
 
     __slots__ = ("_closed", "_host", "_peer", "_waiting", "handles")
 
@@ -72,9 +72,9 @@ class QueueRequests:
         choice = message.choice
         match choice:
             case OpenQueue() | CloseQueue():
-                queue_id = choice.handle_parameters.q_id
+                queue_id = wire_id(choice.handle_parameters.q_id)
             case ConfigureStream() | ConfigureQueueStream():
-                queue_id = choice.q_id
+                queue_id = wire_id(choice.q_id)
             case _:
                 return False
         waiting = self._waiting.get(queue_id)
@@ -107,7 +107,7 @@ class QueueRequests:
         try:
             match choice:
                 case OpenQueue():
-                    return self._open(message, choice)
+                    return self._open(message, queue_id, choice)
                 case ConfigureStream():
                     return self._configure(
                         message, queue_id, choice.stream_parameters, ConfigureStreamResponse(request=choice)
@@ -120,7 +120,7 @@ class QueueRequests:
                         ConfigureQueueStreamResponse(request=choice),
                     )
                 case CloseQueue():
-                    self._close(choice)
+                    self._close(queue_id, choice)
                     self._peer.reply(message, CloseQueueResponse())
         except Refusal as refusal:
             self._refuse(message, refusal)
@@ -130,21 +130,21 @@ class QueueRequests:
         log.warning("%s: refused %s: %s", self._peer.description, type(message.choice).__name__, refusal.status)
         self._peer.reply(message, refusal.status)
 
-    def _open(self, message: ControlMessage, request: OpenQueue) -> bool:
+    def _open(self, message: ControlMessage, queue_id: int, request: OpenQueue) -> bool:
         done = later = False
 
         def opened(outcome: Queue | Refusal) -> None:
             nonlocal done
             done = True
-            self._opened(message, request, outcome)
+            self._opened(message, queue_id, request, outcome)
             if later:
-                self._go_on(request.handle_parameters.q_id)
+                self._go_on(queue_id)
 
         self._host.open_queue(request.handle_parameters, opened)
         later = not done
         return done
 
-    def _opened(self, message: ControlMessage, request: OpenQueue, outcome: Queue | Refusal) -> None:
+    def _opened(self, message: ControlMessage, queue_id: int, request: OpenQueue, outcome: Queue | Refusal) -> None:
         parameters = request.handle_parameters
         try:
             if isinstance(outcome, Refusal):
@@ -152,9 +152,9 @@ class QueueRequests:
             if self._closed:
                 give_back(outcome, parameters)
                 return
-            handle = self.handles.get(parameters.q_id)
+            handle = self.handles.get(queue_id)
             if handle is None:
-                handle = Handle(self._peer, parameters.q_id, outcome)
+                handle = Handle(self._peer, queue_id, outcome)
             try:
                 handle.open(parameters, outcome)
             except Refusal:
@@ -164,7 +164,7 @@ class QueueRequests:
             if not self._closed:
                 self._refuse(message, refusal)
             return
-        self.handles[parameters.q_id] = handle
+        self.handles[queue_id] = handle
         response = OpenQueueResponse(
             original_request=request,
             routing_configuration=RoutingConfiguration(flags=self._host.routing_flags(outcome)),
@@ -202,11 +202,10 @@ class QueueRequests:
         later = not done
         return done
 
-    def _close(self, request: CloseQueue) -> None:
-        parameters = request.handle_parameters
-        handle = self.handles.get(parameters.q_id)
+    def _close(self, queue_id: int, request: CloseQueue) -> None:
+        handle = self.handles.get(queue_id)
         if handle is None:
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
-        handle.close(parameters, request.is_final)
+        handle.close(request.handle_parameters, request.is_final)
         if handle.is_closed:
-            del self.handles[parameters.q_id]
+            del self.handles[queue_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,26 @@ def test_domains_are_read_when_they_are_asked_for(directory: Path) -> None:
 @pytest.mark.parametrize("name", ["bmq.other", "../bmqbrkrcfg", "", ".", "..", "a/b", "bmq.test\0", "bmq.test.json/"])
 def test_a_domain_that_is_not_there_is_none(directory: Path, name: str) -> None:
     assert load_broker_config(directory).resolve_domain(name) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 251, "x" * 300, "x" * 5000, "a\0b", "..", "../domains/bmq.test", "\udce4"])
+def test_a_domain_whose_name_is_no_files_name_is_none(directory: Path, name: str) -> None:
+    config = load_broker_config(directory)
+    assert config.resolve_domain(name) is None
+    assert config.domains.read("x" * 251) is None
+
+
+def test_a_folder_that_cannot_be_looked_into_is_a_fault_of_the_configuration(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_broker_config(directory)
+
+    def fail(path: Path) -> bool:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "is_file", fail)
+    told = fault(lambda: config.resolve_domain("bmq.test"))
+    assert "too many open files" in str(told)
 
 
 def test_one_redirection_is_followed(directory: Path) -> None:
