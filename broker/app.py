@@ -52,6 +52,7 @@ from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
 from broker.shell.scheduling import LONG_SLICE_NS, set_slice
 from broker.shell.server import ListenError, Server
+from broker.shell.term_file import TermUnreadable
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
 
@@ -97,7 +98,7 @@ def _guarded(run: Callable[[], None]) -> int:
     except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_CONFIG
-    except (StoreDamaged, Full) as fault:
+    except (StoreDamaged, TermUnreadable, Full) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
@@ -158,7 +159,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             node.start(recovered)
             Guests(node).serve()
         else:
-            membership = Membership(cluster, node, recovered, folder, synced=fsync.mode is FsyncMode.ALWAYS)
+            membership = Membership(cluster, node, recovered, folder)
         # The queues have made their own of it.
         opened.clear()
         recovered.clear()

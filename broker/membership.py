@@ -65,13 +65,11 @@ class Membership:
         node: Node,
         recovered: Mapping[int, Recovered],
         folder: Path,
-        *,
-        synced: bool = False,
     ) -> None:
         self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
         names = {other.id: other.name for other in cluster.nodes}
-        self._term_file = TermFile(folder, synced=synced)
+        self._term_file = TermFile(folder)
         own_id = node.identity.node_id
         self.member = Member(
             node,

@@ -9,7 +9,9 @@ depends on the role alone, see `Election._enter`.
 
 Departures from the reference, which both let it take part:
 
-- A term is kept (`keep_term`) before anybody hears of it, so a node that restarts cannot vote twice in one.
+- A term is kept (`keep_term`) before anybody hears of it, so a node that restarts cannot vote twice in one. A node that
+  cannot keep terms does as if messages of newer ones had not come, but that it gives up to lead. It tries again with
+  each of them, and before it would scout or support a scout.
 - Waiting is short where the long wait serves nothing: all nodes are there and none leads; the leader's link has just
   broken, or it has given up; some that answered had not noticed that yet.
 - A node supports one scout at a time, and of two scouts that of the lower id; so hardly two propose themselves and
@@ -26,6 +28,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from broker.cluster.links import Links
+from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.timers import Timers
 from formats.control import ber
@@ -40,11 +43,27 @@ from formats.control.messages import (
     ScoutingRequest,
     ScoutingResponse,
 )
+from formats.errors import FormatError
 from formats.wire.event import EventType, build_schema_event
 
-__all__ = ["TRANSITIONS", "Act", "Election", "ElectionTimes", "Event", "Role", "Transition"]
+__all__ = [
+    "TERM_JUMP_MAX",
+    "TERM_MAX",
+    "TRANSITIONS",
+    "Act",
+    "Election",
+    "ElectionTimes",
+    "Event",
+    "Role",
+    "Transition",
+]
 
 log = logging.getLogger("broker.election")
+
+# Elections number terms one by one. A message of a term further ahead than that is none of an election's, and would use
+# up the numbers that there are.
+TERM_JUMP_MAX = 1 << 32
+TERM_MAX = (1 << 63) - 1
 
 # The part of the random wait that is waited when there is no doubt that nobody leads.
 HURRY = 8
@@ -87,6 +106,7 @@ class Event(Enum):
     OTHER_CESSION = "another node gives up"
     LEADER_GONE = "the node that it follows or supports is gone"
     QUORUM_GONE = "too few supporters are left"
+    TERM_UNKEPT = "a newer term cannot be kept"
     NODE_THERE = "a node is there"
 
 
@@ -134,6 +154,7 @@ TRANSITIONS: dict[tuple[Role, Event], Transition] = {
     (Role.SCOUTING, Event.OVERRULED): _WAIT,
     (Role.SCOUTING, Event.REFUSED): Transition(Role.WAITING, (Act.HURRY,)),
     (Role.SCOUTING, Event.UNSUPPORTED): _WAIT,
+    (Role.SCOUTING, Event.TERM_UNKEPT): _WAIT,
     (Role.SCOUTING, Event.OTHER_HEARTBEAT): _FOLLOW,
     (Role.SCOUTING, Event.NEW_HEARTBEAT): _FOLLOW,
     (Role.SCOUTING, Event.NEW_PROPOSAL): _VOTE,
@@ -158,6 +179,7 @@ TRANSITIONS: dict[tuple[Role, Event], Transition] = {
     (Role.LEADER, Event.NEWER_TERM): Transition(Role.WAITING, (Act.TAKE_TERM, Act.CEDE)),
     (Role.LEADER, Event.OTHER_CESSION): Transition(Role.LEADER, (Act.SHOW,)),
     (Role.LEADER, Event.QUORUM_GONE): _CEDE,
+    (Role.LEADER, Event.TERM_UNKEPT): _CEDE,
     (Role.LEADER, Event.RETIRING): _CEDE,
     (Role.LEADER, Event.NODE_THERE): Transition(Role.LEADER, (Act.SHOW,)),
 }
@@ -181,7 +203,8 @@ class Election:
 
     `on_leader(leader_id, term)` is called when a leader is known (maybe this node), and with None when it is lost.
     `on_silence(node_id)` is called when that is because the leader gives no sign of life, though its link is there.
-    `random_below(n)` gives an integer from 0 to n - 1. `keep_term` makes a term outlast the process.
+    `random_below(n)` gives an integer from 0 to n - 1. `keep_term` makes a term outlast the process and its machine, or
+    raises OSError.
 
     Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. In one term a node
     votes once: it votes only in terms newer than its own, which it takes over first.
@@ -213,6 +236,7 @@ class Election:
         self._keep_term = keep_term
         self._on_silence = on_silence
         self._retiring = False
+        self._unkept = False  # the last term that was to be kept could not be
         self._choice: int | None = None  # the node that it follows or supports
         self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
         self._answers: dict[int, bool] = {}  # who would vote for it
@@ -261,10 +285,12 @@ class Election:
             self._count_answers()
 
     def receive(self, node_id: int, message: ElectorMessage) -> None:
-        """Take in what a node sent."""
+        """Take in what a node sent. FormatError for a term that no election comes to."""
+        term = message.term
+        if term > min(self.term + TERM_JUMP_MAX, TERM_MAX):
+            raise FormatError("ElectorMessage.term", 0, f"{term} is too far beyond this node's term, {self.term}")
         if self.role is Role.DORMANT:
             return
-        term = message.term
         match message.choice:
             case LeaderHeartbeat() if term:
                 self._on_heartbeat(node_id, term)
@@ -289,7 +315,7 @@ class Election:
                 self._apply(Event.NODE_THERE, node_id)
 
     def _will_vote(self, node_id: int, term: int) -> bool:
-        if self._retiring or self.leader_id is not None or term <= self.term:
+        if self._retiring or self.leader_id is not None or term <= self.term or not self._keeps_terms():
             return False
         if self.role is Role.SCOUTING and node_id < self._links.own_id:
             self._apply(Event.OVERRULED, node_id)
@@ -336,6 +362,8 @@ class Election:
 
     def _apply(self, event: Event, node_id: int | None = None, term: int = 0) -> None:
         transition = TRANSITIONS.get((self.role, event))
+        if transition is not None and not self._keep_newer(transition, term):
+            transition = TRANSITIONS.get((self.role, Event.TERM_UNKEPT))
         if transition is None:
             return
         before = self.role
@@ -368,9 +396,10 @@ class Election:
     def _act(self, act: Act, node_id: int | None, term: int) -> None:
         match act:
             case Act.TAKE_TERM:
-                self._raise_term(term)
+                assert term >= self.term, "terms only grow"
+                self.term = term
             case Act.RAISE_TERM:
-                self._raise_term(self.term + 1)
+                self.term += 1
             case Act.CHOOSE:
                 self._choice = node_id
             case Act.SUPPORT:
@@ -393,11 +422,34 @@ class Election:
                 self._entered += 1
                 self._schedule(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1), Event.WAITED)
 
-    def _raise_term(self, term: int) -> None:
-        assert term >= self.term, "terms only grow"
-        if term > self.term:
+    def _keep_newer(self, transition: Transition, term: int) -> bool:
+        """Keep the term that a transition leads to; whether it is kept, or there is none that is newer."""
+        if Act.RAISE_TERM in transition.acts:
+            return self._keep(self.term + 1)
+        return Act.TAKE_TERM not in transition.acts or term <= self.term or self._keep(term)
+
+    def _keeps_terms(self) -> bool:
+        """Whether terms can be kept, as far as is known; tried again if the last could not be."""
+        return not self._unkept or self._keep(self.term)
+
+    def _keep(self, term: int) -> bool:
+        try:
             self._keep_term(term)
-            self.term = term
+        except OSError as error:
+            if not self._unkept:
+                reason = error.strerror or str(error)
+                alarm(
+                    log,
+                    "CLUSTER",
+                    f"term {term} cannot be kept: {reason}; until it can, this node neither votes nor follows a leader "
+                    "of a newer term: make room on the disk of its store, or mend it",
+                )
+            self._unkept = True
+            return False
+        if self._unkept:
+            log.info("node %d can keep terms again", self._links.own_id)
+            self._unkept = False
+        return True
 
     def _enter(self, role: Role) -> None:
         """Take up a role: its timer, and who counts as a supporter."""
@@ -441,7 +493,9 @@ class Election:
         def happen() -> None:
             if self._entered != entered or (event is Event.WAITED and self._retiring):
                 return
-            if event is Event.WAITED and self._promised(self._links.own_id):
+            if event is Event.WAITED and not self._keeps_terms():
+                self._timers.at(self._now.ms + self._times.max_random_wait_timeout_ms, happen)
+            elif event is Event.WAITED and self._promised(self._links.own_id):
                 # First see what becomes of the other.
                 self._timers.at(self._promise[1], happen)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.cluster.assigning import assign_primaries
 from broker.cluster.links import Links
@@ -10,6 +10,9 @@ from broker.core.ledger import ClusterState
 from formats.control.messages import LeaderAdvisory, NodeStatus, PartitionPrimaryAdvisory, PartitionPrimaryInfo
 
 __all__ = ["Primaries", "Told"]
+
+# Leases are numbered one by one. One further ahead than this is none of a leader's, and would use up the numbers.
+LEASE_JUMP_MAX = 1 << 24
 
 # A shard, its primary (None when it is lost) and the lease id.
 Told = Callable[[int, int | None, int], None]
@@ -85,6 +88,14 @@ class Primaries:
             same = primary in (None, info.primary_node_id)
             if info.primary_lease_id < lease_id or (info.primary_lease_id == lease_id and not same):
                 return f"partition {info.partition_id}: lease {info.primary_lease_id}, known is {lease_id}"
+        return self.excess(advisory.partitions)
+
+    def excess(self, partitions: Iterable[PartitionPrimaryInfo]) -> str | None:
+        """Name a lease that no leader has come to."""
+        for info in partitions:
+            known = max(self.get(info.partition_id)[1], self._leases.get(info.partition_id, 0))
+            if info.primary_lease_id > known + LEASE_JUMP_MAX:
+                return f"partition {info.partition_id}: lease {info.primary_lease_id} is too far beyond {known}"
         return None
 
     # -- as the leader

@@ -38,6 +38,9 @@ __all__ = ["ReplicatedLedger", "Role"]
 
 log = logging.getLogger("broker.cluster.ledger")
 
+# A leader numbers its advisories one by one: one whose number is further ahead than this is none of a leader's.
+NUMBER_JUMP_MAX = 1 << 32
+
 ADVISORIES = (
     LeaderAdvisory,
     PartitionPrimaryAdvisory,
@@ -84,6 +87,7 @@ class ReplicatedLedger:
         self._missed = missed
         # The last number that this leader, or the one that is followed, has given.
         self._last = Number(0, 0)
+        self._term = 0  # of the leader
         # Who has acked what, by number, of this leader's uncommitted advisories.
         self._acked: dict[Number, set[int]] = {}
         # Whether a follower has a snapshot of this leader's, and all since.
@@ -103,6 +107,7 @@ class ReplicatedLedger:
         self.rest()
         self.role = Role.FOLLOWING
         self.leader_id = leader_id
+        self._term = term
         self._last = max(Number(term, 0), self.ledger.number)
 
     def lead(self, term: int) -> None:
@@ -182,6 +187,8 @@ class ReplicatedLedger:
                 log.error("node %d is not the leader, this node is: its %s is ignored", node_id, kind.name)
         elif node_id != self.leader_id:
             log.error("node %d is not the leader: its %s %s is ignored", node_id, kind.name, tuple(number))
+        elif number.term != self._term or number.sequence_number - self._last.sequence_number > NUMBER_JUMP_MAX:
+            log.error("node %d leads term %d: its %s %s is ignored", node_id, self._term, kind.name, tuple(number))
         elif number <= self._last:
             log.error("%s %s of node %d is stale: %s is known", kind.name, tuple(number), node_id, tuple(self._last))
         elif isinstance(choice, LeaderAdvisoryCommit) and kind is LedgerRecordType.COMMIT:

@@ -5,6 +5,7 @@ Source: mqbc::ClusterStateManager, its do_ functions for sequence numbers, follo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from broker.cluster.cluster_table import Event, State
 from broker.cluster.exchange import Exchange, Response
 from broker.cluster.links import Links
+from broker.cluster.primaries import Primaries
 from broker.cluster.replicated import ReplicatedLedger
 from broker.core.cluster_errors import ClusterError
 from broker.core.ledger import ClusterState, Ledger, Number
@@ -28,6 +30,8 @@ from formats.control.messages import (
 )
 
 __all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
+
+log = logging.getLogger("broker.cluster")
 
 
 class Cause(NamedTuple):
@@ -52,6 +56,7 @@ class StateExchange:
     replicated: ReplicatedLedger
     _links: Links
     _exchange: Exchange
+    _primaries: Primaries
     _numbers: dict[int, Number]
     # What a follower that is ahead has sent, until this node's own ledger has it.
     _pulled: ClusterState | None
@@ -135,6 +140,11 @@ class StateExchange:
 
     def _told_state(self, node_id: int, choice: object) -> None:
         if isinstance(choice, FollowerClusterStateResponse):
+            excess = self._primaries.excess(choice.cluster_state_snapshot.partitions)
+            if excess is not None:
+                log.error("the state that node %d tells is ignored: %s", node_id, excess)
+                self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
+                return
             self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
         else:
             self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))

@@ -6,6 +6,9 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
+from bmqctl.testing import NodeFailed
 from tests.integration.cluster_processes import ClusterProcesses
 
 
@@ -33,6 +36,25 @@ def test_terms_only_grow_over_a_restart_of_all(tmp_path: Path) -> None:
         for number in cluster.nodes:
             cluster.start(number)
         assert cluster.role(cluster.leader())[1] > term
+
+
+def test_a_term_file_that_cannot_be_read_keeps_its_node_from_starting(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.leader()
+        cluster.kill(3)
+        file = cluster.nodes[3].data_dir / "elector.term"
+        sound = file.read_bytes()
+        file.write_bytes(sound[:7])
+        with pytest.raises(NodeFailed) as failure:
+            cluster.start(3)
+        assert failure.value.exit_code == 1
+        (line,) = [each for each in failure.value.output.splitlines() if each.startswith("bmqctl: ")]
+        assert line.startswith(f"bmqctl: {file}: has 7 bytes, not 30; ")
+        # The remedy that the line names.
+        file.unlink()
+        cluster.start(3)
+        cluster.leader()
+        assert file.read_bytes() >= sound
 
 
 def test_a_minority_has_no_leader(tmp_path: Path) -> None:

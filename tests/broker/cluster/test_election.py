@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import deque
 from itertools import pairwise
@@ -72,6 +73,7 @@ class One:
         self.wires = Wires(own_id, tuple(node for node in range(1, nodes + 1) if node != own_id))
         self.told: list[tuple[int | None, int]] = []
         self.kept: list[int] = []
+        self.keeps = True
         self.silent: list[int] = []
         self.election = Election(
             self.wires,
@@ -82,9 +84,14 @@ class One:
             lambda leader_id, term: self.told.append((leader_id, term)),
             ElectionTimes(),
             term,
-            self.kept.append,
+            self._keep,
             self.silent.append,
         )
+
+    def _keep(self, term: int) -> None:
+        if not self.keeps:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.kept.append(term)
 
     def wait(self, ms: int) -> None:
         end = self.now.ms + ms
@@ -156,6 +163,9 @@ def raise_event(one: One, event: Event) -> None:
         one.receive(3, 5, ScoutingResponse(will_vote=False))
     elif event is Event.OVERRULED:
         one.receive(0, term + 1, ScoutingRequest())
+    elif event is Event.TERM_UNKEPT:
+        one.keeps = False
+        raise_event(one, Event.NEW_HEARTBEAT if election.role is Role.LEADER else Event.SUPPORTED)
     else:
         election.node_up(3)  # NODE_THERE, and as all are up: ALL_THERE
 

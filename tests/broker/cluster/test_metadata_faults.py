@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import (
     ClusterMessage,
+    LeaderAdvisory,
     LeaderAdvisoryCommit,
     LeaderMessageSequence,
     PartitionPrimaryAdvisory,
@@ -347,6 +349,7 @@ def test_garbage_is_an_error_and_changes_nothing() -> None:
         PartitionPrimaryInfo(partition_id=0, primary_node_id=9, primary_lease_id=9),
         PartitionPrimaryInfo(partition_id=0, primary_node_id=2, primary_lease_id=1),
         PartitionPrimaryInfo(partition_id=0, primary_node_id=3, primary_lease_id=0),
+        PartitionPrimaryInfo(partition_id=0, primary_node_id=3, primary_lease_id=(1 << 32) - 1),
     ],
 )
 def test_primaries_that_cannot_be_are_not_recorded(info: PartitionPrimaryInfo) -> None:
@@ -357,6 +360,48 @@ def test_primaries_that_cannot_be_are_not_recorded(info: PartitionPrimaryInfo) -
     bus.run()
     assert bus.nodes[1].records() == before
     assert bus.nodes[1].primaries == {0: (3, 1)}
+
+
+@pytest.mark.parametrize(("term", "sequence_number"), [(2, 1), ((1 << 64) - 1, 1), (1, (1 << 64) - 1), (1, 1 << 40)])
+def test_numbers_that_no_leader_comes_to_are_not_recorded(term: int, sequence_number: int) -> None:
+    bus = cluster()
+    node = bus.nodes[1]
+    before = node.records(), node.metadata.number
+    number = LeaderMessageSequence(elector_term=term, sequence_number=sequence_number)
+    info = PartitionPrimaryInfo(partition_id=0, primary_node_id=3, primary_lease_id=2)
+    advisories = (
+        (LedgerRecordType.UPDATE, PartitionPrimaryAdvisory(sequence_number=number, partitions=(info,))),
+        (LedgerRecordType.SNAPSHOT, LeaderAdvisory(sequence_number=number, partitions=(info,))),
+    )
+    for kind, advisory in advisories:
+        record = build_ledger_record(kind, term, sequence_number, 0, ber.encode(ClusterMessage(choice=advisory)))
+        data = memoryview(build_event(EventType.CLUSTER_STATE, record))
+        frame = next_frame(data, 0, len(data), 1 << 20)
+        assert frame is not None
+        node.metadata.on_cluster_state(3, data, frame)
+    assert (node.records(), node.metadata.number) == before
+    # What the leader says then is taken in.
+    assign(bus.nodes[3], 1)
+    bus.run()
+    assert node.metadata.state.queues
+
+
+def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
+    """A follower whose ledger goes further tells of the highest lease there is: the next would have no number."""
+    bus = cluster()
+    bus.cut(1, 2)
+    bus.cut(1, 3)
+    assign(bus.nodes[3], 1)
+    bus.run()
+    liar = bus.nodes[2].metadata.ledger
+    (info,) = liar.recorded.primaries.values()
+    liar.state.primaries[0] = replace(info, primary_lease_id=(1 << 32) - 1)
+    bus.kill(3)
+    bus.connect_pair(1, 2)
+    bus.elect(1, 1, 2)
+    bus.run(5_000)
+    assert 1 not in bus.healed
+    assert bus.nodes[1].metadata.state.primaries[0].primary_lease_id == 1
 
 
 def test_only_the_leader_is_heard() -> None:
