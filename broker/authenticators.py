@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 
 from broker.config import ConfigError
 from broker.config.broker_schema import AuthenticatorConfig, PluginConfig
+from broker.config.errors import HIDDEN
 from broker.core.authentication import (
     ANONYMOUS,
     LIFETIME_MS,
@@ -84,11 +85,11 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
             f"is {mechanism}, which no authenticator has",
             f"use one of {', '.join(by_mechanism) or 'those that you configure'}",
         )
-    return Credential(mechanism, wanted.credential.identity.encode())
+    return Credential(mechanism, wanted.credential.identity.get_secret_value().encode())
 
 
 def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:
-    settings: dict[str, Setting] = {each.key: each.value.selected for each in plugin.settings}
+    settings: dict[str, Setting] = {each.key: each.value.plain for each in plugin.settings}
     make = _BUILT_IN.get(plugin.name)
     if make is not None:
         return make(settings)
@@ -97,8 +98,8 @@ def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:
             made: Authenticator = found.load()(settings)
         except Exception as error:
             raise ConfigError(
-                file, where, f"cannot be started: {type(error).__name__}: {error}", "correct its settings"
-            ) from error
+                file, where, f"cannot be started: {_unsecret(error, settings)}", "correct its settings"
+            ) from None
         return made
     known = sorted({*_BUILT_IN, *(each.name for each in entry_points(group=ENTRY_POINTS))})
     raise ConfigError(
@@ -107,6 +108,15 @@ def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:
         f"is {plugin.name!r}, which no installed package offers",
         f"install the package, or use one of {', '.join(known)}",
     )
+
+
+def _unsecret(error: Exception, settings: Mapping[str, Setting]) -> str:
+    """The error of a package, without the settings that it may quote."""
+    text = f"{type(error).__name__}: {error}"
+    for value in settings.values():
+        if isinstance(value, str) and value:
+            text = text.replace(value, HIDDEN)
+    return text
 
 
 def _basic(settings: Mapping[str, Setting]) -> Authenticator:

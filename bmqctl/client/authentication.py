@@ -31,6 +31,9 @@ class Credentials(NamedTuple):
     mechanism: str
     data: bytes
 
+    def __repr__(self) -> str:
+        return f"Credentials(mechanism={self.mechanism!r})"
+
 
 class NotAuthenticated(Exception):
     """The broker does not take the credentials; the text says why, as far as it does."""

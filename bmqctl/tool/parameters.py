@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bmqctl.tool.commands import MessageProperty, Subscription, parse_flags, properties_of
@@ -82,7 +82,7 @@ class Parameters:
     auto_pub_sub_modulo: int = 0
     timeout_sec: int = 300
     authn_mechanism: str = ""
-    authn_data: str = ""
+    authn_data: str = field(default="", repr=False)
 
     def check(self) -> None:
         """`ParameterError` if the options do not go together, `CommandError` if one of them cannot be."""

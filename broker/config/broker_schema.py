@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from broker.config.model import Bool, Choice, Int, Long, Model, Port, PortOrNone, ULong, fault
+from broker.config.model import CONFIDENTIAL, Bool, Choice, Int, Long, Model, Port, PortOrNone, Secret, ULong, fault
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
 
@@ -190,7 +190,13 @@ class PluginSettingValue(Choice):
     int_val: Int | None = None
     long_val: Long | None = None
     double_val: float | None = None
-    string_val: str | None = None
+    string_val: Secret | None = None
+
+    @property
+    def plain(self) -> bool | int | float | str:
+        """The value itself, whatever is secret of it included."""
+        value: bool | int | float | Secret = self.selected
+        return value.get_secret_value() if isinstance(value, Secret) else value
 
 
 class PluginSettingKeyValue(Model):
@@ -202,12 +208,12 @@ class PluginConfig(Model):
     """`AuthenticatorPluginConfig`, `CredentialProviderConfig` and `AuthorizerPluginConfig` of the schema."""
 
     name: str
-    settings: tuple[PluginSettingKeyValue, ...] = ()
+    settings: Annotated[tuple[PluginSettingKeyValue, ...], CONFIDENTIAL] = ()
 
 
 class Credential(Model):
     mechanism: str
-    identity: str
+    identity: Annotated[Secret, CONFIDENTIAL]
 
 
 class Disallow(Model):
@@ -216,7 +222,7 @@ class Disallow(Model):
 
 class AnonymousCredential(Choice):
     disallow: Disallow | None = None
-    credential: Credential | None = None
+    credential: Annotated[Credential | None, CONFIDENTIAL] = None
 
 
 class AuthenticatorConfig(Model):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "shown"]
+__all__ = ["HIDDEN", "ConfigError", "shown"]
+
+HIDDEN = "********"
+"""What stands for a secret."""
 
 _SHOWN_CHARACTERS_MAX = 60
 

@@ -18,8 +18,8 @@ from pydantic_core import ErrorDetails
 from broker.config.broker_schema import Configuration
 from broker.config.cluster_schema import ClusterProxyDefinition, ClustersDefinition
 from broker.config.domain_schema import DomainVariant
-from broker.config.errors import ConfigError, shown
-from broker.config.model import Model
+from broker.config.errors import HIDDEN, ConfigError, shown
+from broker.config.model import Model, is_confidential
 from broker.config.node import NodeConfig, this_node
 
 __all__ = ["load_broker_config", "parse", "read"]
@@ -147,7 +147,7 @@ def parse(model: type[M], text: bytes, file: str) -> M:
     except RecursionError:
         raise ConfigError(file, "", "is nested too deeply", "write it as the reference's schema says") from None
     except ValidationError as failure:
-        raise _told(failure, file) from None
+        raise _told(failure, file, model) from None
     except ValueError as failure:
         # A number that JSON has no place for, or that is too long.
         raise ConfigError(file, "", f"is not JSON: {failure}", "correct the number") from None
@@ -168,11 +168,13 @@ _TYPES = {
 }
 
 
-def _told(failure: ValidationError, file: str) -> ConfigError:
-    """The first fault that pydantic found."""
+def _told(failure: ValidationError, file: str, model: type[Model]) -> ConfigError:
+    """The first fault that pydantic found; what it is about is quoted unless that might be a secret."""
     errors = failure.errors(include_url=False)
     first = errors[0]
     path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    if is_confidential(model, first["loc"]) and first["type"] != "config":
+        first["input"] = HIDDEN
     reason, remedy = _reason(first)
     if len(errors) > 1:
         remedy += f" ({len(errors) - 1} more after this)"

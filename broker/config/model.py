@@ -10,13 +10,28 @@ booleans may stand in quotes: the reference's decoder (baljsn::Decoder) takes `"
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Bool", "Choice", "Int", "Long", "Model", "Port", "PortOrNone", "UInt", "ULong", "fault"]
+__all__ = [
+    "CONFIDENTIAL",
+    "Bool",
+    "Choice",
+    "Int",
+    "Long",
+    "Model",
+    "Port",
+    "PortOrNone",
+    "Secret",
+    "UInt",
+    "ULong",
+    "fault",
+    "is_confidential",
+]
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _BOOLEANS = {"true": True, "false": False}
@@ -38,6 +53,12 @@ ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Port = Annotated[_Integer, Field(ge=0, le=65535)]
 PortOrNone = Annotated[_Integer, Field(ge=-1, le=65535)]
 Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
+
+Secret = SecretStr
+"""A string that is shown as asterisks wherever it is printed or dumped; `get_secret_value` gives it."""
+
+CONFIDENTIAL = "confidential"
+"""Marks a member (`Annotated`) that holds secrets: errors do not quote what stands there, or anywhere in it."""
 
 
 class Model(BaseModel):
@@ -70,3 +91,25 @@ def fault(reason: str, remedy: str) -> PydanticCustomError:
     """A validator's complaint; `load` gives it file and path."""
     # The text is a template to pydantic, so it goes in as a value.
     return PydanticCustomError("config", "{reason}", {"reason": reason, "remedy": remedy})
+
+
+def is_confidential(model: type[Model], path: Iterable[int | str]) -> bool:
+    """Whether the path from `model` to a member, as pydantic names it, leads through a `CONFIDENTIAL` one."""
+    found: type[Model] | None = model
+    for part in path:
+        if isinstance(part, int) or found is None:
+            continue
+        field = next((each for each in found.model_fields.values() if each.alias == part), None)
+        if field is None:
+            return False
+        if CONFIDENTIAL in field.metadata:
+            return True
+        found = _model_in(field.annotation)
+    return False
+
+
+def _model_in(annotation: Any) -> type[Model] | None:
+    """The model that a member consists of, be it optional or repeated."""
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)

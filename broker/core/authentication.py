@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hmac
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 __all__ = [
@@ -33,6 +34,8 @@ ANONYMOUS = "ANONYMOUS"
 
 # How long a principal of the built-in mechanisms stands before it must authenticate again.
 LIFETIME_MS = 600_000
+
+HIDDEN = "********"
 
 CODE_NOT_SUPPORTED = -2
 CODE_DENIED = -11
@@ -114,7 +117,7 @@ class Credential:
     """What a peer counts as having sent that sends no authentication request."""
 
     mechanism: str
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
@@ -160,9 +163,19 @@ def _ask(authenticator: Authenticator, name: str, data: bytes, peer: str) -> Out
         why = str(refusal)
     except Exception:
         # Another package's fault must not end the node; the peer is told nothing of it.
-        log.exception("the authenticator of mechanism '%s' failed for %s", name, peer)
+        text = _without(data, traceback.format_exc())
+        log.error("the authenticator of mechanism '%s' failed for %s\n%s", name, peer, text, extra={"multiline": True})
         why = "the authenticator failed"
     return Denied(CODE_DENIED, f"Failed to authenticate with mechanism '{name}'. (rc = -1). Detailed error: {why}")
+
+
+def _without(data: bytes, text: str) -> str:
+    """A traceback without the credentials that an authenticator's exception may quote, whole or from the colon on."""
+    for secret in (data, data.partition(b":")[2]):
+        for shown in (secret.decode(errors="backslashreplace"), repr(secret)[2:-1], secret.hex()):
+            if shown:
+                text = text.replace(shown, HIDDEN)
+    return text
 
 
 class Standing:

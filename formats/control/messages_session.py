@@ -5,6 +5,7 @@ Source: the reference's schema `bmqp_ctrlmsg.xsd`. The schema's order is the wir
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import IntEnum
 from typing import Annotated
 
@@ -153,8 +154,10 @@ class NegotiationMessage:
 
 @sequence
 class AuthenticationRequest:
+    """`data` proves who the sender is, by whatever it has agreed on with the broker."""
+
     mechanism: str
-    data: bytes | None = None
+    data: bytes | None = field(default=None, repr=False)
 
 
 @sequence

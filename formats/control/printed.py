@@ -11,6 +11,8 @@ from formats.control.schema import Boolean, Choice, Description, Enumeration, Ki
 
 __all__ = ["printed"]
 
+HIDDEN = "********"
+
 
 def printed(message: object) -> str:
     """The message on one line."""
@@ -23,6 +25,8 @@ def _message(description: Description, message: object) -> str:
         item: Any = getattr(message, element.attribute)
         if item is None:
             text = "NULL"
+        elif element.secret:
+            text = HIDDEN
         elif element.array:
             assert isinstance(element.kind, Description)
             text = " ".join(["[", *(_message(element.kind, entry) for entry in item), "]"])

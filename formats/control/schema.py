@@ -23,13 +23,14 @@ A message is a frozen dataclass whose fields stand in the order of the reference
 An element's tag is its position, its name is the field's in camelCase. An alternative's name is its class's with the
 first letter lowered, its tag is its position unless `alternatives` gives the tags; so no type may stand twice in
 one choice. A field's default is the schema's. An element that is absent from the bytes reads as its default, or as
-the empty value of its type, as the reference's generated classes do; only a choice must be present.
+the empty value of its type, as the reference's generated classes do; only a choice must be present. What is declared
+as `field(repr=False)` is a secret: no way of printing a message shows it.
 """
 
 from __future__ import annotations
 
 import types
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -121,6 +122,7 @@ class Element:
     optional: bool
     array: bool
     default: Any  # MISSING where the schema gives none
+    secret: bool  # not to be printed
 
     def absent(self) -> Any:
         """The value of an element that the bytes do not hold; `LookupError` for a choice, which must be there."""
@@ -182,7 +184,7 @@ def alternatives(*tags: int) -> _Alternatives:
     return _Alternatives(tags or None)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def sequence(cls: type[T]) -> type[T]:
     """Declare a message: an immutable dataclass with keyword arguments only."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
@@ -234,7 +236,7 @@ def _element(tag: int, field: Field[Any], hint: Any) -> Element:
     kind = _kind(hint)
     if array and not isinstance(kind, Description):
         raise TypeError(f"{field.name}: only messages repeat")
-    return Element(field.name, _camel(field.name), tag, kind, optional, array, field.default)
+    return Element(field.name, _camel(field.name), tag, kind, optional, array, field.default, not field.repr)
 
 
 _DESCRIPTIONS: dict[type[Any], Description] = {}

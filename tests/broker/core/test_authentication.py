@@ -11,6 +11,7 @@ from broker.core.authentication import (
     Authentications,
     BasicAuthenticator,
     Credential,
+    Denied,
     Granted,
     Outcome,
     Unauthenticated,
@@ -265,6 +266,28 @@ def test_authenticator_that_fails_denies(encoding: EncodingType, caplog: pytest.
     assert "UnicodeDecodeError" in caplog.text
     assert "Unicode" not in answer.status.message
     assert client.session.finished
+
+
+class Talkative:
+    """An authenticator that fails, and tells all that it knows."""
+
+    mechanism = "TALKATIVE"
+    blocking = False
+
+    def authenticate(self, data: bytes, peer: str) -> Granted:
+        raise KeyError(data, data.decode(), data.hex(), data.partition(b":")[2].decode())
+
+
+def test_a_failing_authenticators_traceback_stands_in_the_log_without_the_credentials(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found: list[Outcome] = []
+    Authentications([Talkative()], None).begin("TALKATIVE", b"ann:TOPSECRET", "10.0.0.1:5000", found.append)
+    assert isinstance(found[0], Denied)
+    assert "TOPSECRET" not in found[0].reason
+    assert "in authenticate" in caplog.text
+    assert "KeyError: (b'********', '********', '********', '********')" in caplog.text
+    assert "TOPSECRET" not in caplog.text
 
 
 def test_answer_for_a_peer_that_has_left_goes_nowhere() -> None:

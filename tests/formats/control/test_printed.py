@@ -15,6 +15,7 @@ from formats.control.messages import (
     SubQueueIdInfo,
 )
 from formats.control.messages import Subscription as SubscriptionInfo
+from formats.control.messages_cluster import AppIdInfo
 from formats.control.messages_session import Expression
 from formats.control.printed import printed
 
@@ -61,5 +62,12 @@ def test_arrays_and_enumerations() -> None:
 
 
 def test_octets_are_in_hex() -> None:
-    request = AuthenticationMessage(choice=AuthenticationRequest(mechanism="BASIC", data=b"a:\x00"))
-    assert 'mechanism = "BASIC" data = "613A00"' in printed(request)
+    assert printed(AppIdInfo(app_id="a", app_key=b"a:\x00\xff\x01")) == '[ appId = "a" appKey = "613A00FF01" ]'
+
+
+def test_credentials_are_printed_in_no_way() -> None:
+    request = AuthenticationMessage(choice=AuthenticationRequest(mechanism="BASIC", data=b"ann:TOPSECRET"))
+    assert printed(request) == '[ choice = [ authenticationRequest = [ mechanism = "BASIC" data = ******** ] ] ]'
+    assert repr(request.choice) == "AuthenticationRequest(mechanism='BASIC')"
+    assert "TOPSECRET" not in f"{request} {request.choice!s}"
+    assert printed(AuthenticationRequest(mechanism="BASIC")) == '[ mechanism = "BASIC" data = NULL ]'
