@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.core.clock import Now
+from broker.core.received import received
 from broker.core.session import Host, Session
 from broker.core.session_ports import BrokerPeer
 from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from broker.core.timers import Timers
-from formats.codes import EventType
+from formats.codes import EncodingType, EventType
 from formats.control import ber
 from formats.control.messages import BrokerResponse, ClientIdentity, NegotiationMessage, StatusCategory
 from formats.errors import FormatError
@@ -71,7 +72,8 @@ class DialedSession(Session):
     def _on_answer(self, data: memoryview, frame: Frame) -> None:
         if frame.type != EventType.CONTROL:
             raise FormatError("EventHeader.type", frame.body, "a broker that is dialed answers with its identity")
-        answer = ber.decode(NegotiationMessage, schema_message(data, frame.body, frame.end)).choice
+        body = schema_message(data, frame.body, frame.end)
+        answer = received(NegotiationMessage, body, EncodingType.BER).choice
         if not isinstance(answer, BrokerResponse):
             raise FormatError("NegotiationMessage", frame.body, "a broker that is dialed answers")
         if answer.result.category is StatusCategory.SUCCESS:

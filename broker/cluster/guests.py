@@ -12,9 +12,10 @@ from broker.cluster.downstream import Downstream
 from broker.core.cluster_errors import ClusterError
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
+from broker.core.received import received
 from broker.core.session import Session
 from formats.codes import EventType
-from formats.control import ber, jsonc
+from formats.control import ber
 from formats.control.messages import (
     ClientIdentity,
     ClusterMessage,
@@ -28,7 +29,7 @@ from formats.control.messages import (
     StopResponse,
 )
 from formats.errors import FormatError
-from formats.wire.event import EncodingType, Frame, build_schema_event, schema_encoding, schema_message
+from formats.wire.event import Frame, build_schema_event, schema_encoding, schema_message
 
 __all__ = ["Guest", "Guests"]
 
@@ -90,8 +91,8 @@ class Guest:
         self._send(ControlMessage(choice=ClusterMessage(choice=NodeStatusAdvisory(status=status))))
 
     def _on_control(self, data: memoryview, frame: Frame) -> None:
-        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
-        message = codec.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        body = schema_message(data, frame.body, frame.end)
+        message = received(ControlMessage, body, schema_encoding(frame.type_specific))
         match message.choice:
             case ClusterMessage(choice=StopRequest(cluster_name=name)) if message.r_id is not None:
                 answer = ClusterMessage(choice=StopResponse(cluster_name=name))

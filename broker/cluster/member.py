@@ -19,10 +19,10 @@ from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
 from broker.core.messages import Content
 from broker.core.node import Node
+from broker.core.received import received
 from broker.core.shard import Shard
 from broker.store.recovery import Recovered
 from formats.codes import EncodingType, EventType
-from formats.control import ber, jsonc
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -266,13 +266,13 @@ class Member:
     # -- what comes
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        message = ber.decode(ElectorMessage, schema_message(data, frame.body, frame.end))
+        message = received(ElectorMessage, schema_message(data, frame.body, frame.end), EncodingType.BER)
         self.metadata.node_heard(node_id)
         self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
-        message = codec.decode(ControlMessage, schema_message(data, frame.body, frame.end))
+        body = schema_message(data, frame.body, frame.end)
+        message = received(ControlMessage, body, schema_encoding(frame.type_specific))
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status

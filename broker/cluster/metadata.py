@@ -301,9 +301,13 @@ class Metadata(StateExchange):
         self._events.append((event, cause))
         if len(self._events) > 1:
             return
-        while self._events:
-            self._step(*self._events[0])
-            self._events.popleft()
+        try:
+            while self._events:
+                self._step(*self._events[0])
+                self._events.popleft()
+        finally:
+            # Left after a fault only: what was to follow from that.
+            self._events.clear()
 
     def _step(self, event: Event, cause: Cause) -> None:
         transition = TRANSITIONS.get((self.fsm_state, event))
@@ -363,7 +367,9 @@ class Metadata(StateExchange):
             self._pulled.apply(ClusterMessage(choice=cause.snapshot))
         recorded = self._pulled or self.ledger.recorded
         if self._assigned_term == self.term:
-            partitions = tuple(recorded.primaries.values())
+            # Another node's state may be of a time, or an imagination, with more of them.
+            known = range(self.partition_count)
+            partitions = tuple(each for each in recorded.primaries.values() if each.partition_id in known)
         else:
             partitions = self._primaries.assign(recorded, self._primaries.serves)
         try:

@@ -170,6 +170,8 @@ class Partition(PrimaryActions, ReplicaActions):
                     getattr(self, action)(event, fact)
         finally:
             self._is_firing = False
+            # Left after a fault only: what was to follow from that.
+            self._events.clear()
 
     def set_quorum(self, quorum: int) -> None:
         """So many nodes must be there from now on for a primary to heal."""

@@ -250,7 +250,11 @@ class QueueChanges:
             # Somebody was faster.
             done(None)
             return
-        primary = self._ledger.state.primaries[info.partition_id]
+        primary = self._ledger.state.primaries.get(info.partition_id)
+        if primary is None:
+            text = f"Partition {info.partition_id} has no primary"
+            done(Refusal(StatusCategory.REFUSED, text, ClusterError.NOT_PRIMARY))
+            return
         self._advise(
             lambda number: QueueUnAssignmentAdvisory(
                 sequence_number=number,
@@ -328,7 +332,8 @@ class QueueChanges:
 
     def _propose_for_peer(self, uri: str) -> Refusal | None:
         try:
-            config = self._resolve_domain(parse_uri(uri).qualified_domain)
+            parsed = parse_uri(uri)
+            config = self._resolve_domain(parsed.qualified_domain) if parsed.canonical == uri else None
         except (FormatError, ValueError) as error:
             log.error("queue '%s' cannot be assigned: %s", uri, error)
             config = None

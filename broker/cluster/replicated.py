@@ -17,7 +17,8 @@ from broker.cluster.links import Links
 from broker.core.clock import Now
 from broker.core.ledger import Advisory, Ledger, Make, Number
 from broker.core.messages import Full
-from formats.codes import EventType
+from broker.core.received import received
+from formats.codes import EncodingType, EventType
 from formats.control import ber
 from formats.control.messages import (
     ClusterMessage,
@@ -175,7 +176,7 @@ class ReplicatedLedger:
         record = parse_ledger_record(data, frame.body)
         if record.end != frame.end:
             raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes behind its record")
-        choice = ber.decode(ClusterMessage, record.body).choice
+        choice = received(ClusterMessage, record.body, EncodingType.BER).choice
         kind = LedgerRecordType(record.header.record_type)
         number = Number(record.header.elector_term, record.header.sequence_number)
         if _number_of(choice) != number:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.core.authentication import Authentications, Denied, Outcome, Standing
 from broker.core.clock import Now
+from broker.core.received import received
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AuthenticationMessage,
@@ -87,8 +88,7 @@ class Entrance:
         if frame.type != EventType.CONTROL:
             raise FormatError("EventHeader.type", frame.body, "a peer must say who it is before anything else")
         encoding = schema_encoding(frame.type_specific)
-        codec = jsonc if encoding is EncodingType.JSON else ber
-        identity = codec.decode(NegotiationMessage, data[frame.body : frame.end]).choice
+        identity = received(NegotiationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(identity, ClientIdentity):
             raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
         if self.standing.principal is not None:
@@ -106,8 +106,7 @@ class Entrance:
     def on_authentication(self, data: memoryview, frame: Frame) -> None:
         """A request to authenticate: the first, or again under the same principal and mechanism."""
         encoding = schema_encoding(frame.type_specific)
-        codec = jsonc if encoding is EncodingType.JSON else ber
-        request = codec.decode(AuthenticationMessage, data[frame.body : frame.end]).choice
+        request = received(AuthenticationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(request, AuthenticationRequest):
             raise FormatError("AuthenticationMessage", frame.body, "a client sends no authentication response")
         standing = self.standing

@@ -22,6 +22,7 @@ from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heart
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
+from broker.core.received import received
 from broker.core.session_ports import BrokerPeer, Bulk
 from broker.core.session_table import TRANSITIONS, SessionState, Trigger
 from formats.control import ber, jsonc
@@ -484,11 +485,7 @@ class Session:
     # -- requests
 
     def _on_control(self, data: memoryview, frame: Frame) -> None:
-        encoding = schema_encoding(frame.type_specific)
-        body = data[frame.body : frame.end]
-        message = (
-            jsonc.decode(ControlMessage, body) if encoding is EncodingType.JSON else ber.decode(ControlMessage, body)
-        )
+        message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
         log.info("%s: received %s", self.description, message)
         match message.choice:
             case Disconnect():
@@ -500,9 +497,7 @@ class Session:
 
     def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
         """An administrator sends commands, and is answered each in turn; its encoding may change with each."""
-        encoding = schema_encoding(frame.type_specific)
-        codec = jsonc if encoding is EncodingType.JSON else ber
-        message = codec.decode(ControlMessage, data[frame.body : frame.end])
+        message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
         match message.choice:
             case AdminCommand(command=command):
                 status, text = self.host.run_command(command, self.description)

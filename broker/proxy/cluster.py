@@ -19,10 +19,10 @@ from broker.core.domains import Domain
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.core.queue_requests import Opened
+from broker.core.received import received
 from broker.proxy.active_node import ActiveNode, UpstreamNode
 from broker.proxy.queue import ProxyQueue
 from formats.codes import EventType
-from formats.control import ber, jsonc
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -33,7 +33,7 @@ from formats.control.messages import (
     StopResponse,
 )
 from formats.errors import FormatError
-from formats.wire.event import EncodingType, Frame, schema_encoding, schema_message
+from formats.wire.event import Frame, schema_encoding, schema_message
 
 __all__ = ["ProxyCluster", "UpstreamCluster"]
 
@@ -160,8 +160,8 @@ class ProxyCluster:
         elif frame.type == EventType.ACK:
             self._hops.on_ack(node_id, data, frame)
         elif frame.type == EventType.CONTROL:
-            codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
-            self._on_control(node_id, codec.decode(ControlMessage, schema_message(data, frame.body, frame.end)))
+            body = schema_message(data, frame.body, frame.end)
+            self._on_control(node_id, received(ControlMessage, body, schema_encoding(frame.type_specific)))
         else:
             what = EventType(frame.type).name
             raise FormatError("EventHeader.type", frame.body, f"a node sends no {what} to a proxy")
