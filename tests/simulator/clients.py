@@ -67,7 +67,7 @@ class Client:
         self._requests = 0
         self._asked: dict[int, OpenQueue | ConfigureStream] = {}
         self.is_away = False
-        self.connected_us = 0
+        self.host: Host | None = None  # at the other end of the link, or of the last one
         self.hosts: list[Host] = []  # where it may connect to; none for anywhere
 
     # -- the link
@@ -95,12 +95,12 @@ class Client:
     def _dial_later(self) -> None:
         self.world.clock.after(self.random.randrange(1, RETRY_US), self.dial)
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: Link, host: Host) -> None:
         if self.link is not None or self.is_away:
             link.close(self, "not wanted any longer")
             return
         self.link = link
-        self.connected_us = self.world.clock.us
+        self.host = host
         self.world.say(f"{self.name} connects")
         client_id = self.name.encode().rjust(6, b"_")
         who = identity(client_id=client_id.hex().upper())
@@ -142,7 +142,7 @@ class Client:
 
     # -- what comes
 
-    def tap(self, item: Item) -> None:
+    def tap(self, item: Item, link: Link) -> None:
         """The node sends it: what the records are to know of it at that moment."""
 
     def handle(self, link: Link, items: list[Item]) -> None:
@@ -262,7 +262,7 @@ class Producer(Client):
             append_put(out, queue_id, post.guid, payload, crc32c(payload), flags)
         self.send(build_event(EventType.PUT, out))
 
-    def tap(self, item: Item) -> None:
+    def tap(self, item: Item, link: Link) -> None:
         if isinstance(item, Ack):
             self.world.records.ack(item.guid, item.status)
 
@@ -325,11 +325,12 @@ class Consumer(Client):
         """Whether it gets what comes."""
         return self.subscribed == len(self.reads)
 
-    def tap(self, item: Item) -> None:
+    def tap(self, item: Item, link: Link) -> None:
         if isinstance(item, Pushed):
             uri, app = self.reads[item.queue_id]
             records = self.world.records
-            records.push(self, uri, app or "__default", item.guid, item.payload)
+            is_heard = self.link is link
+            records.push(self, uri, app or "__default", item.guid, item.payload, is_heard=is_heard)
             if self.part:
                 x = records.posts[item.guid].x
                 if x is None or not PARTS[self.part](x):
@@ -368,9 +369,10 @@ class Consumer(Client):
         for uri, app, guid in done:
             records.confirm_sent(uri, app or "__default", guid)
         event = build_confirm_event((queue_id, guid, int(bool(self.reads[queue_id][1]))) for queue_id, guid in what)
+        host = self.host
 
         def taken() -> None:
             for uri, app, guid in done:
-                records.confirmed(uri, app or "__default", (guid,))
+                records.confirmed(uri, app or "__default", (guid,), host)
 
         self.send(event, taken)

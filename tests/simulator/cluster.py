@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from broker.core.handles import Refusal
 from broker.store.partition_files import PartitionLimits
@@ -13,9 +13,10 @@ from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Host
-from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue
+from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.journals import Journals
 from tests.simulator.operator import EXTRA_APP
+from tests.simulator.passage import Passage
 from tests.simulator.world import APPS, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
@@ -23,9 +24,6 @@ __all__ = ["ClusterRecords", "ClusterWorld"]
 POST_US = 150_000  # between two posts of a client: each takes many steps here
 SHORT = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=4 << 10)  # for many rollovers
 ASK_US = 300_000  # between two questions about the places of queues
-
-# How long a message may be on its way to a consumer through a hop that does not know what has happened since.
-LATE_US = 10_000_000
 
 
 class ClusterRecords(Records):
@@ -36,20 +34,24 @@ class ClusterRecords(Records):
     ) -> None:
         super().__init__(apps, promises)
         self._world = world
-        self._durable_us: dict[tuple[str, bytes], int] = {}
+        self._durable: set[tuple[str, bytes]] = set()
+        self.passage = Passage(self, world.leads)
         self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.NOT_READY, AckStatus.UNKNOWN)
 
-    def confirmed(self, uri: str, app: str, guids: object) -> None:
-        """A node has handled the confirms: that alone is not enough."""
+    def confirmed(self, uri: str, app: str, guids: Iterable[bytes], host: Host | None = None) -> None:
+        """A broker has handled the confirms: that alone is not enough, but this one knows."""
+        if host is not None:
+            for guid in guids:
+                self.passage.confirmed(host, app, guid, self._world.clock.us)
 
     def durable(self, uri: str, app: str, guid: bytes) -> None:
         """A majority has the record that an app is done with a message."""
         super().confirmed(uri, app, (guid,))
-        self._durable_us[app, guid] = self._world.clock.us
+        self._durable.add((app, guid))
 
     def is_durable(self, app: str, guid: bytes) -> bool:
         """Whether a majority has it that an app is done with a message, or is no more."""
-        return (app, guid) in self._durable_us
+        return (app, guid) in self._durable
 
     def ack(self, guid: bytes, status: int) -> None:
         post = self.posts.get(guid)
@@ -57,16 +59,26 @@ class ClusterRecords(Records):
             self._check_copies(post, "acknowledged")
         super().ack(guid, status)
 
-    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
+    def may_be_new(self, post: Post, app: str) -> bool:
+        """Whether a node may rightly take a message that an app is done with for another."""
+        view = self.views[post.uri].get(app)
+        return view is not None and post.guid in view.confirmed and self._may_be_new(post, view)
+
+    def taken_twice(self, guid: bytes) -> None:
+        """A majority has a message again, as another: rightly only if nobody can know any longer that it was there."""
+        post = self.posts[guid]
+        if not post.purged and not all(self.may_be_new(post, app) for app in self.views[post.uri]):
+            raise Violation(f"{name_of(post)} was taken twice")
+
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes, *, is_heard: bool = True) -> None:
         post = self.posts.get(guid)
         if post is not None:
-            durable_us = self._durable_us.get((app, guid))
-            if durable_us is not None and self._world.clock.us - durable_us < LATE_US:
+            if self.is_durable(app, guid):
+                # It was on its way when the app was done with it: see `Passage`.
                 self.redelivered += 1
                 return
-            if durable_us is None:
-                self._check_copies(post, "delivered")
-        super().push(consumer, uri, app, guid, payload)
+            self._check_copies(post, "delivered")
+        super().push(consumer, uri, app, guid, payload, is_heard=is_heard)
 
     def _check_copies(self, post: Post, what: str) -> None:
         if self.promises[post.uri] is Promise.KEPT and not post.purged and not self._is_safe(post):
@@ -78,9 +90,9 @@ class ClusterRecords(Records):
     def is_kept(self, post: Post) -> bool:
         return self.promises[post.uri] is Promise.KEPT or self._is_safe(post)
 
-    def is_unordered(self, post: Post, consumer: Reader) -> bool:
-        """What was with the app's consumer before, or with a hop on the way there, may come again after others."""
-        return super().is_unordered(post, consumer) or post.made_us < consumer.connected_us + LATE_US
+    def is_unordered(self, post: Post, app: str) -> bool:
+        """What was with somebody else before may come again after others."""
+        return super().is_unordered(post, app) or (post.guid, app) in self.passage.again or post.refused
 
 
 class ClusterWorld(World):
@@ -135,8 +147,12 @@ class ClusterWorld(World):
             was = len(journals.primaries)
             for guid, app_key in journals.look(host.node_id, node):
                 self._done(host, guid, app_key)
+            for guid in journals.twice:
+                self.records.taken_twice(guid)
+            journals.twice.clear()
             if len(journals.primaries) != was:
                 self._check_primary(journals, host)
+        self.records.passage.look(host, self.clock.us)
         for what, belief in self._beliefs_of(host):
             if self._beliefs.get((host.name, what)) != belief:
                 self._beliefs[host.name, what] = belief
@@ -181,7 +197,18 @@ class ClusterWorld(World):
         for uri in uris:
             if uri in host.node.queues:
                 check_queue(host.node.queues[uri])
+                if self.promises[uri] is not Promise.PASSED:
+                    journals.check_queue(host.node_id, host.node.queues[uri])
         self.records.check_node(host.node, uris)
+
+    def leads(self, host: Host, uri: str) -> bool:
+        """Whether a node is the newest primary of a queue."""
+        assert host.node is not None
+        info = host.node.ledger.state.queues.get(uri)
+        shard = host.node.shards.get(info.partition_id) if info is not None else None
+        if shard is None or not shard.active:
+            return False
+        return shard.primary_lease_id == max(self.journals[shard.partition_id].primaries, default=0)
 
     def look(self) -> None:
         for host in self.hosts:

@@ -85,7 +85,7 @@ class ClientSideEnd(NodeEnd):
         items = list(_decode(memoryview(data), self._negotiated))
         self._negotiated = True
         for item in items:
-            self.client.tap(item)
+            self.client.tap(item, link)
         link.send(self, data, partial(self.client.handle, link, items))
 
 

@@ -354,7 +354,7 @@ class Host:
             end = ClientSideEnd(self, node, session, client)
             end.link = self.world.network.connect(client, end)
             self.ends[session] = end
-            client.connected(end.link)
+            client.connected(end.link, self)
 
         self.step(connect)
 
@@ -409,7 +409,7 @@ class Host:
     def fill_disk(self, left: int) -> None:
         """So many bytes are left."""
         self.disk.directory.free = left
-        self.world.records.is_short = True
+        self.world.records.runs_short()
 
     def free_disk(self) -> None:
         self.disk.directory.free = CAPACITY

@@ -11,14 +11,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker.core.node import Node
 from broker.core.queue import Queue
 from formats.codes import AckStatus, PropertyType
 from formats.wire.properties import Property, encode_properties
 
-__all__ = ["X_LOW", "AppView", "Post", "Promise", "Reader", "Records", "Violation", "check_queue", "payload_of"]
+if TYPE_CHECKING:
+    from tests.simulator.hosts import Host
+
+__all__ = [
+    "X_LOW",
+    "AppView",
+    "Post",
+    "Promise",
+    "Reader",
+    "Records",
+    "Violation",
+    "check_queue",
+    "name_of",
+    "payload_of",
+]
 
 X_LOW = 2  # what consumers that take a part of the messages part them by
 
@@ -28,11 +42,6 @@ class Reader(Protocol):
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def connected_us(self) -> int:
-        """Since when its link is there."""
-        ...
 
 
 class Promise(Enum):
@@ -110,7 +119,7 @@ class Records:
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
         self._step: dict[tuple[str, str, str, str], int] = {}
-        self.acked = self.delivered = self.redelivered = self.forgiven = 0
+        self.acked = self.delivered = self.redelivered = self.forgiven = self.judged = 0
 
     # -- what clients do
 
@@ -122,13 +131,19 @@ class Records:
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
 
-    def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
-        """A node has handled the confirms."""
+    def confirmed(self, uri: str, app: str, guids: Iterable[bytes], host: Host | None = None) -> None:
+        """A node has handled the confirms; `host` is whose client sent them."""
         self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.forgets))
 
     def sent(self, post: Post) -> None:
         """A post goes on its way."""
         post.unsure |= self.is_short
+
+    def runs_short(self) -> None:
+        """A disk has little room from now on; what is on its way may be refused there, and sent again by a broker."""
+        self.is_short = True
+        for post in self.posts.values():
+            post.unsure |= not post.acked
 
     def posted_again(self, post: Post) -> None:
         """An unacked post is retransmitted, maybe after an app was done with it."""
@@ -155,7 +170,7 @@ class Records:
         if status != AckStatus.SUCCESS:
             post.refused = True
             if status not in self.refusals:
-                raise Violation(f"{_name(post)} is refused with {AckStatus(status).name}")
+                raise Violation(f"{name_of(post)} is refused with {AckStatus(status).name}")
             return
         if not post.acked:
             post.acked = True
@@ -164,23 +179,25 @@ class Records:
                 if view.owes and not post.purged and guid not in view.confirm_sent:
                     view.owed[guid] = None
 
-    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
-        """A PUSH leaves a node."""
+    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes, *, is_heard: bool = True) -> None:
+        """A PUSH leaves a node; `is_heard` unless the consumer has left that link."""
         post = self.posts.get(guid)
         if post is None or post.uri != uri:
             raise Violation(f"{guid.hex()} is delivered from {uri}, and nobody has posted it there")
         if payload != payload_of(post):
-            raise Violation(f"{_name(post)} is delivered with another payload: {payload[:80]!r}")
+            raise Violation(f"{name_of(post)} is delivered with another payload: {payload[:80]!r}")
         view = self.views[uri][app]
         if guid in view.confirmed:
             if not self._may_be_new(post, view):
-                raise Violation(f"{_name(post)} is delivered to '{app}', which had confirmed it")
+                raise Violation(f"{name_of(post)} is delivered to '{app}', which had confirmed it")
             self.forgiven += 1
             return
         if guid in view.pushed:
             self.redelivered += 1
             return
-        if post.purged or self.is_unordered(post, consumer):
+        if not is_heard:
+            return
+        if post.purged or self.is_unordered(post, app):
             view.pushed.add(guid)
             self.delivered += 1
             return
@@ -189,12 +206,13 @@ class Records:
             self.forgiven += 1
             last = post.number
         if post.number < last:
-            raise Violation(f"{_name(post)} is delivered to '{app}' after number {last}")
+            raise Violation(f"{name_of(post)} is delivered to '{app}' after number {last}")
         self._step[uri, app, post.line, consumer.name] = post.number
         view.pushed.add(guid)
         self.delivered += 1
+        self.judged += 1
 
-    def is_unordered(self, post: Post, consumer: Reader) -> bool:
+    def is_unordered(self, post: Post, app: str) -> bool:
         """Whether a message may come after later ones."""
         return self.promises[post.uri] is Promise.PASSED
 
@@ -229,13 +247,14 @@ class Records:
                 for post in self.missing(view):
                     message = queue.messages.get(post.guid) if queue is not None else None
                     if message is None or app is None or not message.outstanding & app.bit:
-                        raise Violation(f"{_name(post)} was acked and is lost to '{app_id}'")
+                        raise Violation(f"{name_of(post)} was acked and is lost to '{app_id}'")
                 if queue is None or app is None:
                     continue
                 for guid in view.confirmed.keys() & queue.messages.keys():
                     wanted = queue.messages[guid].outstanding & app.bit
-                    if wanted and not self._may_be_new(self.posts[guid], view):
-                        raise Violation(f"{_name(self.posts[guid])} is there again for '{app_id}', which confirmed it")
+                    post = self.posts[guid]
+                    if wanted and not self._may_be_new(post, view):
+                        raise Violation(f"{name_of(post)} is there again for '{app_id}', which confirmed it")
 
     def power_lost(self) -> None:
         """A node without copies elsewhere has lost power: what was not written back may be gone, acked or not."""
@@ -249,10 +268,10 @@ class Records:
         for uri, views in self.views.items():
             for app, view in views.items():
                 for post in self.missing(view):
-                    raise Violation(f"{_name(post)} of {uri} was never delivered to '{app}'")
+                    raise Violation(f"{name_of(post)} of {uri} was never delivered to '{app}'")
 
 
-def _name(post: Post) -> str:
+def name_of(post: Post) -> str:
     return f"number {post.number} of {post.producer} to {post.uri} ({post.guid.hex().upper()})"
 
 

@@ -8,10 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.core.node import Node
+from broker.core.queue import Queue
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.disk.journal import CONFIRM_RECORD, DELETION_RECORD, MESSAGE_RECORD, RecordType
+from formats.disk.journal import (
+    CONFIRM_RECORD,
+    DELETION_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    QueueOpType,
+    RecordType,
+)
+from formats.disk.keys import NULL_KEY
 from formats.disk.ledger import open_ledger, parse_ledger_record
 from tests.simulator.invariants import Violation
+from tests.simulator.operator import EXTRA_APP
 
 __all__ = ["JournalView", "Journals", "LedgerView"]
 
@@ -33,6 +43,31 @@ class JournalView:
         self.at = 0
         self.last = b""
         self.numbers: set[Number] = set()
+        # The messages that are not removed: their queue's key, and the keys of the apps that have confirmed them.
+        self.kept: dict[bytes, tuple[bytes, set[bytes]]] = {}
+
+    def take(self, kind: RecordType, record: bytes) -> None:
+        """Take in what a record says of messages."""
+        if kind is RecordType.MESSAGE:
+            message = MESSAGE_RECORD.unpack(record)
+            self.kept.setdefault(message.guid, (message.queue_key, set()))
+        elif kind is RecordType.CONFIRM:
+            confirm = CONFIRM_RECORD.unpack(record)
+            if confirm.guid in self.kept:
+                self.kept[confirm.guid][1].add(confirm.app_key)
+        elif kind is RecordType.DELETION:
+            self.kept.pop(DELETION_RECORD.unpack(record).guid, None)
+        elif kind is RecordType.QUEUE_OP:
+            operation = QUEUE_OP_RECORD.unpack(record)
+            if operation.queue_op_type in (QueueOpType.PURGE, QueueOpType.DELETION):
+                self._purge(operation.queue_key, operation.app_key)
+
+    def _purge(self, queue_key: bytes, app_key: bytes) -> None:
+        for guid in [guid for guid, (key, _) in self.kept.items() if key == queue_key]:
+            if app_key == NULL_KEY:
+                del self.kept[guid]
+            else:
+                self.kept[guid][1].add(app_key)
 
 
 class Journals:
@@ -43,7 +78,9 @@ class Journals:
         self.quorum = quorum
         self.views: dict[int, JournalView] = {}
         self.primaries: dict[int, int] = {}  # by lease id
-        self.safe: set[bytes] = set()  # messages that a quorum had on disk at some time
+        # Messages that a quorum had on disk at some time, and under which number first.
+        self.safe: dict[bytes, Number] = {}
+        self.twice: list[bytes] = []  # those that it has had under another number since
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
 
@@ -80,6 +117,7 @@ class Journals:
     def _take(self, node_id: int, view: JournalView, record: bytes) -> tuple[bytes, bytes] | None:
         """Take in a record; the GUID and app key of a confirm that has its quorum now, no key for all apps."""
         kind = RecordType(record[0] >> 4)
+        view.take(kind, record)
         alike = _ALIKE.get(kind)
         if alike is None:
             return None
@@ -92,12 +130,28 @@ class Journals:
         if sum(number in each.numbers for each in self.views.values()) < self.quorum:
             return None
         if kind is RecordType.MESSAGE:
-            self.safe.add(MESSAGE_RECORD.unpack(record).guid)
+            guid = MESSAGE_RECORD.unpack(record).guid
+            if self.safe.setdefault(guid, number) != number:
+                self.twice.append(guid)
             return None
         if kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             return confirm.guid, confirm.app_key
         return DELETION_RECORD.unpack(record).guid, b""
+
+    def check_queue(self, node_id: int, queue: Queue) -> None:
+        """What a primary believes of a queue's messages is what its journal says."""
+        kept = {guid: keys for guid, (key, keys) in self.views[node_id].kept.items() if key == queue.key}
+        if kept.keys() != queue.messages.keys():
+            (guid, *_) = kept.keys() ^ queue.messages.keys()
+            where = "its journal" if guid in kept else "its memory"
+            raise Violation(f"n{node_id} has {guid.hex().upper()} of {queue.uri} in {where} alone")
+        for guid, message in queue.messages.items():
+            for app in queue.apps.values():
+                is_confirmed = app.key in kept[guid]
+                if is_confirmed == bool(message.outstanding & app.bit) and app.app_id != EXTRA_APP:
+                    says = "is" if is_confirmed else "is not"
+                    raise Violation(f"{guid.hex().upper()} {says} confirmed by '{app.app_id}' in n{node_id}'s journal")
 
     def forget(self, node_id: int) -> None:
         """A process begins on what is on the disk."""

@@ -11,8 +11,6 @@ x0     x1     both linked to all nodes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
 from broker.core.node import Node
@@ -20,11 +18,10 @@ from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from formats.guid import GuidGenerator
-from tests.simulator.cluster import LATE_US, ClusterRecords, ClusterWorld
+from tests.simulator.cluster import ClusterRecords, ClusterWorld
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Death, Host
-from tests.simulator.invariants import Post, Promise, Reader, Records, check_queue
-from tests.simulator.operator import EXTRA_APP
+from tests.simulator.invariants import Records, check_queue
 
 __all__ = ["ProxyHost", "ProxyWorld"]
 
@@ -42,7 +39,6 @@ class ProxyHost(Host):
         self.proxy: Proxy | None = None
         self.links: UpstreamLinks | None = None
         self._starts = 0
-        self._used: int | None = None
 
     def start(self) -> None:
         if self.node is not None:
@@ -72,11 +68,6 @@ class ProxyHost(Host):
         assert self.links is not None
         self.proxy.start()
         self.links.start()
-
-    def has_moved(self) -> bool:
-        """Whether it uses another broker than when this was asked last."""
-        was, self._used = self._used, None if self.proxy is None else self.proxy.clusters["local"].active_id
-        return was != self._used
 
     def _identity(self) -> NodeIdentity:
         return NodeIdentity(
@@ -122,11 +113,7 @@ def _anywhere(name: str) -> DomainConfig:
 
 
 class ProxyRecords(ClusterRecords):
-    """A proxy that goes elsewhere may leave a reader behind for a while: what that one gets comes again, later."""
-
-    def __init__(self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise], world: ProxyWorld) -> None:
-        super().__init__(apps, promises, world)
-        self._proxies = world
+    """Proxies keep posts, too."""
 
     def durable(self, uri: str, app: str, guid: bytes) -> None:
         """A proxy sends again what it has no ack for, whether or not an app was done with it."""
@@ -134,22 +121,11 @@ class ProxyRecords(ClusterRecords):
         post.again |= not post.acked
         super().durable(uri, app, guid)
 
-    def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes) -> None:
-        """Nobody tells proxies that an app is no more: what they had for it by then may still go to its readers."""
-        if app == EXTRA_APP and Feature.APPS in self._proxies.features and self.is_durable(app, guid):
-            self.redelivered += 1
-            return
-        super().push(consumer, uri, app, guid, payload)
-
-    def is_unordered(self, post: Post, consumer: Reader) -> bool:
-        return super().is_unordered(post, consumer) or post.made_us < self._proxies.moved_us + LATE_US
-
 
 class ProxyWorld(ClusterWorld):
-    """Nodes, and four proxies below them; `moved_us` is when one of those last began to use another node, or none."""
+    """Nodes, and four proxies below them."""
 
     def __init__(self, seed: int, *, nodes: int = 3, features: frozenset[Feature] | None = None) -> None:
-        self.moved_us = 0
         super().__init__(seed, nodes=nodes, features=features)
         first = ProxyHost(self, 0, list(self.hosts), 0)
         second = ProxyHost(self, 1, list(self.hosts), 200)
@@ -166,8 +142,8 @@ class ProxyWorld(ClusterWorld):
 
     def before_flush(self, host: Host) -> None:
         super().before_flush(host)
-        if isinstance(host, ProxyHost) and host.has_moved():
-            self.moved_us = self.clock.us
+        if isinstance(host, ProxyHost):
+            self.records.passage.look(host, self.clock.us)
 
     def run(self, steps: int = 2000) -> None:
         for proxy in self.proxies:

@@ -1,0 +1,176 @@
+"""The way of messages through the brokers of a cluster: in which order each hands them out, and to whom again.
+
+Each broker is judged by what it knows itself, so no rule asks for time to pass: who hands out a message for the first
+time keeps the order in which it got them, and who has taken a confirm does not hand out that message again. A primary
+besides hands out nothing that a majority knows to be confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.cluster.relay import RelayQueue
+from broker.cluster.upstream import UpstreamState
+from broker.core.messages import Message
+from broker.core.node import Node
+from broker.core.queue import Queue
+from broker.core.routing import App, Stream, Subscription
+from tests.simulator.invariants import Post, Violation, name_of
+from tests.simulator.operator import EXTRA_APP
+
+if TYPE_CHECKING:
+    from tests.simulator.cluster import ClusterRecords
+    from tests.simulator.hosts import Host
+
+__all__ = ["Passage"]
+
+# For so long a hop sends confirms to its next upstream, too; `broker.cluster.confirms`.
+CONFIRMS_KEPT_US = 40_000_000
+
+Owed = tuple[bytes, str]  # a message, and the app that is to get it
+Entries = dict[bytes, tuple[Message, Subscription]]
+
+
+class Handing:
+    """One app of a queue at one broker: what it has handed out, and of each line the last that was in order."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+        self.seen: dict[Stream, Entries] = {}
+
+
+class Broker:
+    """What one process was seen to do; `handings` are by queue and app."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.queues: dict[str, Queue] = {}
+        self.handings: dict[tuple[str, str], Handing] = {}
+        self.confirmed: dict[Owed, int] = {}  # when it took the confirm
+        self.ways: dict[str, object] = {}  # the upstream of each queue, if it is open there
+        self.opened_us: dict[str, int] = {}  # since when
+
+
+class Passage:
+    """All brokers of a world; `leads` says whether one is the newest primary of a queue."""
+
+    def __init__(self, records: ClusterRecords, leads: Callable[[Host, str], bool]) -> None:
+        self._records = records
+        self._leads = leads
+        self._brokers: dict[str, Broker] = {}
+        self._handed: set[tuple[Owed, str]] = set()
+        # They were with somebody before, of whom nobody knows whether it has them.
+        self.again: set[Owed] = set()
+        self._deposed_us: dict[str, int] = {}  # when a primary of a queue was found to be none any longer
+        self.judged = self.exempt = 0
+
+    def _broker(self, host: Host, node: Node) -> Broker:
+        broker = self._brokers.get(host.name)
+        if broker is None or broker.node is not node:
+            broker = self._brokers[host.name] = Broker(node)
+        return broker
+
+    def confirmed(self, host: Host, app: str, guid: bytes, now_us: int) -> None:
+        """A broker has taken the confirm of one of its own clients, and lives on."""
+        if host.node is not None:
+            self._broker(host, host.node).confirmed[guid, app] = now_us
+
+    def look(self, host: Host, now_us: int) -> None:
+        """After each step of a broker."""
+        node = host.node
+        if node is None:
+            return
+        broker = self._broker(host, node)
+        for uri, queue in node.queues.items():
+            if uri not in self._records.views or queue.broadcast:
+                continue
+            if broker.queues.get(uri) is not queue:
+                # The hop, or the root, that was here before has left its consumers with what they had.
+                if uri in broker.queues and broker.queues[uri].is_root:
+                    self._deposed_us[uri] = now_us
+                broker.queues[uri] = queue
+                for app in queue.apps.values():
+                    broker.handings[uri, app.app_id] = self._taken_over(host, queue, app)
+            if isinstance(queue, RelayQueue):
+                openings = queue.openings
+                way = openings.upstream if openings.state is UpstreamState.OPEN else None
+                if broker.ways.get(uri) is not way:
+                    broker.ways[uri] = way
+                    broker.opened_us[uri] = now_us
+            for app in queue.apps.values():
+                handing = broker.handings.get((uri, app.app_id))
+                if handing is None:
+                    handing = broker.handings[uri, app.app_id] = Handing()
+                self._look_at(host, broker, queue, app, handing, now_us)
+
+    def _taken_over(self, host: Host, queue: Queue, app: App) -> Handing:
+        handing = Handing()
+        for stream in app.streams:
+            handing.seen[stream] = dict(stream.unconfirmed)
+            for guid in stream.unconfirmed:
+                self._note((guid, app.app_id), host, queue)
+        return handing
+
+    def _note(self, owed: Owed, host: Host, queue: Queue) -> None:
+        """A message goes on its way from a broker: for the first time, or again."""
+        for level in (host.name, "root") if queue.is_root else (host.name,):
+            if (owed, level) in self._handed:
+                self.again.add(owed)
+            self._handed.add((owed, level))
+
+    def _look_at(self, host: Host, broker: Broker, queue: Queue, app: App, handing: Handing, now_us: int) -> None:
+        # In one step several consumers are served by turns: each in order.
+        after = handing.last
+        for stream in app.streams:
+            entries = stream.unconfirmed
+            seen = handing.seen.get(stream)
+            if not entries or (seen and next(reversed(entries.items())) == next(reversed(seen.items()))):
+                continue
+            new = []
+            for guid, entry in reversed(entries.items()):
+                if seen and seen.get(guid) is entry:
+                    break
+                new.append(entry[0])
+            handing.seen[stream] = dict(entries)
+            last = dict(handing.last)
+            for message in reversed(new):
+                self._judge(host, broker, queue, app, message, last, now_us)
+            if after is handing.last:
+                after = last
+            else:
+                after = {line: max(last.get(line, 0), after.get(line, 0)) for line in last | after}
+        handing.last = after
+
+    def _judge(
+        self, host: Host, broker: Broker, queue: Queue, app: App, message: Message, last: dict[str, int], now_us: int
+    ) -> None:
+        """A broker hands out a message."""
+        guid = message.guid
+        owed = guid, app.app_id
+        post = self._records.posts.get(guid)
+        if post is None:
+            raise Violation(f"{host.name} hands out {guid.hex().upper()}, which nobody has posted")
+        self._note(owed, host, queue)
+        if app.app_id != EXTRA_APP and not self._records.may_be_new(post, app.app_id):
+            self._judge_again(host, broker, queue, post, owed, now_us)
+        if owed in self.again or post.purged or post.refused or post.unsure:
+            self.exempt += 1
+            return
+        self.judged += 1
+        newest = last.get(post.line, 0)
+        if post.number < newest:
+            raise Violation(f"{host.name} hands {name_of(post)} to '{app.app_id}' after number {newest}")
+        last[post.line] = post.number
+
+    def _judge_again(self, host: Host, broker: Broker, queue: Queue, post: Post, owed: Owed, now_us: int) -> None:
+        """Whether the app is known to be done with a message that is handed out."""
+        guid, app_id = owed
+        taken_us = broker.confirmed.get(owed, 0)
+        # What a primary has taken that lives on, and no majority has, is gone with its lease, and nobody is told.
+        is_kept = max(self._deposed_us.get(queue.uri, 0), now_us - CONFIRMS_KEPT_US) < taken_us
+        # A new upstream hears of it before it is asked for messages; the one that was there may have sent it before.
+        if is_kept and taken_us < (now_us + 1 if queue.is_root else broker.opened_us.get(queue.uri, 0)):
+            raise Violation(f"{host.name} hands {name_of(post)} to '{app_id}', whose confirm it has taken")
+        if queue.is_root and self._records.is_durable(app_id, guid) and self._leads(host, queue.uri):
+            raise Violation(f"{host.name} hands {name_of(post)} to '{app_id}', which had confirmed it")
