@@ -17,14 +17,14 @@ From it a `Layout` derives three codecs, which the tests hold against each other
   `struct.Struct`, whose items are whole words, for code that wants one field of a million records;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
 
-All integers are big-endian, as everywhere in BlazingMQ. Adjacent bit fields share a word: they join until
+All integers are big-endian, as everywhere in BlazingMQ and RocketMQ. Adjacent bit fields share a word: they join until
 they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` asks for a wider word than the first that fits.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
@@ -37,7 +37,23 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Annotated", "Buffer", "Layout", "bits", "i32", "raw", "u8", "u16", "u32", "u64", "zeros"]
+__all__ = [
+    "Annotated",
+    "Buffer",
+    "Kind",
+    "Layout",
+    "bits",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "raw",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "zeros",
+]
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -64,7 +80,10 @@ u8 = Kind(cs.Int8ub, "B", "u1")
 u16 = Kind(cs.Int16ub, "H", ">u2")
 u32 = Kind(cs.Int32ub, "I", ">u4")
 u64 = Kind(cs.Int64ub, "Q", ">u8")
+i8 = Kind(cs.Int8sb, "b", "i1")
+i16 = Kind(cs.Int16sb, "h", ">i2")
 i32 = Kind(cs.Int32sb, "i", ">i4")
+i64 = Kind(cs.Int64sb, "q", ">i8")
 
 
 def raw(size: int) -> Kind:
@@ -98,13 +117,14 @@ class _Word(NamedTuple):
     parts: tuple[tuple[str, int], ...]  # (field, width) of each bit field; empty for a whole word
 
 
-def _words_of(cls: type[Any]) -> list[_Word]:
+def _words_of(cls: type[Any], kinds: Mapping[str, Kind]) -> list[_Word]:
     words: list[_Word] = []
     pending: list[tuple[str, int]] = []
     width = 0
     wanted: int | None = None
     for name, hint in get_type_hints(cls, include_extras=True).items():
         (spec,) = (a for a in get_args(hint)[1:] if isinstance(a, (Kind, BitField)))
+        spec = kinds.get(name, spec)
         if isinstance(spec, Kind):
             if pending:
                 raise TypeError(f"{cls.__name__}.{name}: the bit fields before it fill only {width} bits")
@@ -124,14 +144,15 @@ def _words_of(cls: type[Any]) -> list[_Word]:
 class Layout(Generic[T]):
     """One fixed-size structure and the codecs derived from its declaration.
 
-    `size` is in bytes and must agree with the fields: a declaration that drifts fails at import.
+    `size` is in bytes and must agree with the fields: a declaration that drifts fails at import. `kinds` gives some
+    fields another kind than their annotation, for structures that have a field in two widths.
     """
 
-    def __init__(self, cls: type[T], *, size: int, upstream: str) -> None:
+    def __init__(self, cls: type[T], *, size: int, upstream: str, kinds: Mapping[str, Kind] | None = None) -> None:
         self.cls = cls
         self.name = cls.__name__
         self.upstream = upstream
-        self._words = _words_of(cls)
+        self._words = _words_of(cls, kinds or {})
         self.words = struct.Struct(">" + "".join(w.kind.struct_code for w in self._words))
         self.size = size
         if self.words.size != size:

@@ -80,7 +80,7 @@ def test_structure_has_the_fields_of_the_reference(upstream: str, name: str, fie
 
 
 def test_every_structure_has_its_facts() -> None:
-    layouts: list[Layout[Any]] = LAYOUTS
+    layouts: list[Layout[Any]] = [layout for layout in LAYOUTS if not layout.upstream.startswith("rocketmq::")]
     assert {layout.name for layout in layouts} == {name for _, name, _ in STRUCTURES} | OWN
 
 

@@ -85,7 +85,7 @@ def test_every_structure_is_found_once() -> None:
 
 @every_layout
 def test_declaration_names_its_source_and_size(layout: Layout[Any]) -> None:
-    assert re.fullmatch(r"(bmqp|bmqt|mqbs|mqbc)::\w+(, bmqp::\w+)*", layout.upstream)
+    assert re.fullmatch(r"(bmqp|bmqt|mqbs|mqbc|rocketmq)::\w+(, bmqp::\w+)*", layout.upstream)
     assert layout.size == layout.words.size == layout.dtype.itemsize == layout.construct.sizeof()
     assert set(layout.bit) == set(layout.cls._fields)
 

@@ -1,0 +1,1 @@
+"""The files and the remoting protocol of Apache RocketMQ."""

@@ -1,0 +1,61 @@
+"""The two checkpoint files, 4,096 bytes each, of which the front is used (source: StoreCheckpoint, TimerCheckpoint)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats.schema import Annotated, Layout, i64
+
+__all__ = ["CHECKPOINT_BYTES", "STORE_CHECKPOINT", "TIMER_CHECKPOINT", "StoreCheckpoint", "TimerCheckpoint"]
+
+CHECKPOINT_BYTES = 4096
+
+
+class StoreCheckpoint(NamedTuple):
+    """`checkpoint`: up to which storing time the commit log, consume queues and index are on the disk.
+
+    Times are in milliseconds since the epoch. The two offsets are used with replicas.
+
+    rocketmq::StoreCheckpoint, 40 bytes:
+
+         0 | commit_log_ms 64         |
+         8 | consume_queue_ms 64      |
+        16 | index_ms 64              |
+        24 | master_flushed_offset 64 |
+        32 | confirm_offset 64        |
+    """
+
+    commit_log_ms: Annotated[int, i64]
+    consume_queue_ms: Annotated[int, i64]
+    index_ms: Annotated[int, i64]
+    master_flushed_offset: Annotated[int, i64]
+    confirm_offset: Annotated[int, i64]
+
+
+class TimerCheckpoint(NamedTuple):
+    """`config/timercheck`: how far the timer messages were taken into the wheel, and given out again.
+
+    `queue_offset` counts in the consume queue of the timer topic. The last three fields are a data version.
+
+    rocketmq::TimerCheckpoint, 56 bytes:
+
+         0 | last_read_ms 64        |
+         8 | log_flushed 64         |
+        16 | queue_offset 64        |
+        24 | master_queue_offset 64 |
+        32 | state_version 64       |
+        40 | version_ms 64          |
+        48 | version_counter 64     |
+    """
+
+    last_read_ms: Annotated[int, i64]
+    log_flushed: Annotated[int, i64]
+    queue_offset: Annotated[int, i64]
+    master_queue_offset: Annotated[int, i64]
+    state_version: Annotated[int, i64]
+    version_ms: Annotated[int, i64]
+    version_counter: Annotated[int, i64]
+
+
+STORE_CHECKPOINT = Layout(StoreCheckpoint, size=40, upstream="rocketmq::StoreCheckpoint")
+TIMER_CHECKPOINT = Layout(TimerCheckpoint, size=56, upstream="rocketmq::TimerCheckpoint")

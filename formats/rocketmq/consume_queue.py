@@ -1,0 +1,35 @@
+"""Consume queue entries: 20 bytes for each message of a queue, in the queue's order (source: ConsumeQueue).
+
+The entry of queue offset N is at byte 20 N, counted over all files of the queue. A queue that does not begin at 0 is
+filled up with `FILLER` from the start of its first file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats.schema import Annotated, Layout, i32, i64
+
+__all__ = ["CONSUME_QUEUE_ENTRY", "FILLER", "ConsumeQueueEntry"]
+
+
+class ConsumeQueueEntry(NamedTuple):
+    """Where a message is in the commit log, and how long its record is.
+
+    `tags_code` is the hash of the message's tag (`java.string_hash`), 0 without one; for messages of the delay topic
+    it is the time at which they are due, in milliseconds since the epoch. A size of 0 ends the queue.
+
+    rocketmq::ConsumeQueue, 20 bytes:
+
+         0 | physical_offset 64 |
+         8 | size 32            |
+        12 | tags_code 64       |
+    """
+
+    physical_offset: Annotated[int, i64]
+    size: Annotated[int, i32]
+    tags_code: Annotated[int, i64]
+
+
+CONSUME_QUEUE_ENTRY = Layout(ConsumeQueueEntry, size=20, upstream="rocketmq::ConsumeQueue")
+FILLER = ConsumeQueueEntry(0, 0x7FFFFFFF, 0)

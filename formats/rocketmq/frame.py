@@ -1,0 +1,323 @@
+"""Frames of the remoting protocol: a header in JSON or in binary, and a body.
+
+Source: RemotingCommand, RocketMQSerializable.
+
+    length 32 | header encoding 8 | header length 24 | header | body
+
+The length counts what follows it. An answer is encoded as its request was. `next_frame` reads the frame at the front
+of what a connection has delivered; it trusts none of the lengths.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from enum import IntEnum, IntFlag
+from typing import Any, Final, NamedTuple
+
+from formats.errors import FormatError
+from formats.rocketmq import fastjson
+from formats.schema import Annotated, Buffer, Layout, i8, i16, i32
+
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "BinaryFront",
+    "Frame",
+    "FrameFlag",
+    "HeaderEncoding",
+    "LanguageCode",
+    "encode_frame",
+    "next_frame",
+]
+
+# What the original takes unless it is configured otherwise.
+FRAME_BYTES_MAX: Final = 16 << 20
+
+_LENGTHS = struct.Struct(">II")
+_LENGTH_BYTES: Final = 4
+_HEADER_BYTES_MAX: Final = 0xFFFFFF
+
+
+class HeaderEncoding(IntEnum):
+    """The encoding of a header (source: SerializeType)."""
+
+    JSON = 0
+    BINARY = 1
+
+
+class FrameFlag(IntFlag):
+    """Bits of a frame's flag. Without `RESPONSE` a frame is a request; `ONE_WAY` asks for no answer."""
+
+    RESPONSE = 1
+    ONE_WAY = 2
+
+
+class LanguageCode(IntEnum):
+    """The programming language of who sent a frame. Names unknown to this table are read as `OTHER`."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+class BinaryFront(NamedTuple):
+    """The fixed part of a binary header; the length of the remark follows.
+
+    rocketmq::RocketMQSerializable, 13 bytes:
+
+        0 | code 16 | language 8 | version 16 | opaque 32 | flag 32 |
+    """
+
+    code: Annotated[int, i16]
+    language: Annotated[int, i8]
+    version: Annotated[int, i16]
+    opaque: Annotated[int, i32]
+    flag: Annotated[int, i32]
+
+
+BINARY_FRONT = Layout(BinaryFront, size=13, upstream="rocketmq::RocketMQSerializable")
+
+
+class Frame(NamedTuple):
+    """A request or an answer. `ext_fields` are its header's own fields, as text whatever the sender made of them.
+
+    `opaque` is chosen by who asks, and repeated in the answer. Java tells no fields (None) from an empty set of them.
+    `body` is a view of the buffer that the frame was read from.
+    """
+
+    code: int
+    opaque: int
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    body: Buffer = b""
+    language: LanguageCode = LanguageCode.JAVA
+    version: int = 0
+    encoding: HeaderEncoding = HeaderEncoding.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether the frame answers one."""
+        return bool(self.flag & FrameFlag.RESPONSE)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether no answer is wanted."""
+        return bool(self.flag & FrameFlag.ONE_WAY)
+
+
+def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Frame, int] | None:
+    """The frame at `at`, and where it ends; None if it is not whole before `end`.
+
+    Raises `FormatError` for a frame that is longer than `bytes_max`, or malformed.
+    """
+    if end - at < _LENGTH_BYTES:
+        return None
+    length = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+    if length > bytes_max:
+        raise FormatError("Frame.length", at, f"{length} bytes are more than the {bytes_max} that a frame may have")
+    if length < _LENGTH_BYTES:
+        raise FormatError("Frame.length", at, f"{length} bytes have no room for the header's length")
+    frame_end = at + _LENGTH_BYTES + length
+    if frame_end > end:
+        return None
+    _, word = _LENGTHS.unpack_from(data, at)
+    header_at = at + _LENGTHS.size
+    body_at = header_at + (word & _HEADER_BYTES_MAX)
+    if body_at > frame_end:
+        raise FormatError(
+            "Frame.header_length", at + 5, f"the header reaches {body_at - frame_end} bytes beyond the frame"
+        )
+    body = data[body_at:frame_end]
+    try:
+        match word >> 24:
+            case HeaderEncoding.JSON:
+                return _from_json(data[header_at:body_at], body), frame_end
+            case HeaderEncoding.BINARY:
+                return _from_binary(data[header_at:body_at], body), frame_end
+            case other:
+                raise FormatError("Frame.header_encoding", -4, f"{other} is neither JSON (0) nor binary (1)")
+    except FormatError as error:
+        raise error.shifted(header_at) from None
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The bytes of a frame. Raises `ValueError` for a number or a text that the header's encoding cannot hold."""
+    header = _to_json(frame) if frame.encoding is HeaderEncoding.JSON else _to_binary(frame)
+    if len(header) > _HEADER_BYTES_MAX:
+        raise ValueError(f"the header has {len(header)} bytes, more than {_HEADER_BYTES_MAX}")
+    lengths = _LENGTHS.pack(_LENGTH_BYTES + len(header) + len(frame.body), frame.encoding << 24 | len(header))
+    return b"".join((lengths, header, frame.body))
+
+
+# -- JSON
+
+# What a Java int holds; code, opaque, flag and version are ints there.
+_INT_MIN: Final = -(1 << 31)
+_INT_MAX: Final = (1 << 31) - 1
+
+_load = json.JSONDecoder().decode
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _parse_json(header: memoryview) -> dict[str, Any]:
+    try:
+        text = str(header, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("Frame.header", error.start, "is not UTF-8") from None
+    try:
+        fields = _load(text)
+    except (ValueError, RecursionError):
+        # Slower, and reads all that fastjson reads; names the place where it does not.
+        fields = fastjson.loads(text)
+    if not isinstance(fields, dict):
+        raise FormatError("Frame.header", 0, "is not a JSON object")
+    return fields
+
+
+def _int_field(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
+        raise FormatError(f"Frame.{name}", 0, f"{str(value)[:40]!r} is not an int of 32 bits")
+    return value
+
+
+def _text_of(name: str, value: Any) -> str:
+    """A field as text: some clients write numbers and booleans as such."""
+    if type(value) is str:
+        return value
+    if isinstance(value, (dict, list, tuple)):
+        raise FormatError(f"Frame.extFields.{name[:40]}", 0, "is not a single value")
+    return _dump(value)
+
+
+def _from_json(header: memoryview, body: memoryview) -> Frame:
+    fields = _parse_json(header)
+    if "code" not in fields:
+        raise FormatError("Frame.code", 0, "is missing")
+    ext_fields = fields.get("extFields")
+    if ext_fields is not None:
+        if not isinstance(ext_fields, dict):
+            raise FormatError("Frame.extFields", 0, "is not a JSON object")
+        ext_fields = {
+            str(name): value if type(value) is str else _text_of(str(name), value)
+            for name, value in ext_fields.items()
+            if value is not None
+        }
+    remark = fields.get("remark")
+    if remark is not None and not isinstance(remark, str):
+        raise FormatError("Frame.remark", 0, "is not a string")
+    return Frame(
+        _int_field(fields, "code"),
+        _int_field(fields, "opaque"),
+        _int_field(fields, "flag"),
+        remark,
+        ext_fields,
+        body,
+        _language(fields.get("language", "JAVA")),
+        _int_field(fields, "version"),
+    )
+
+
+def _language(name: object) -> LanguageCode:
+    if not isinstance(name, str):
+        raise FormatError("Frame.language", 0, "is not a string")
+    return LanguageCode.__members__.get(name, LanguageCode.OTHER)
+
+
+def _to_json(frame: Frame) -> bytes:
+    """The header as fastjson writes it: fields by name, none that is null."""
+    fields: dict[str, Any] = {"code": frame.code}
+    if frame.ext_fields is not None:
+        fields["extFields"] = frame.ext_fields
+    fields["flag"] = frame.flag
+    fields["language"] = frame.language.name
+    fields["opaque"] = frame.opaque
+    if frame.remark is not None:
+        fields["remark"] = frame.remark
+    fields["serializeTypeCurrentRPC"] = "JSON"
+    fields["version"] = frame.version
+    try:
+        return _dump(fields).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a field of the header has half of a surrogate pair") from None
+
+
+# -- binary
+
+_LANGUAGES: Final = {language.value: language for language in LanguageCode}
+_SHORT = struct.Struct(">H")
+_INT = struct.Struct(">i")
+
+
+def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:
+    """The text behind a length field, and where it ends."""
+    begin = at + width.size
+    if begin > len(header):
+        raise FormatError(f"Frame.{what}", at, "its length is cut off")
+    (size,) = width.unpack_from(header, at)
+    if not 0 <= size <= len(header) - begin:
+        raise FormatError(f"Frame.{what}", at, f"{size} bytes do not fit into the {len(header) - begin} that are left")
+    return header[begin : begin + size], begin + size
+
+
+def _text(data: memoryview, at: int, what: str) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise FormatError(f"Frame.{what}", at, "is not UTF-8") from None
+
+
+def _from_binary(header: memoryview, body: memoryview) -> Frame:
+    front = BINARY_FRONT.unpack(header)
+    remark, at = _take(header, BINARY_FRONT.size, _INT, "remark")
+    fields, end = _take(header, at, _INT, "extFields")
+    if end != len(header):
+        raise FormatError("Frame.header", end, f"{len(header) - end} bytes follow its fields")
+    ext_fields: dict[str, str] = {}
+    place = 0
+    while place < len(fields):
+        name, behind = _take(fields, place, _SHORT, "extFields")
+        value, behind = _take(fields, behind, _INT, "extFields")
+        ext_fields[_text(name, at, "extFields")] = _text(value, at, "extFields")
+        place = behind
+    return Frame(
+        front.code,
+        front.opaque,
+        front.flag,
+        _text(remark, BINARY_FRONT.size, "remark") or None,
+        ext_fields or None,
+        body,
+        _LANGUAGES.get(front.language, LanguageCode.OTHER),
+        front.version,
+        HeaderEncoding.BINARY,
+    )
+
+
+def _to_binary(frame: Frame) -> bytes:
+    try:
+        front = BINARY_FRONT.pack(BinaryFront(frame.code, frame.language, frame.version, frame.opaque, frame.flag))
+    except struct.error:
+        raise ValueError(
+            f"code {frame.code}, version {frame.version} or another number does not fit its field"
+        ) from None
+    parts: list[bytes] = []
+    for name, value in (frame.ext_fields or {}).items():
+        key, text = name.encode(), value.encode()
+        if len(key) > 0x7FFF:
+            raise ValueError(f"the name of a field has {len(key)} bytes, more than 32767")
+        parts += (_SHORT.pack(len(key)), key, _INT.pack(len(text)), text)
+    fields = b"".join(parts)
+    remark = (frame.remark or "").encode()
+    return b"".join((front, _INT.pack(len(remark)), remark, _INT.pack(len(fields)), fields))

@@ -1,0 +1,151 @@
+"""Headers of requests and answers as declarations: a `NamedTuple` each, from which a codec is derived.
+
+A field's type says what its text may be: `str`, `Int` (32 bits), `Long` (64 bits) or `bool`; with `| None` it may be
+missing. Its name on the wire is its own in camel case, unless `Annotated` gives another:
+
+    class PollingInfoResponse(NamedTuple):
+        polling_count: Annotated[Int, "pollingNum"]
+
+    POLLING_INFO_RESPONSE = HeaderCodec(PollingInfoResponse)
+
+Peers may send fields that a declaration does not know; they are passed over, as in the original.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from formats.errors import FormatError
+
+__all__ = ["HeaderCodec", "HeaderField", "Int", "Long"]
+
+
+class Bounds(NamedTuple):
+    """The numbers that a Java type holds."""
+
+    least: int
+    greatest: int
+
+
+Int = Annotated[int, Bounds(-(1 << 31), (1 << 31) - 1)]
+Long = Annotated[int, Bounds(-(1 << 63), (1 << 63) - 1)]
+
+H = TypeVar("H", bound=tuple[Any, ...])
+_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_MISSING: Final = object()
+
+
+class HeaderField(NamedTuple):
+    """A field of a header: its names here and on the wire, its type, and whether it may be missing."""
+
+    name: str
+    wire_name: str
+    kind: type[str] | type[int] | type[bool]
+    bounds: Bounds | None
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a header without the field is refused."""
+        return self.default is _MISSING
+
+
+class HeaderCodec(Generic[H]):
+    """Reads and writes the headers of one declaration."""
+
+    def __init__(self, cls: type[H]) -> None:
+        self.cls = cls
+        self.name = cls.__name__
+        defaults: Mapping[str, Any] = getattr(cls, "_field_defaults", {})
+        self.fields = tuple(
+            _field(name, hint, defaults.get(name, _MISSING))
+            for name, hint in get_type_hints(cls, include_extras=True).items()
+        )
+        self._readers = tuple((field.wire_name, _READERS[field.kind], field) for field in self.fields)
+
+    def read(self, fields: Mapping[str, str] | None) -> H:
+        """The header that a frame's fields hold.
+
+        Raises `FormatError` for a field that is missing, or is not what its type says.
+        """
+        given = fields or {}
+        return tuple.__new__(
+            self.cls, [self._read(given.get(name), read, field) for name, read, field in self._readers]
+        )
+
+    def _read(self, text: str | None, read: Callable[[str, HeaderField], Any], field: HeaderField) -> Any:
+        if text is None:
+            if field.default is _MISSING:
+                raise FormatError(f"{self.name}.{field.wire_name}", 0, "is missing")
+            return field.default
+        try:
+            return read(text, field)
+        except ValueError as error:
+            raise FormatError(f"{self.name}.{field.wire_name}", 0, str(error)) from None
+
+    def write(self, header: H) -> dict[str, str]:
+        """The fields of a frame that carries `header`; those that are None are left out."""
+        written: dict[str, str] = {}
+        for field, value in zip(self.fields, header, strict=True):
+            if value is None:
+                continue
+            if field.bounds is not None and not field.bounds.least <= value <= field.bounds.greatest:
+                raise OverflowError(f"{self.name}.{field.name} = {value} does not fit its type")
+            written[field.wire_name] = _text_of_bool(value) if field.kind is bool else str(value)
+        return written
+
+
+def _read_text(text: str, field: HeaderField) -> str:
+    return text
+
+
+def _read_integer(text: str, field: HeaderField) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no integer")
+    number = int(text)
+    bounds = field.bounds
+    if bounds is not None and not bounds.least <= number <= bounds.greatest:
+        raise ValueError(f"{number} is not between {bounds.least} and {bounds.greatest}")
+    return number
+
+
+def _read_bool(text: str, field: HeaderField) -> bool:
+    # As Java does: everything else is false, the C++ client's 0 and 1 among it.
+    return text.lower() == "true"
+
+
+def _text_of_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+_READERS: Final[dict[type, Callable[[str, HeaderField], Any]]] = {
+    str: _read_text,
+    int: _read_integer,
+    bool: _read_bool,
+}
+
+
+def _field(name: str, hint: Any, default: Any) -> HeaderField:
+    first, *others = name.split("_")
+    wire_name = first + "".join(word.title() for word in others)
+    bounds: Bounds | None = None
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, *notes = get_args(hint)
+            for note in notes:
+                if isinstance(note, Bounds):
+                    bounds = note
+                else:
+                    wire_name = note
+        elif optional := [arg for arg in get_args(hint) if arg is not NoneType]:
+            (hint,) = optional
+        else:
+            break
+    if hint not in _READERS:
+        raise TypeError(f"{name}: {hint!r} is none of str, Int, Long and bool")
+    if hint is int and bounds is None:
+        raise TypeError(f"{name}: say Int or Long")
+    return HeaderField(name, wire_name, hint, bounds, default)

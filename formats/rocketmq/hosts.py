@@ -1,0 +1,43 @@
+"""Socket addresses as RocketMQ stores them: 4 or 16 bytes of address, then the port in 4."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import NamedTuple
+
+from formats.errors import FormatError
+
+__all__ = ["HOST_V4_BYTES", "HOST_V6_BYTES", "Host"]
+
+HOST_V4_BYTES = 8
+HOST_V6_BYTES = 20
+_PORT_MAX = 0xFFFF
+
+
+class Host(NamedTuple):
+    """An IP address in its text form, and a port."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def unpack(cls, data: bytes, offset: int = 0) -> Host:
+        """Read a host from all of `data`, 8 or 20 bytes; `offset` is where an error says that they are."""
+        if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
+            raise FormatError("Host", offset, f"has {len(data)} bytes, neither 8 nor 20")
+        port = int.from_bytes(data[-4:], "big")
+        if port > _PORT_MAX:
+            raise FormatError("Host.port", offset + len(data) - 4, f"{port} is no port")
+        return cls(str(ipaddress.ip_address(bytes(data[:-4]))), port)
+
+    def pack(self) -> bytes:
+        """The host's 8 or 20 bytes."""
+        return ipaddress.ip_address(self.address).packed + self.port.to_bytes(4, "big")
+
+    @property
+    def is_v6(self) -> bool:
+        """Whether the address takes 16 bytes."""
+        return ":" in self.address
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if self.is_v6 else f"{self.address}:{self.port}"

@@ -1,0 +1,192 @@
+"""Index files: messages by the hash of a key (source: IndexFile, IndexHeader, IndexService).
+
+A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot has the number of the last
+entry whose key hash falls into it, or 0; each entry names the one before it. Entries count from 1, so the place of
+entry 0 is never used. See `message_index_keys` for the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.rocketmq.java import index_hash
+from formats.schema import Annotated, Layout, i32, i64, u32
+
+__all__ = [
+    "INDEX_ENTRY",
+    "INDEX_HEADER",
+    "SLOT_BYTES",
+    "IndexEntry",
+    "IndexFile",
+    "IndexHeader",
+    "index_key",
+    "message_index_keys",
+    "tag_index_key",
+]
+
+SLOT_BYTES = 4
+_SECONDS_MAX = 0x7FFFFFFF
+
+
+class IndexHeader(NamedTuple):
+    """What a file spans. `slot_count` is how many slots are in use; `index_count` is the number of the next entry.
+
+    rocketmq::IndexHeader, 40 bytes:
+
+         0 | begin_ms 64     |
+         8 | end_ms 64       |
+        16 | begin_offset 64 |
+        24 | end_offset 64   |
+        32 | slot_count 32   |
+        36 | index_count 32  |
+    """
+
+    begin_ms: Annotated[int, i64]
+    end_ms: Annotated[int, i64]
+    begin_offset: Annotated[int, i64]
+    end_offset: Annotated[int, i64]
+    slot_count: Annotated[int, i32]
+    index_count: Annotated[int, i32]
+
+
+class IndexEntry(NamedTuple):
+    """One key of one message.
+
+    `seconds` says how long after the file's first message it was stored, `previous` which entry to look at next.
+
+    rocketmq::IndexFile, 20 bytes:
+
+         0 | key_hash 32        |
+         4 | physical_offset 64 |
+        12 | seconds 32         |
+        16 | previous 32        |
+    """
+
+    key_hash: Annotated[int, u32]
+    physical_offset: Annotated[int, i64]
+    seconds: Annotated[int, i32]
+    previous: Annotated[int, i32]
+
+
+INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")
+INDEX_ENTRY = Layout(IndexEntry, size=20, upstream="rocketmq::IndexFile")
+
+
+def index_key(topic: str, key: str) -> str:
+    """The text whose hash is looked up for a message of `topic` with `key`."""
+    return f"{topic}#{key}"
+
+
+def tag_index_key(topic: str, tag: str) -> str:
+    """The text whose hash is looked up for messages of `topic` with a tag (since version 5.4)."""
+    return f"{topic}#T#{tag}"
+
+
+def message_index_keys(topic: str, properties: Mapping[str, str]) -> list[str]:
+    """Everything that a message is indexed by, in the order of its entries: unique id, keys, tag."""
+    keys = [
+        index_key(topic, key) for key in (properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")) if key
+    ]
+    if tag := properties.get("TAGS"):
+        keys.append(tag_index_key(topic, tag))
+    return keys
+
+
+class IndexFile:
+    """An index file over a buffer: `slots` slots and room for `entries` entries, entry 0 among them."""
+
+    def __init__(self, buffer: bytearray | memoryview, slots: int, entries: int) -> None:
+        wanted = self.size_of(slots, entries)
+        if len(buffer) != wanted:
+            raise FormatError(
+                "IndexFile", 0, f"has {len(buffer)} bytes; {slots} slots and {entries} entries take {wanted}"
+            )
+        self._buffer = buffer
+        self.slots = slots
+        self.entries = entries
+        self._entries_at = INDEX_HEADER.size + slots * SLOT_BYTES
+
+    @staticmethod
+    def size_of(slots: int, entries: int) -> int:
+        """The bytes of a file with so many slots and entries."""
+        return INDEX_HEADER.size + slots * SLOT_BYTES + entries * INDEX_ENTRY.size
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it stands in the file; a file that was never written to has its next entry at 1."""
+        header = INDEX_HEADER.unpack(self._buffer)
+        return header if header.index_count > 0 else header._replace(index_count=1)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next entry needs another file."""
+        return self.header.index_count >= self.entries
+
+    def slot(self, number: int) -> int:
+        """The last entry of a slot; 0 for none."""
+        at = INDEX_HEADER.size + number * SLOT_BYTES
+        return int.from_bytes(self._buffer[at : at + SLOT_BYTES], "big", signed=True)
+
+    def entry(self, number: int) -> IndexEntry:
+        """Entry `number`, from 1."""
+        if not 0 < number < self.entries:
+            raise FormatError("IndexFile.entry", 0, f"{number} is not between 1 and {self.entries - 1}")
+        return INDEX_ENTRY.unpack(self._buffer, self._entries_at + number * INDEX_ENTRY.size)
+
+    def begin(self, offset: int, ms: int) -> None:
+        """Start the file where the one before it ended: its span until it has entries of its own."""
+        INDEX_HEADER.pack_into(self._buffer, 0, IndexHeader(ms, ms, offset, offset, 0, 0))
+
+    def put(self, key: str, offset: int, stored_ms: int) -> bool:
+        """Enter the message at `offset` under `key`, an `index_key`; False if the file is full."""
+        header = self.header
+        number = header.index_count
+        if number >= self.entries:
+            return False
+        key_hash = index_hash(key)
+        slot = key_hash % self.slots
+        previous = self.slot(slot)
+        if not 0 < previous <= number:
+            previous = 0
+        # Before the first entry the header has the end of the file before this one, if there is one: that counts.
+        seconds = min((stored_ms - header.begin_ms) // 1000, _SECONDS_MAX) if header.begin_ms > 0 else 0
+        at = self._entries_at + number * INDEX_ENTRY.size
+        INDEX_ENTRY.pack_into(self._buffer, at, IndexEntry(key_hash, offset, max(0, seconds), previous))
+        at = INDEX_HEADER.size + slot * SLOT_BYTES
+        self._buffer[at : at + SLOT_BYTES] = number.to_bytes(SLOT_BYTES, "big")
+        if number == 1:
+            header = header._replace(begin_offset=offset, begin_ms=stored_ms)
+        INDEX_HEADER.pack_into(
+            self._buffer,
+            0,
+            header._replace(
+                end_ms=stored_ms,
+                end_offset=offset,
+                slot_count=header.slot_count + (previous == 0),
+                index_count=number + 1,
+            ),
+        )
+        return True
+
+    def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """The offsets of messages whose key has the hash of `key`, newest first, stored between the two times.
+
+        Keys with the same hash are found along: the caller compares the message's own. Times are as coarse as a second.
+        Ends, rather than fails, where a damaged chain leads astray.
+        """
+        header = self.header
+        key_hash = index_hash(key)
+        number = self.slot(key_hash % self.slots)
+        while 0 < number < min(header.index_count, self.entries):
+            entry = self.entry(number)
+            if entry.seconds < 0:
+                return
+            stored_ms = header.begin_ms + entry.seconds * 1000
+            if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms:
+                yield entry.physical_offset
+            # Chains lead back in time. One that leads forward is damaged, and might not end.
+            if entry.previous >= number or stored_ms < begin_ms:
+                return
+            number = entry.previous

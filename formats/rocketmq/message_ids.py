@@ -1,0 +1,72 @@
+"""The two ids of a message (source: MessageDecoder.createMessageId, MessageClientIDSetter).
+
+The offset id is made by the broker of its address and the message's place in its commit log. The unique id is made by
+the client: its address, process, class loader, the time since the month began, and a counter. Both are upper-case
+hexadecimal.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.rocketmq.hosts import Host
+
+__all__ = ["OffsetId", "UniqueId"]
+
+_V4_BYTES = 16
+_V6_BYTES = 28
+
+
+def _unhex(kind: str, text: str) -> bytes:
+    if len(text) not in (2 * _V4_BYTES, 2 * _V6_BYTES):
+        raise FormatError(kind, 0, f"has {len(text)} characters, neither 32 nor 56")
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise FormatError(kind, 0, f"{text!r} is not hexadecimal") from None
+
+
+class OffsetId(NamedTuple):
+    """Where a message is: the broker that stores it, and the offset of its record."""
+
+    host: Host
+    physical_offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetId:
+        """Read an id of 32 characters, or 56 with an IPv6 address."""
+        data = _unhex("OffsetId", text)
+        return cls(Host.unpack(data[:-8]), int.from_bytes(data[-8:], "big", signed=True))
+
+    def __str__(self) -> str:
+        return (self.host.pack() + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+class UniqueId(NamedTuple):
+    """Who made a message, and when: `month_ms` is the time since the start of the month, in the client's time zone."""
+
+    address: str
+    pid: int
+    loader_hash: int
+    month_ms: int
+    counter: int
+
+    @classmethod
+    def parse(cls, text: str) -> UniqueId:
+        """Read an id of 32 characters, or 56 with an IPv6 address."""
+        data = _unhex("UniqueId", text)
+        rest = data[-12:]
+        return cls(
+            str(ipaddress.ip_address(data[:-12])),
+            int.from_bytes(rest[:2], "big"),
+            int.from_bytes(rest[2:6], "big"),
+            int.from_bytes(rest[6:10], "big"),
+            int.from_bytes(rest[10:], "big"),
+        )
+
+    def __str__(self) -> str:
+        address = ipaddress.ip_address(self.address).packed
+        rest = (self.pid, 2), (self.loader_hash, 4), (self.month_ms, 4), (self.counter, 2)
+        return (address + b"".join(number.to_bytes(width, "big") for number, width in rest)).hex().upper()

@@ -1,0 +1,21 @@
+"""Names of the files of a store (source: UtilAll.offset2FileName, IndexService)."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["offset_name", "offset_of_name"]
+
+_DIGITS = re.compile(r"[0-9]{20}")
+
+
+def offset_name(offset: int) -> str:
+    """The name of the file that begins at `offset`: 20 digits."""
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"{offset} is no file offset")
+    return f"{offset:020d}"
+
+
+def offset_of_name(name: str) -> int | None:
+    """The offset at which a file of that name begins; None for any other name."""
+    return int(name) if _DIGITS.fullmatch(name) else None

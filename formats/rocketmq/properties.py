@@ -1,0 +1,44 @@
+"""Message properties: names and values in one string (source: MessageDecoder.messageProperties2String).
+
+Each property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops
+properties with an empty name or value, and so does everything behind it; they are kept here, since the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from formats.errors import FormatError
+
+__all__ = ["decode_properties", "encode_properties"]
+
+_NAME_END = "\x01"
+_VALUE_END = "\x02"
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """The properties by name, in their order. Pieces without a 0x01 are passed over, as the original does.
+
+    Raises `FormatError` if `data` is not UTF-8.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("Record.properties", error.start, "are not UTF-8") from None
+    properties: dict[str, str] = {}
+    for piece in text.split(_VALUE_END):
+        name, separator, value = piece.partition(_NAME_END)
+        if separator:
+            properties[name] = value
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The properties as one string, in their order.
+
+    Raises `ValueError` for a name or value with a separator in it, which could not be read back.
+    """
+    for name, value in properties.items():
+        if _NAME_END in name or _VALUE_END in name or _VALUE_END in value:
+            raise ValueError(f"property {name!r} contains a separator (0x01 or 0x02)")
+    return "".join(f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()).encode()

@@ -1,0 +1,97 @@
+"""The timer wheel and its log, which keep messages with a delivery time of their own.
+
+Source: Slot, TimerWheel, TimerLog.
+
+The wheel is a table of slots, one for each tick of two rounds: the slot of a time is its number of ticks modulo the
+number of slots. A slot names the first and the last record of its time in the timer log, whose records name the one
+before.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import NamedTuple
+
+from formats.schema import Annotated, Layout, i32, i64, u32
+
+__all__ = [
+    "BLANK_MAGIC",
+    "NONE",
+    "TIMER_RECORD",
+    "TIMER_SLOT",
+    "TimerFlag",
+    "TimerRecord",
+    "TimerSlot",
+    "slot_index",
+]
+
+NONE = -1  # no position
+BLANK_MAGIC = 0xBBCCDDEE ^ 1880681586 + 8
+
+
+class TimerFlag(IntFlag):
+    """The magic number of a record, bit by bit.
+
+    `ROLL`: the message is due beyond the wheel's span, and is put into it again. `DELETE`: it recalls another.
+    """
+
+    DEFAULT = 1
+    ROLL = 2
+    DELETE = 4
+
+
+class TimerSlot(NamedTuple):
+    """One tick of the wheel: its time in ticks, and its records in the timer log, from the last back to the first.
+
+    rocketmq::Slot, 32 bytes:
+
+         0 | ticks 64    |
+         8 | first 64    |
+        16 | last 64     |
+        24 | messages 32 |
+        28 | magic 32    |
+    """
+
+    ticks: Annotated[int, i64]
+    first: Annotated[int, i64]
+    last: Annotated[int, i64]
+    messages: Annotated[int, i32]
+    magic: Annotated[int, i32]
+
+
+class TimerRecord(NamedTuple):
+    """One timer message in the log. `written_ms + delay_ms` is its delivery time; `previous` is -1 for a slot's first.
+
+    `flags` are a `TimerFlag`; `topic_hash` is that of the topic that the message goes to in the end.
+
+    rocketmq::TimerLog, 52 bytes:
+
+         0 | size 32            |
+         4 | previous 64        |
+        12 | flags 32           |
+        16 | written_ms 64      |
+        24 | delay_ms 32        |
+        28 | physical_offset 64 |
+        36 | message_size 32    |
+        40 | topic_hash 32      |
+        44 | reserved 64        |
+    """
+
+    size: Annotated[int, i32]
+    previous: Annotated[int, i64]
+    flags: Annotated[int, u32]
+    written_ms: Annotated[int, i64]
+    delay_ms: Annotated[int, i32]
+    physical_offset: Annotated[int, i64]
+    message_size: Annotated[int, i32]
+    topic_hash: Annotated[int, i32]
+    reserved: Annotated[int, i64]
+
+
+TIMER_SLOT = Layout(TimerSlot, size=32, upstream="rocketmq::Slot")
+TIMER_RECORD = Layout(TimerRecord, size=52, upstream="rocketmq::TimerLog")
+
+
+def slot_index(time_ms: int, tick_ms: int, slots: int) -> int:
+    """The number of the slot for a time, in a wheel of `slots` slots."""
+    return time_ms // tick_ms % slots
