@@ -2,7 +2,8 @@
 
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
 scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants
-a broker that runs: it gets our node on the checkout's own broker configuration.
+a broker that runs: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts
+brokers from a folder: see `conformance_java`.
 
 Each suite has an environment of its own outside the tree, for the broker's Python package and the official client are
 both named `blazingmq`. What each case came to is kept there too, so that a run can say what has changed.
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.node_process import NodeProcess
+from scripts import conformance_java
 
 __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
 
@@ -73,12 +75,15 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a suite; 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
     options = _parser().parse_args(words)
     checkout: Path = options.checkout.resolve()
-    wanted = checkout / ("tests/integration" if options.sdk else "src/integration-tests")
+    suite_folder = "tests/integration" if options.sdk else "src/integration-tests"
+    wanted = checkout / (conformance_java.NEEDED if options.java else suite_folder)
     if not wanted.is_dir():
         print(f"conformance: {checkout} has no {wanted.relative_to(checkout)}", file=sys.stderr)
         return 2
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
     home.mkdir(parents=True, exist_ok=True)
+    if options.java:
+        return _run_java(checkout, home, options)
     with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as scratch, contextlib.ExitStack() as stack:
         if options.sdk:
             suite = stack.enter_context(_client_suite(checkout, home, options.bmqctl, Path(scratch)))
@@ -107,9 +112,25 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 all that ran passed, 1 some failed, 2 it could not be run. "
         "Logs of failed cases: ${XDG_CACHE_HOME:-~/.cache}/bmqctl/conformance/logs.",
     )
-    parser.add_argument("checkout", type=Path, help="a checkout of bloomberg/blazingmq (with --sdk: of its SDK)")
+    parser.add_argument(
+        "checkout", type=Path, help="a checkout of bloomberg/blazingmq (with --sdk or --java: of the SDK)"
+    )
     parser.add_argument("--sdk", action="store_true", help="CHECKOUT is the Python SDK's: run its integration tests")
-    parser.add_argument("-k", dest="expression", metavar="EXPR", help="only cases whose names match, as in pytest")
+    parser.add_argument(
+        "--java", action="store_true", help="CHECKOUT is the Java SDK's: build it, and run its integration tests (*IT)"
+    )
+    parser.add_argument(
+        "--broker",
+        type=Path,
+        metavar="PROGRAM",
+        help="with --java: a bmqbrkr.tsk instead of our node, to compare; its results are kept apart",
+    )
+    parser.add_argument(
+        "-k",
+        dest="expression",
+        metavar="EXPR",
+        help="only cases whose names match, as in pytest; with --java as Failsafe has it.test: SessionIT#test*",
+    )
     parser.add_argument("-m", dest="marks", metavar="MARKS", default=SINGLE_NODE, help=f"default: {SINGLE_NODE}")
     parser.add_argument("-n", dest="workers", type=int, default=2, help="cases at a time (default: 2)")
     parser.add_argument("-v", dest="verbose", action="store_true", help="pytest's own output instead of one dot a case")
@@ -186,6 +207,35 @@ def _environment(folder: Path, requirements: Sequence[Path], *packages: str) -> 
 
 
 # -- running
+
+
+def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
+    """The Java SDK's tests; their log, and the state of the last run, are kept under a name of the broker's own."""
+    name = "java" if options.broker is None else "java-other-broker"
+    log = home / f"{name}.log"
+    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder:
+        scratch = Path(folder)
+        broker = options.broker or _program(
+            scratch / "bmqbrkr.tsk",
+            WRAPPER.format(program=shlex.quote(str(options.bmqctl.absolute())), words="start node"),
+        )
+        tests = options.expression
+        if options.failed:
+            tests = ",".join(case.partition("[")[0].replace(".", "#", 1) for case in failed_before(name, home))
+            if not tests:
+                print("conformance: nothing failed when it last ran")
+                return 0
+        wanted = conformance_java.JavaRun(checkout, broker, scratch, log, tests, options.workers)
+        try:
+            found, reasons, unsteady = conformance_java.run(wanted, clean_environment(home))
+        except conformance_java.Unfit as fault:
+            print(f"conformance: {fault}", file=sys.stderr)
+            return 2
+    for case, reason in sorted(unsteady.items()):
+        print(f"unsteady, passed when run again: {case}\n       {reason}")
+    tell(name, found, reasons, home)
+    print(f"{name}: Maven's output is in {log}")
+    return 1 if "failed" in found.values() else 0
 
 
 def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Namespace) -> None:
