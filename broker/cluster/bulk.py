@@ -253,7 +253,7 @@ def _one_app(
         return None
     options = bytes(data[at + _PUSH_SIZE : at + payload_at])
     app = relay.only_app(infos_of(options))
-    if app is None or app.only is None or app.redelivery or app.pending or app.attempts:
+    if app is None or app.only is None or app.redelivery or app.pending or app.is_behind or app.attempts:
         return None
     return app, app.only, options
 

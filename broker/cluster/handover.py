@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from broker.cluster.posts import Unacknowledged
 from broker.cluster.relay import RelayQueue
+from broker.core.delivery import release
 from broker.core.handles import Handle
 from broker.core.messages import PENDING, Buffer, Content, Full, Message
 from broker.core.queue import Queue, Stream
@@ -67,6 +68,7 @@ def retire(queue: Queue) -> None:
     """Nothing is in it any more."""
     queue.usage.remove(queue.usage.bytes, queue.usage.messages)
     queue.consumption.configure(0)
+    queue.delivery.end()
     queue.awaiting.clear()
     queue.messages.clear()
     for app in queue.apps.values():
@@ -81,18 +83,23 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     for guid, app_id in old.confirms.take():
         if app_id in new.apps:
             new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
+    old.delivery.end()
     _move(old, new, handles)
     for app in new.unregistered.values():
         for stream in app.streams:
             # They had it from an app that is no more; nobody waits for their confirms.
+            for held, subscription in stream.unconfirmed.values():
+                release(subscription, held)
             stream.unconfirmed.clear()
     for app in new.apps.values():
         for stream in app.streams:
-            held, stream.unconfirmed = stream.unconfirmed, {}
-            for guid, (_, subscription) in held.items():
+            before, stream.unconfirmed = stream.unconfirmed, {}
+            for guid, (was, subscription) in before.items():
                 message = new.messages.get(guid)
                 if message is not None and message.outstanding & app.bit:
                     stream.unconfirmed[guid] = (message, subscription)
+                else:
+                    release(subscription, was)
         with_consumers = {guid for stream in app.streams for guid in stream.unconfirmed}
         if with_consumers:
             app.pending = deque(message for message in app.pending if message.guid not in with_consumers)

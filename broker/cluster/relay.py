@@ -26,8 +26,9 @@ from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import Buffer, Content, Message, Posted, Poster
-from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
+from broker.core.queue import REJECT_LINES_MAX, App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
+from broker.core.redelivery import Wanted
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control.messages import (
     ConsumerInfo,
@@ -424,7 +425,7 @@ class RelayQueue(Queue):
         if guid in app.attempts:
             app.redelivery.append(message)
             self.deliver(app)
-        elif app.redelivery or app.pending:
+        elif app.redelivery or app.pending or app.is_behind:
             (app.redelivery if is_late else app.pending).append(message)
         else:
             only = app.only
@@ -477,6 +478,12 @@ class RelayQueue(Queue):
         app.forget(message)
         if not message.outstanding:
             self.gone(message)
+
+    def _reject_all(self, stream: Stream) -> Wanted | None:
+        """At once: the upstream must hear of them before it hears that the consumer is gone."""
+        for number, guid in enumerate(list(stream.unconfirmed)):
+            self.reject(stream, guid, told=number < REJECT_LINES_MAX)
+        return None
 
     # -- clients that come from elsewhere
 

@@ -31,6 +31,7 @@ __all__ = [
     "collect_idle_queues",
     "delete_queue",
     "erase_queue",
+    "has_been_idle",
     "key_salt",
     "names_of",
     "reconfigure",
@@ -222,17 +223,23 @@ def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
 
 def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = None) -> int:
     """Take away the queues (of one domain) that were idle for so long; their number. `Full` as in `delete_queue`."""
-    now_ms = holder.now.ms
-    idle = []
-    for queue in holder.queues.values():
-        if not queue.is_root or (domain is not None and queue.config.name != domain):
-            continue
-        if not queue.is_idle:
-            queue.idle_since_ms = None
-        elif queue.idle_since_ms is None:
-            queue.idle_since_ms = now_ms
-        if queue.idle_since_ms is not None and now_ms - queue.idle_since_ms >= keepalive_ms:
-            idle.append(queue)
+    idle = [
+        queue
+        for queue in holder.queues.values()
+        if queue.is_root
+        and (domain is None or queue.config.name == domain)
+        and has_been_idle(queue, holder.now.ms, keepalive_ms)
+    ]
     for queue in idle:
         holder.take_away(queue)
     return len(idle)
+
+
+def has_been_idle(queue: Queue, now_ms: int, keepalive_ms: int) -> bool:
+    """Whether a queue was seen to be idle for so long; to be asked now and then."""
+    if not queue.is_idle:
+        queue.idle_since_ms = None
+        return False
+    if queue.idle_since_ms is None:
+        queue.idle_since_ms = now_ms
+    return now_ms - queue.idle_since_ms >= keepalive_ms

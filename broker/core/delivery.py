@@ -4,6 +4,9 @@ A message is offered to an app's groups (see `broker.core.routing`), and is sent
 nobody has room, and all that is newer waits behind it. What was put aside is looked at again when a group that it
 matches has room, and when the app's subscriptions change.
 
+What waits is delivered up to so much in a step; beyond that the app `is_behind`, and a task goes on (see
+`broker.core.work`).
+
 A message that was rejected, and has few attempts left, goes only to a consumer that was not sent a message that had
 waited just before; until there is one, the app waits (source: mqbblp::QueueEngineUtil_AppState).
 """
@@ -20,9 +23,11 @@ from broker.core.config import DomainConfig, MessageThrottle
 from broker.core.consumption import ConsumptionMonitor
 from broker.core.expressions import Values, property_values
 from broker.core.messages import Buffer, Log, Message
+from broker.core.redelivery import Returning
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
+from broker.core.work import Task, Work
 from formats.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.padding import WORD
 from formats.wire.properties import PROPERTIES_HEADER
@@ -34,6 +39,9 @@ log = logging.getLogger("broker.queue")
 # Lines about deliveries that end for want of room: at most so many per app in so much time.
 EXIT_LINES_MAX = 32
 EXIT_LINES_MS = 5000
+
+# A message is a unit of work, and one more for so many bytes (as a shift).
+UNIT_BYTES_BITS = 13
 
 
 class Outcome(Enum):
@@ -67,6 +75,9 @@ class Source(Protocol):
     @property
     def throttle(self) -> MessageThrottle: ...
 
+    @property
+    def work(self) -> Work: ...
+
 
 class Delivery:
     """Offers the messages of one queue, and remembers the properties of the last."""
@@ -75,22 +86,60 @@ class Delivery:
         self._source = source
         self._log = source.log
         self._now = source.now
+        self._work = source.work
+        self._is_over = False
         self._statistics = source.statistics
         self._values_of: Message | None = None
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
 
+    def end(self) -> None:
+        """Somebody else hands the queue's messages out from now on."""
+        self._is_over = True
+
     def deliver(self, app: App) -> None:
-        """Send what waits, oldest first, for as long as somebody has room."""
+        """Send what waits, oldest first, for as long as somebody has room; now, or a part of it in slices."""
+        if not (app.is_behind or self._deliver(app)):
+            self._catch_up_later(app)
+
+    def take_back(self, app: App) -> None:
+        """Bring what is given back to the app in order with what waits."""
+        if app.returning is not None and not (app.is_behind or self._settle(app, app.returning)):
+            self._catch_up_later(app)
+
+    def _catch_up_later(self, app: App) -> None:
+        app.is_behind = True
+        self._work.add(self._catch_up(app))
+
+    def _catch_up(self, app: App) -> Task:
+        while not self._is_over:
+            returning = app.returning
+            if (returning is None or self._settle(app, returning)) and self._deliver(app):
+                app.is_behind = False
+                return
+            yield
+
+    def _settle(self, app: App, returning: Returning) -> bool:
+        if not returning.settle(app.redelivery, self._work):
+            return False
+        app.returning = None
+        return True
+
+    def _deliver(self, app: App) -> bool:
+        """Whether nothing is left that could be sent now."""
+        work = self._work
         for group in app.groups.values():
-            if group.waiting and not group.blocked:
-                self._drain(app, group)
+            if group.waiting and not group.blocked and not self._drain(app, group):
+                return False
         bit = app.bit
         while True:
             source = app.redelivery or app.pending
             if not source:
-                return
+                return True
+            if work.left <= 0 and not work.may_go_on():
+                return False
             message = source[0]
+            work.left -= 1
             if message.outstanding & bit:
                 if app.attempts and message.guid in app.attempts and self._throttles(app, message):
                     outcome = self._offer_poisonous(app, message)
@@ -99,25 +148,32 @@ class Delivery:
                 if outcome is STOP:
                     if app.delayed_until_ms == NEVER_MS:
                         self.log_exit(app, message)
-                    return
+                    return True
+                work.left -= message.size >> UNIT_BYTES_BITS
             source.popleft()
             if self._source.consumption.idle:
                 self._source.consumption.on_sent(app)
 
-    def _drain(self, app: App, group: Group) -> None:
-        """Send what was put aside until the group would have room."""
+    def _drain(self, app: App, group: Group) -> bool:
+        """Send what was put aside until the group has no room; whether that is done, or nothing is left."""
+        work = self._work
         while group.waiting:
+            if work.left <= 0 and not work.may_go_on():
+                return False
             message = group.waiting[0]
+            work.left -= 1
             if app.aside.get(message.guid) is message:
                 subscription = group.choose()
                 if subscription is None:
-                    return
+                    return True
+                work.left -= message.size >> UNIT_BYTES_BITS
                 del app.aside[message.guid]
                 self.send(subscription, message, self._log.read(message))
                 self._note_sent(subscription.stream, message)
                 if self._source.consumption.idle:
                     self._source.consumption.on_sent(app)
             group.waiting.popleft()
+        return True
 
     def offer(self, app: App, message: Message, data: Buffer | None) -> Outcome:
         """Find a consumer; `data` is None for a message that has waited."""

@@ -6,14 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
-from broker.core.changes import (
-    collect_idle_queues,
-    delete_queue,
-    key_salt,
-    room_for_queue,
-    sync_apps,
-    sync_apps_at_start,
-)
+from broker.core.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
@@ -25,12 +18,12 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
+from broker.core.rounds import Rounds
 from broker.core.session import Session
 from broker.core.session_ports import BrokerPeer, Bulk
 from broker.core.shard import Shard
-from broker.core.statistics import SNAPSHOT_MS
 from broker.core.timers import Timers
-from broker.core.upkeep import expire
+from broker.core.work import Work
 from broker.store.recovery import Recovered, RecoveredMessage
 from formats.control.messages import (
     ClientIdentity,
@@ -54,9 +47,6 @@ Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
 DomainResolver = Callable[[str], DomainConfig | None]
 
 SECOND_MS = 1000
-
-# Statistics are kept of so large a part of the queues with each tick.
-SNAPSHOT_PARTS = 8
 
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
@@ -128,6 +118,7 @@ class Node:
         self.take_away: Callable[[Queue], None] = lambda queue: delete_queue(self, queue)
         self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
+        self.work = Work(now)
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
         # How long a client waits until a queue is open that is served elsewhere.
@@ -137,8 +128,8 @@ class Node:
         self._queue_keys: set[bytes] = set()
         self._queue_counts = dict.fromkeys(shards, 0)
         self._session_ids = 0
-        self._ticked_ms = self._snapshots_ms = now.ms
-        self._to_snapshot: list[Queue] = []
+        self._ticked_ms = now.ms
+        self._rounds = Rounds(self)
         self._logged: set[int] = set()
 
     # -- starting
@@ -249,32 +240,24 @@ class Node:
             self.faults.end_session(session, error)
 
     def _keep_up(self) -> None:
-        self._snapshot()
-        for queue in self.queues.values():
-            if queue.messages:
-                expire(queue)
+        self._rounds.begin()
         if self.now.ms - self._ticked_ms < SECOND_MS:
             return
         self._ticked_ms = self.now.ms
         self._logged.clear()
-        for queue in self.queues.values():
-            queue.history.expire(self.now.ms)
-        try:
-            collect_idle_queues(self, self.keepalive_ms)
-        except Full as full:
-            log.error("idle queues stay: %s", full)
         for session in list(self.sessions.values()):
             self.tick_session(session)
         for shard in self.shards.values():
             shard.tick()
 
-    def _snapshot(self) -> None:
-        """Take snapshots of the statistics, of a part of the queues with each tick: of many it takes its time."""
-        if self.now.ms - self._snapshots_ms >= SNAPSHOT_MS:
-            self._snapshots_ms = self.now.ms
-            self._to_snapshot = list(self.queues.values())
-        for _ in range(min(len(self._to_snapshot), len(self.queues) // SNAPSHOT_PARTS + 1)):
-            self._to_snapshot.pop().snapshot()
+    def end_step(self) -> tuple[bool, bool]:
+        """To be called once behind each step, before links are sent to: long tasks get their slice.
+
+        Whether there is more to do at once, and whether there is more as soon as links to brokers take more.
+        """
+        with Change("a long task"):
+            has_tasks = self.work.end_step()
+        return has_tasks, self.settle()
 
     def may_log(self, session: Session) -> bool:
         """Whether a session may have one more line about bad input this second: a flood must not fill the log."""

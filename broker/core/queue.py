@@ -5,17 +5,18 @@ consumer and which the app has confirmed. It decides who gets what; a `Sink` car
 keeps it.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
-`message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.pending`, `a.aside`, and the `unconfirmed` of
-one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed from the log and
-from the queue.
-`a.pending` and `a.redelivery` may still hold messages that the app no longer wants; they are passed over when they
-come up. A message in `awaiting` is in none of them: too few nodes have it, and nobody may know.
+`message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the
+`unconfirmed` of one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed
+from the log and from the queue.
+`a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no longer wants; they are passed over
+when they come up. A message in `awaiting` is in none of them: too few nodes have it, and nobody may know.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Protocol
 
 from broker.core.alarms import alarm
@@ -40,11 +41,14 @@ from broker.core.messages import (
     Sink,
 )
 from broker.core.poison import PoisonAlarm
+from broker.core.redelivery import Wanted
 from broker.core.reports import app_report
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
 from broker.core.statistics import QueueStatistics
+from broker.core.succession import succeed
 from broker.core.timers import Timers
+from broker.core.work import Work
 from formats.codes import AckStatus
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 
@@ -86,6 +90,9 @@ class Surroundings(Protocol):
     def throttle(self) -> MessageThrottle: ...
 
     @property
+    def work(self) -> Work: ...
+
+    @property
     def open_timeout_ms(self) -> int:
         """How long a client waits until a queue is open that is served elsewhere."""
         ...
@@ -125,10 +132,12 @@ class Queue:
         self.now = around.now
         self.timers = around.timers
         self.throttle = around.throttle
+        self.work = around.work
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
         self.writers = 0  # how often it is open for writing
+        self.is_expiring = False  # a task removes what is too old
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
         self.schemas = SchemaMultiplexer()
@@ -236,7 +245,7 @@ class Queue:
             app.bytes += size
             if awaits:
                 continue
-            if app.pending or app.redelivery:
+            if app.pending or app.redelivery or app.is_behind:
                 app.pending.append(message)
                 continue
             only = app.only
@@ -268,7 +277,7 @@ class Queue:
         for app in self.apps.values():
             if not message.outstanding & app.bit:
                 continue
-            if app.pending or app.redelivery:
+            if app.pending or app.redelivery or app.is_behind:
                 app.pending.append(message)
                 continue
             data = self.log.read(message) if data is None else data
@@ -354,26 +363,53 @@ class Queue:
         self.statistics.rejects += 1
         left = app.attempts.get(guid, attempts_max) - 1
         if told:
-            log.info(
-                "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
-                self.uri,
-                guid.hex().upper(),
-                app.app_id,
-                stream.sub_queue_id,
-                left + 1,
-            )
+            self._tell_reject(stream, guid, left + 1)
         if left > 0:
             app.attempts[guid] = left
             return
         del stream.unconfirmed[guid]
         release(held[1], message)
-        self._poison.removed(app, stream.sub_queue_id, message, attempts_max)
+        self._give_up(app, stream.sub_queue_id, message, attempts_max)
+
+    def _tell_reject(self, stream: Stream, guid: Guid, left: int) -> None:
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
+            self.uri,
+            guid.hex().upper(),
+            stream.app.app_id,
+            stream.sub_queue_id,
+            left,
+        )
+
+    def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
+        """An app's last attempt has failed."""
+        self._poison.removed(app, sub_queue_id, message, attempts_max)
         app.forget(message)
         if message.outstanding:
             self.log.confirm(message, app.key, ConfirmReason.REJECTED)
         else:
             self.log.remove(message)
             self.gone(message)
+
+    def _reject_all(self, stream: Stream) -> Wanted | None:
+        """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
+        attempts_max = self.config.delivery_attempts_max
+        if not attempts_max:
+            return None
+        app, sub_queue_id = stream.app, stream.sub_queue_id
+        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
+            self._tell_reject(stream, guid, app.attempts.get(guid, attempts_max))
+
+        def wanted(message: Message) -> bool:
+            self.statistics.rejects += 1
+            left = app.attempts.get(message.guid, attempts_max) - 1
+            if left > 0:
+                app.attempts[message.guid] = left
+            else:
+                self._give_up(app, sub_queue_id, message, attempts_max)
+            return left > 0
+
+        return wanted
 
     def gone(self, message: Message) -> None:
         """No app wants it, and the log knows.
@@ -435,26 +471,20 @@ class Queue:
         A stream left without subscriptions keeps what it holds until it confirms or closes. A broker gives back what
         none of its clients wants any longer. Nothing is sent yet: call `deliver` when the client has its answer.
         """
-        stream.subscriptions = subscriptions
-        by_id = {each.subscription_id: each for each in subscriptions}
-        by_text = {each.text: each for each in subscriptions}
-        left: list[Message] = []
-        for guid, (message, old) in stream.unconfirmed.items():
-            new = by_id.get(old.subscription_id)
-            if new is None or new.text != old.text:
-                new = by_text.get(old.text, new)
-            if new is not None:
-                new.messages_left -= 1
-                new.bytes_left -= message.size
-                stream.unconfirmed[guid] = (message, new)
-            elif subscriptions and stream.sink.takes_all:
-                left.append(message)
+        left = succeed(stream, subscriptions)
         self.rebuild(stream.app)
-        unwanted = [message for message in left if not self.is_wanted(message, by_text)]
-        for message in unwanted:
-            del stream.unconfirmed[message.guid]
-        if unwanted:
+        if left and subscriptions and stream.sink.takes_all:
+            texts = {each.text for each in subscriptions}
+            unwanted = {
+                guid: held
+                for guid, held in stream.unconfirmed.items()
+                if held[1] in left and not self.is_wanted(held[0], texts)
+            }
+            for guid, (message, subscription) in unwanted.items():
+                del stream.unconfirmed[guid]
+                release(subscription, message)
             stream.app.give_back(unwanted)
+            self.delivery.take_back(stream.app)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
         """Whether one of these expressions matches a message; such as do not compile match all."""
@@ -486,13 +516,13 @@ class Queue:
         app = stream.app
         if stream not in app.streams:
             return
+        wanted = None
         if lost and stream.unconfirmed:
             count = len(stream.unconfirmed)
             log.info("Queue '%s' rejecting %d messages because of a client crash.", self.uri, count)
-            for number, guid in enumerate(list(stream.unconfirmed)):
-                self.reject(stream, guid, told=number < REJECT_LINES_MAX)
+            wanted = self._reject_all(stream)
         app.streams.remove(stream)
-        stream.subscriptions = []
+        stream.subscriptions, stream.former = [], []
         if stream.unconfirmed:
             log.info(
                 "Lost a reader for queue '%s' %s, redelivering %d message(s) to %d remaining readers starting from %s",
@@ -502,7 +532,7 @@ class Queue:
                 len(app.streams),
                 next(iter(stream.unconfirmed)).hex().upper(),
             )
-            app.give_back(message for message, _ in stream.unconfirmed.values())
+            app.give_back(stream.unconfirmed, wanted)
             stream.unconfirmed = {}
         if not app.streams:
             self.unregistered.pop(app.app_id, None)
@@ -521,6 +551,7 @@ class Queue:
                 fault.code,
                 fault.code.text,
             )
+        self.delivery.take_back(app)
 
     def resume(self, stream: Stream) -> None:
         """The stream's sink is ready again."""

@@ -8,17 +8,16 @@ it only if none above them matches: not if one does that has no room.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import chain, groupby
 from operator import attrgetter
 
 from broker.core.expressions import Expression, ExpressionError, Values, compile_expression
 from broker.core.messages import Message, Sink
+from broker.core.redelivery import Lot, Returning, Wanted
 from broker.core.statistics import QueueStatistics
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
-
-_order = attrgetter("offset")
 
 # When a stream was sent a message for the last time, if it never was or may be sent the next at once.
 NEVER_MS = -(1 << 62)
@@ -63,15 +62,30 @@ class Subscription:
         self.count = self.turns_left = count
         self.group: Group | None = None
 
+    @property
+    def holds(self) -> int:
+        """How many messages it was sent, and its consumer has not confirmed."""
+        return self.messages_max - self.messages_left
+
+    def become(self, other: Subscription) -> None:
+        """Take up what another subscription asks for; what this one holds counts against that."""
+        self.messages_left = other.messages_left - self.holds
+        self.bytes_left = other.bytes_left - (self.bytes_max - self.bytes_left)
+        self.messages_max, self.bytes_max = other.messages_max, other.bytes_max
+        self.subscription_id, self.text, self.priority = other.subscription_id, other.text, other.priority
+        self.count = self.turns_left = other.count
+
 
 class Stream:
     """One app as one client reads it (a sub-stream of a queue handle).
 
-    `last_sent_ms` and `last_sent` are of what it was sent after waiting: poisonous messages keep a distance to that.
+    `former` are subscriptions that it had before, and still holds messages for. `last_sent_ms` and `last_sent` are of
+    what it was sent after waiting: poisonous messages keep a distance to that.
     """
 
     __slots__ = (
         "app",
+        "former",
         "last_sent",
         "last_sent_ms",
         "queue_id",
@@ -90,6 +104,7 @@ class Stream:
         self.sub_queue_id = sub_queue_id
         self.readers = 1  # how often the client has opened it
         self.subscriptions: list[Subscription] = []
+        self.former: list[Subscription] = []
         self.unconfirmed: dict[bytes, tuple[Message, Subscription]] = {}
         self.schemas_sent: set[int] = set()
         self.last_sent: Message | None = None
@@ -137,9 +152,10 @@ class Group:
 class App:
     """One consumer group of a queue; `bit` marks it in `Message.outstanding`.
 
-    `redelivery` is in order, and all in it is older than what `pending` holds. `aside` holds, by GUID, what matched no
-    group or only such as had no room. `attempts` says of messages that were rejected how often they may still be
-    delivered. `subscription` is what the domain says that the app wants at all.
+    `redelivery` is in order, and all in it is older than what `pending` holds; what is on its way there is `returning`.
+    `aside` holds, by GUID, what matched no group or only such as had no room, of the groups in `sorted_by`. `attempts`
+    says of messages that were rejected how often they may still be delivered. `subscription` is what the domain says
+    that the app wants at all. While the app `is_behind`, a task delivers what waits, and nobody else sends anything.
     """
 
     __slots__ = (
@@ -150,12 +166,15 @@ class App:
         "bytes",
         "delayed_until_ms",
         "groups",
+        "is_behind",
         "key",
         "levels",
         "messages",
         "only",
         "pending",
         "redelivery",
+        "returning",
+        "sorted_by",
         "statistics",
         "streams",
         "subscription",
@@ -168,7 +187,10 @@ class App:
         self.subscription: Expression | None = None
         self.pending: deque[Message] = deque()
         self.redelivery: deque[Message] = deque()
+        self.returning: Returning | None = None
+        self.is_behind = False
         self.aside: dict[bytes, Message] = {}
+        self.sorted_by: dict[str, Group] = {}
         self.attempts: dict[bytes, int] = {}
         self.delayed_until_ms = NEVER_MS
         self.streams: list[Stream] = []
@@ -188,7 +210,7 @@ class App:
         return any(not group.blocked for group in self.groups.values())
 
     def rebuild(self) -> dict[str, ExpressionError]:
-        """Group the subscriptions anew; what was put aside is to be looked at again.
+        """Group the subscriptions anew; what was put aside is to be looked at again if the groups are others.
 
         The faults are those of expressions that do not compile: such a one matches everything, as in the reference.
         """
@@ -215,14 +237,32 @@ class App:
         self.levels = [list(groups) for _, groups in by_level]
         groups = list(self.groups.values())
         self.only = groups[0] if len(groups) == 1 and groups[0].expression is None else None
-        if self.aside:
-            self.give_back(self.aside.values())
-            self.aside = {}
+        # Without consumers nothing is looked at: those who come may want what those who left wanted.
+        if self.groups:
+            self._sort_anew()
         return faults
 
-    def give_back(self, messages: Iterable[Message]) -> None:
-        """Messages that were tried or delivered before are to be delivered again, in their order."""
-        self.redelivery = deque(sorted((*self.redelivery, *messages), key=_order))
+    def _sort_anew(self) -> None:
+        before, self.sorted_by = self.sorted_by, self.groups
+        if not self.aside:
+            return
+        if {text: group.priority for text, group in before.items()} == {
+            text: group.priority for text, group in self.groups.items()
+        }:
+            for text, group in self.groups.items():
+                group.waiting = before[text].waiting
+            return
+        aside, self.aside = self.aside, {}
+        self.give_back(aside)
+
+    def give_back(self, lot: Lot, wanted: Wanted | None = None) -> None:
+        """Messages that were tried or delivered before are to be delivered again, in their order.
+
+        The lot is taken over, less what is not `wanted`; `Delivery.take_back` brings it in order.
+        """
+        if self.returning is None:
+            self.returning = Returning(self.bit)
+        self.returning.add(lot, wanted)
 
     def forget(self, message: Message) -> None:
         """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
@@ -241,13 +281,14 @@ class App:
         """The app has confirmed or given up all that it had."""
         self.pending.clear()
         self.redelivery.clear()
+        self.returning = None
         self.aside.clear()
-        for group in self.groups.values():
+        for group in chain(self.groups.values(), self.sorted_by.values()):
             group.waiting.clear()
 
     def waiting(self) -> Iterator[Message]:
         """What the app wants and no consumer has: in no order as to what was put aside."""
-        for messages in (self.redelivery, self.aside.values(), self.pending):
+        for messages in (self.redelivery, self.returning or (), self.aside.values(), self.pending):
             for message in messages:
                 if message.outstanding & self.bit:
                     yield message

@@ -4,59 +4,79 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 
 from broker.core.messages import Message
 from broker.core.queue import Queue, recall
 from broker.core.reports import arrival_time
 from broker.core.routing import App
+from broker.core.work import Task
 from formats.disk.journal import DeletionRecordFlag
 
 __all__ = ["add_app", "expire", "purge", "purge_app", "remove_app"]
 
 log = logging.getLogger("broker.queue")
 
-# So many messages expire in one step, that others need not wait long (mqbblp::LocalQueue, 1000 in a finer rhythm).
-EXPIRE_BATCH = 5000
+
+def expire(queue: Queue) -> None:
+    """Remove messages that are older than the domain lets them become: of many, the rest in slices."""
+    if queue.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
+        return
+    task = _expire(queue)
+    for _ in task:
+        queue.is_expiring = True
+        queue.work.add(task)
+        break
 
 
-def expire(queue: Queue) -> int:
-    """Remove messages that are older than the domain lets them become, as many as go into one step; their number."""
-    _give_up(queue)
+def _expire(queue: Queue) -> Task:
+    """As many messages a slice as it may do; the operator hears of all of them at the end."""
+    given_up = count = 0
+    latest: Message | None = None
+    while True:
+        late = _late(queue)
+        given_up += len(late)
+        for message in late:
+            queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
+        expired = _expired(queue)
+        count += len(expired)
+        for message in expired:
+            queue.drop(message, DeletionRecordFlag.TTL_EXPIRATION)
+            latest = message
+        queue.statistics.expired += len(expired)
+        if expired:
+            # Who held them has room; and what waits must not wait behind what is gone.
+            for app in queue.apps.values():
+                queue.deliver(app)
+        queue.work.left -= len(late) + len(expired)
+        if queue.work.may_go_on():
+            break
+        yield
+    queue.is_expiring = False
+    if given_up:
+        patience_ms = queue.config.deduplication_time_ms
+        log.warning("queue '%s': %d messages found no quorum in %d ms; removed", queue.uri, given_up, patience_ms)
+    if latest is not None and queue.config.message_ttl_s is not None:
+        _log_expired(queue, queue.config.message_ttl_s, count, arrival_time(latest, queue.now))
+
+
+def _late(queue: Queue) -> list[Message]:
+    """Messages that too few nodes have, after so long that their producers have given them up as well."""
+    patience_ms = queue.config.deduplication_time_ms
+    if not (patience_ms and queue.awaiting):
+        return []
+    before_ms = queue.now.ms - patience_ms
+    waiting = map(queue.messages.__getitem__, islice(queue.awaiting, max(0, queue.work.left)))
+    return list(takewhile(lambda message: message.arrived_ms < before_ms, waiting))
+
+
+def _expired(queue: Queue) -> list[Message]:
     ttl_s = queue.config.message_ttl_s
     if ttl_s is None:
-        return 0
+        return []
     before_ms = queue.now.ms - ttl_s * 1000
-    expired: list[Message] = []
-    for message in queue.messages.values():
-        if message.arrived_ms >= before_ms or len(expired) == EXPIRE_BATCH:
-            break
-        expired.append(message)
-    for message in expired:
-        queue.drop(message, DeletionRecordFlag.TTL_EXPIRATION)
-    queue.statistics.expired += len(expired)
-    if expired:
-        # Who held them has room; and what waits must not wait behind what is gone.
-        for app in queue.apps.values():
-            queue.deliver(app)
-        _log_expired(queue, ttl_s, len(expired), arrival_time(expired[-1], queue.now))
-    return len(expired)
-
-
-def _give_up(queue: Queue) -> None:
-    """Remove messages that too few nodes have, after so long that their producers have given them up as well."""
-    patience_ms = queue.config.deduplication_time_ms
-    if not patience_ms:
-        return
-    late = [
-        message
-        for message in map(queue.messages.__getitem__, islice(queue.awaiting, EXPIRE_BATCH))
-        if queue.now.ms - message.arrived_ms > patience_ms
-    ]
-    for message in late:
-        queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
-    if late:
-        log.warning("queue '%s': %d messages found no quorum in %d ms; removed", queue.uri, len(late), patience_ms)
+    oldest = islice(queue.messages.values(), max(0, queue.work.left))
+    return list(takewhile(lambda message: message.arrived_ms < before_ms, oldest))
 
 
 def purge(queue: Queue) -> tuple[int, int]:

@@ -271,6 +271,9 @@ class Server:
                     for fd, mask in ready:
                         self._on_ready(fd, mask)
                     self._flush()
+                    if self._node.work:
+                        # A slice took its time: the clock's tasks have waited for it.
+                        break
 
     def _on_ready(self, fd: int, mask: int) -> None:
         link = self._links.get(fd)
@@ -431,7 +434,7 @@ class Server:
         node = self._node
         if node.faults.waiting:
             node.end_failed()
-        unfinished = node.settle()
+        has_tasks, unfinished = node.end_step()
         dirty = node.dirty
         while dirty:
             session = dirty.pop()
@@ -449,8 +452,11 @@ class Server:
                 node.end_failed()
         # A link to a broker that cannot take more for now will be ready again by itself.
         clients = node.sessions
-        if unfinished and not any(
-            link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
+        if has_tasks or (
+            unfinished
+            and not any(
+                link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
+            )
         ):
             self._waker.wake()
 

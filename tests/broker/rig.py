@@ -136,6 +136,7 @@ class Rig:
             self.now.ms += 1000
             self.now.wall_s += 1
             self.node.tick()
+            self.node.work.finish()
 
     def stop(self) -> None:
         """A clean stop, as the composition root does it."""

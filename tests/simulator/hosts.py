@@ -140,6 +140,7 @@ class Host:
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
+        node.work.amount = node.work.left = self.world.slice_units
         recovered = {shard.partition_id: state for shard, state in opened}
         if is_synced:
             durability = Durability(shards.values(), ledger)
@@ -287,7 +288,7 @@ class Host:
         written = self._written(node) if before is not None or self.slow_us or self.power_fails_next else 0
         try:
             action()
-            more = node.settle()
+            more = any(node.end_step())
         except Crash:
             self.die(Death.IN_CALL)
             return

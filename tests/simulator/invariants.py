@@ -282,7 +282,7 @@ def check_queue(queue: Queue) -> None:
         for stream in app.streams:
             for guid in stream.unconfirmed:
                 places[guid] = places.get(guid, 0) + 1
-        for waiting in (app.redelivery, app.pending):
+        for waiting in (app.redelivery, app.returning or (), app.pending):
             for message in waiting:
                 if message.outstanding & app.bit and queue.messages.get(message.guid) is message:
                     places[message.guid] = places.get(message.guid, 0) + 1

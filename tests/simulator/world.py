@@ -10,6 +10,7 @@ from random import Random
 from zlib import crc32
 
 from broker.core.config import DomainConfig, Mode
+from broker.core.work import SLICE
 from broker.store.partition_files import PartitionLimits
 from tests.broker.rig import store_faults
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
@@ -64,6 +65,8 @@ class World:
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
         self.limits = LIMITS
+        # Long tasks are done in slices, which are short in every other world: there is not much to do here.
+        self.slice_units = (SLICE, 4)[seed % 2]
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self.lines: list[str] | None = None
         self.digest = 0

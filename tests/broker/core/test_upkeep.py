@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -10,7 +11,8 @@ from broker.core.changes import collect_idle_queues, reconfigure
 from broker.core.config import DomainConfig, Mode
 from broker.core.messages import Content, Full
 from broker.core.queue import Queue
-from broker.core.upkeep import EXPIRE_BATCH, purge, purge_app
+from broker.core.upkeep import purge, purge_app
+from broker.core.work import SLICE
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import OpenQueueResponse, Status, StatusCategory
@@ -129,16 +131,22 @@ def test_a_restart_does_not_renew_messages() -> None:
     assert not queue(again).messages
 
 
-def test_many_messages_expire_bit_by_bit() -> None:
+def test_many_messages_expire_in_slices(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     rig = start(domains=with_ttl(1, "memory"))
     each = producing(rig, MEMORY).session.handles[1].queue
-    for number in range(EXPIRE_BATCH + 10):
+    for number in range(3 * SLICE):
         each.post(guid(number), _content())
     rig.now.ms += 3000
     rig.node.tick()
-    assert len(each.messages) == 10
-    rig.node.tick()
-    assert not each.messages
+    left = [len(each.messages)]
+    while any(rig.node.end_step()):
+        left.append(len(each.messages))
+    left.append(len(each.messages))
+    assert left[-1] == 0
+    assert all(before - after <= SLICE for before, after in pairwise([3 * SLICE, *left]))
+    assert caplog.text.count("messages due to TTL expiration") == 1
+    assert f"garbage-collected [{3 * SLICE}] messages" in caplog.text
 
 
 def _content() -> Content:
