@@ -6,14 +6,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from broker.cluster.admission import Admission, KnownNode
 from broker.cluster.agreement import to_features
 from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
+from broker.cluster.origins import Origins
 from broker.cluster.peers import Peers
 from broker.cluster.view import view_of
 from broker.config.cluster_schema import ClusterDefinition, MasterAssignmentAlgorithm
 from broker.core.node import Node
-from broker.shell.server import Server
+from broker.shell.server import Server, addresses_of
 from broker.shell.term_file import TermFile
 from broker.store.recovery import Recovered
 
@@ -66,6 +68,7 @@ class Membership:
         recovered: Mapping[int, Recovered],
         folder: Path,
     ) -> None:
+        self._cluster = cluster
         self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
         names = {other.id: other.name for other in cluster.nodes}
@@ -99,7 +102,7 @@ class Membership:
                 lambda reason: peers.failed(node_id, reason),
             )
 
-        peers = Peers(self._node, self.member, dial)
+        peers = Peers(self._node, self.member, dial, self._admission(server))
         name = self._node.identity.cluster_name
         endpoints = {node_id: f"{host}:{port}" for node_id, (host, port) in self._places.items()}
         self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
@@ -111,3 +114,14 @@ class Membership:
         self._node.leave = leave
         self.member.start()
         self._node.timers.at(self._node.now.ms, peers.start)
+
+    def _admission(self, server: Server) -> Admission:
+        """Who is let in as one of the other nodes."""
+        node = self._node
+
+        def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
+            server.in_thread(lambda: addresses_of(host), done)
+
+        hosts = {node_id: host for node_id, (host, _) in self._places.items()}
+        known = {other.id: KnownNode(other.name) for other in self._cluster.nodes}
+        return Admission(known, Origins(hosts, node.identity.node_id, node.now, look_up))

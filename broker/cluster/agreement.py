@@ -14,6 +14,16 @@ FIELD = "CLUSTER_DEFINITION"
 # Ends a field, begins its values, ends a value: not to be in one.
 _SEPARATORS = str.maketrans(";:,", "|~+")
 
+# Nodes that differ in these would damage each other's shards, or elect without each other. Of others, a node of an
+# older release may tell nothing.
+_ALWAYS_TOLD = (
+    "nodes",
+    "partitionConfig.numPartitions",
+    "partitionConfig.maxDataFileSize",
+    "partitionConfig.maxJournalFileSize",
+    "partitionConfig.maxQlistFileSize",
+)
+
 
 def to_features(definition: Mapping[str, object]) -> str:
     """The field: `definition` by the names that the configuration has for its parts."""
@@ -21,18 +31,31 @@ def to_features(definition: Mapping[str, object]) -> str:
 
 
 def disagreement(own: str, theirs: str) -> str | None:
-    """What is configured otherwise at a node with the features `theirs`; None for a node that tells nothing."""
-    ours = _definition(own)
-    for name, value in _definition(theirs).items():
+    """What is configured otherwise at a node with the features `theirs`.
+
+    A node of the reference has features, and tells nothing of its configuration: that is None, as if all were alike.
+    """
+    ours, told = _definition(own), _definition(theirs)
+    if not ours:
+        return None
+    if not theirs:
+        return "it tells no features"
+    if told is None:
+        return None
+    for name in _ALWAYS_TOLD:
+        if name in ours and name not in told:
+            return f"it tells nothing of {name}"
+    for name, value in told.items():
         if name in ours and ours[name] != value:
             return f"{name} is {value} there and {ours[name]} here"
     return None
 
 
-def _definition(features: str) -> dict[str, str]:
+def _definition(features: str) -> dict[str, str] | None:
+    """What features tell of a configuration; None where they tell nothing."""
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:
             pairs = (value.partition("=") for value in values.split(","))
             return {name: value for name, _, value in pairs}
-    return {}
+    return None

@@ -1,7 +1,8 @@
 """The other nodes of the cluster: who dials whom, who may come in, and what a lost link leads to.
 
 Of two nodes the one with the lower id dials (source: mqbnet::TransportManager, its mixed mode), so there is one link
-between any two. Both sides say who they are; after that, each tells the other its status.
+between any two. Both sides say who they are; after that, each tells the other its status. Who says that it is a node is
+believed only where `Admission` says so, and nothing that a stranger sends reaches the member, or ends a node's link.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker.cluster.admission import Admission
 from broker.cluster.agreement import disagreement
 from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
 from broker.cluster.member import Member
@@ -25,6 +27,11 @@ log = logging.getLogger("broker.peers")
 
 TICK_MS = 1_000
 
+# A refusal that is the same as the last is told again only so much later, and another not at once: strangers must not
+# fill the log.
+TOLD_MS = 60_000
+TOLD_MS_MIN = 1_000
+
 
 class Peers:
     """Keeps one link to each other node.
@@ -32,19 +39,23 @@ class Peers:
     `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. The links are those of `member`.
     """
 
-    def __init__(self, node: Node, member: Member, dial: Callable[[int], None]) -> None:
+    def __init__(self, node: Node, member: Member, dial: Callable[[int], None], admission: Admission) -> None:
         self.member = member
+        self._admission = admission
         self._node = node
         self._dial = dial
         self._links: dict[int, PeerLink] = {}
         self._redialer = Redialer(node.now, node.timers, dial, self._wants, REDIAL_MS_MAX)
         # Why a node cannot be a peer, as long as it cannot.
         self.faults = self._redialer.faults
+        # The last refusal that was told, and when: by node, None for what is none of the cluster's.
+        self._told: dict[int | None, tuple[str, int]] = {}
         self._stopping = False
         node.admit = self.admit
 
     def start(self) -> None:
         """Dial those whom this node dials; watch over all."""
+        self._admission.origins.start()
         self._tick()
         for node_id in self.member.links.other_ids:
             if self._dials(node_id):
@@ -77,6 +88,9 @@ class Peers:
                 f"is node {them.cluster_node_id} of cluster '{them.cluster_name}', "
                 f"not node {node_id} of '{me.cluster_name}'"
             )
+        difference = disagreement(me.cluster_features, them.features)
+        if difference is not None:
+            return f"is configured otherwise: {difference}"
         return self._link(node_id, session)
 
     def failed(self, node_id: int, reason: str) -> None:
@@ -97,29 +111,45 @@ class Peers:
 
     # -- links
 
-    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
         """See `Node.admit`: those of the same cluster may come in, if they are configured alike, and proxies."""
         if identity.cluster_node_id == NO_NODE_ID and not self._stopping:
             return self.member.guests.admit(session, identity)
         me, node_id = self._node.identity, identity.cluster_node_id
-        refusal = None
+        is_member = identity.cluster_name == me.cluster_name and node_id in self.member.links.other_ids
+        if is_member:
+            refusal = self._admission.refusal(node_id, session.entrance)
+            if refusal is not None:
+                if self._admission.may_have_moved(node_id, session.entrance):
+                    return None
+                self._tell(node_id, session, refusal)
+                return f"This broker {refusal}"
+        refusal = self._mismatch(identity)
+        if refusal is None:
+            return self._link(node_id, session)
+        if is_member:
+            self.faults[node_id] = refusal
+        self._tell(node_id if is_member else None, session, refusal)
+        return f"This broker {refusal}"
+
+    def _mismatch(self, identity: ClientIdentity) -> str | None:
+        """Say why a broker is no node beside this one, or not one that fits it."""
+        me, node_id = self._node.identity, identity.cluster_node_id
         if identity.cluster_name != me.cluster_name:
-            refusal = f"is of cluster '{identity.cluster_name}', this node of '{me.cluster_name}'"
-        elif node_id not in self.member.links.other_ids:
-            refusal = f"is node {node_id}, which the cluster does not have beside this one, node {me.node_id}"
-        elif self._stopping:
-            refusal = "comes while this node stops"
-        else:
-            difference = disagreement(me.cluster_features, identity.features)
-            if difference:
-                refusal = f"is configured otherwise: {difference}"
-        if refusal is not None:
-            if self.faults.get(node_id) != refusal:
-                log.error("#CLUSTER_DISAGREEMENT a broker at %s %s", session.description, refusal)
-            if node_id in self.member.links.other_ids:
-                self.faults[node_id] = refusal
-            return f"This broker {refusal}"
-        return self._link(node_id, session)
+            return f"is of cluster '{identity.cluster_name}', this node of '{me.cluster_name}'"
+        if node_id not in self.member.links.other_ids:
+            return f"is node {node_id}, which the cluster does not have beside this one, node {me.node_id}"
+        if self._stopping:
+            return "comes while this node stops"
+        difference = disagreement(me.cluster_features, identity.features)
+        return None if difference is None else f"is configured otherwise: {difference}"
+
+    def _tell(self, key: int | None, session: Session, refusal: str) -> None:
+        now_ms = self._node.now.ms
+        last, told_ms = self._told.get(key, ("", now_ms - TOLD_MS))
+        if now_ms - told_ms >= (TOLD_MS if refusal == last else TOLD_MS_MIN):
+            self._told[key] = refusal, now_ms
+            log.error("#CLUSTER_DISAGREEMENT a broker at %s %s", session.description, refusal)
 
     def _link(self, node_id: int, session: Session) -> PeerLink:
         return PeerLink(self, node_id, session, self.member.receive, self._node.identity.peer_heartbeats_missed_max)

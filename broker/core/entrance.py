@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from broker.core.authentication import Authentications, Denied, Outcome, Standing
+from broker.core.authentication import ANONYMOUS, Authentications, Denied, Outcome, Standing
 from broker.core.clock import Now
 from broker.core.received import received
 from formats.control import ber, jsonc
@@ -26,7 +26,7 @@ from formats.control.messages import (
 from formats.errors import FormatError
 from formats.wire.event import EncodingType, EventType, Frame, build_schema_event, schema_encoding
 
-__all__ = ["Entrance"]
+__all__ = ["Entrance", "uncertified"]
 
 log = logging.getLogger("broker.authentication")
 
@@ -63,15 +63,47 @@ class Guest(Protocol):
         ...
 
 
-class Entrance:
-    """One session's. `paused`: no input can be handled until an outcome is there; `standing` is who the peer is."""
+def uncertified() -> frozenset[str]:
+    """The names that a peer has without a certificate: none."""
+    return frozenset()
 
-    def __init__(self, host: Host, guest: Guest, peer: str) -> None:
+
+class Entrance:
+    """One session's. `paused`: no input can be handled until an outcome is there; `standing` is who the peer is.
+
+    `certified` gives the names in the certificate that the peer has shown, once its identity is here. `proven` is the
+    principal of a peer that has authenticated itself, rather than being taken for the anonymous one.
+    """
+
+    def __init__(
+        self, host: Host, guest: Guest, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+    ) -> None:
         self._host = host
         self._guest = guest
-        self._peer = peer
+        self.peer = peer
+        self.certified = certified
         self.standing = Standing()
+        self.proven: str | None = None
         self.paused = False
+        self._identity: tuple[ClientIdentity, EncodingType] | None = None
+
+    def hold(self) -> None:
+        """Let the peer wait, whose identity is here: what it is will be known later."""
+        self.paused = True
+
+    def release(self) -> None:
+        """Let the peer wait no longer."""
+        self.paused = False
+
+    def resume(self) -> None:
+        """Let the peer wait no longer, and look at its identity anew."""
+        self.release()
+        if self._identity is not None and not self._guest.finished:
+            self._guest.identify(*self._identity)
+
+    def _identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
+        self._identity = identity, encoding
+        self._guest.identify(identity, encoding)
 
     @property
     def has_expired(self) -> bool:
@@ -92,7 +124,7 @@ class Entrance:
         if not isinstance(identity, ClientIdentity):
             raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
         if self.standing.principal is not None:
-            self._guest.identify(identity, encoding)
+            self._identify(identity, encoding)
             return
         anonymous = self._host.authentications.anonymous
         if anonymous is None:
@@ -101,7 +133,7 @@ class Entrance:
         self.paused = True
         then = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
         done = partial(self._settle, then)
-        self._host.authentications.begin(anonymous.mechanism, anonymous.data, self._peer, done)
+        self._host.authentications.begin(anonymous.mechanism, anonymous.data, self.peer, done)
 
     def on_authentication(self, data: memoryview, frame: Frame) -> None:
         """A request to authenticate: the first, or again under the same principal and mechanism."""
@@ -118,7 +150,7 @@ class Entrance:
             return
         standing.pending = True
         done = partial(self._settle, partial(self._on_outcome, request.mechanism, encoding))
-        self._host.authentications.begin(request.mechanism, request.data or b"", self._peer, done)
+        self._host.authentications.begin(request.mechanism, request.data or b"", self.peer, done)
 
     def _settle(self, then: Callable[[Outcome], None], outcome: Outcome) -> None:
         """Take in an outcome, maybe in a step that is not this session's."""
@@ -139,6 +171,8 @@ class Entrance:
         else:
             status = Status(category=StatusCategory.SUCCESS, code=0)
             answer = AuthenticationResponse(status=status, lifetime_ms=outcome.lifetime_ms)
+            if mechanism.upper() != ANONYMOUS:
+                self.proven = outcome.principal
             log.info("%s: authenticated as '%s' with mechanism '%s'", guest.description, outcome.principal, mechanism)
         codec = jsonc if encoding is EncodingType.JSON else ber
         body = codec.encode(AuthenticationMessage(choice=answer))
@@ -158,4 +192,4 @@ class Entrance:
         if isinstance(outcome, Denied):
             guest.end(f"authentication failed: {outcome.reason}")
         else:
-            guest.identify(identity, encoding)
+            self._identify(identity, encoding)

@@ -12,6 +12,7 @@ from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
+from broker.core.entrance import uncertified
 from broker.core.faults import Change, Faults
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
@@ -91,8 +92,8 @@ class Node:
         self.authentications = Authentications.open()
         # Takes whole events for queues whose root is elsewhere.
         self.bulk: Bulk | None = None
-        # Whether another broker may come in: what its session is for, or why not.
-        self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str] = _no_brokers
+        # Whether another broker may come in; see `broker.core.session.Host`.
+        self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str | None] = _no_brokers
         # An admin command and whence it comes; its status, 0 if all went well, and its answer.
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self.stopping = False
@@ -202,9 +203,9 @@ class Node:
 
     # -- sessions
 
-    def connect(self, peer: str) -> Session:
-        """A peer has connected."""
-        return self.adopt(lambda session_id: Session(self, session_id, peer))
+    def connect(self, peer: str, certified: Callable[[], frozenset[str]] = uncertified) -> Session:
+        """A peer has connected; `certified` gives the names in its certificate, where it shows one."""
+        return self.adopt(lambda session_id: Session(self, session_id, peer, certified))
 
     def adopt(self, make: Callable[[int], Session]) -> Session:
         """Take in the session that `make` makes of a number."""

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
-from broker.core.entrance import Entrance
+from broker.core.entrance import Entrance, uncertified
 from broker.core.faults import Faults
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats
@@ -116,8 +116,11 @@ class Host(QueueHost, Protocol):
 
     def may_log(self, session: Session) -> bool: ...
 
-    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str:
-        """Whether another broker may come in: what its session is for, or why not."""
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
+        """Whether another broker may come in: what its session is for, or why not.
+
+        None while that is being found out: the session's entrance will be resumed.
+        """
         ...
 
     @property
@@ -131,11 +134,13 @@ class Session:
 
     takes_all = False
 
-    def __init__(self, host: Host, session_id: int, peer: str) -> None:
+    def __init__(
+        self, host: Host, session_id: int, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+    ) -> None:
         self.host = host
         self.session_id = session_id
         self.description = peer
-        self.entrance = Entrance(host, self, peer)
+        self.entrance = Entrance(host, self, peer, certified)
         self.ready = True
         self._requests = QueueRequests(host, self)
         self.handles = self._requests.handles
@@ -187,6 +192,7 @@ class Session:
         self.event_bytes_max = EVENT_BYTES_MAX
         if state is SessionState.RUNNING and self._broker is not None:
             self._on_event = [self._broker.receive] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
             self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
             self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
         elif state is SessionState.RUNNING and self._is_admin:
@@ -314,11 +320,13 @@ class Session:
     def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
         """The peer has authenticated, and says what it is: the session begins, or not."""
         self._encoding = encoding
-        self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
+        self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
         refusal = None
         broker: BrokerPeer | None = None
         if identity.client_type is ClientType.TCPBROKER:
             admitted = self.host.admit(self, identity)
+            if admitted is None:
+                return
             if isinstance(admitted, str):
                 refusal = admitted
             else:

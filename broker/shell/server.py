@@ -29,7 +29,7 @@ from broker.core.session import Session
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.tls import TlsLink, TlsStream
 
-__all__ = ["ListenError", "Listener", "Server", "listen"]
+__all__ = ["ListenError", "Listener", "Server", "addresses_of", "listen"]
 
 log = logging.getLogger("broker.server")
 
@@ -94,6 +94,14 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any] | str:
     except socket.gaierror as error:
         return f"{host}: {error.strerror}"
     return family, address
+
+
+def addresses_of(host: str) -> frozenset[str] | str:
+    """The addresses of a host, or why nobody knows them; asks the resolver, and waits for it."""
+    try:
+        return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        return getattr(error, "strerror", None) or str(error)
 
 
 T = TypeVar("T")

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from broker.cluster.admission import Admission, KnownNode
 from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
+from broker.cluster.origins import Origins
 from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
@@ -158,7 +160,10 @@ class Host:
         self.member = Member(
             node, others, config, recovered, self.world.random.randrange, self.disk.term, self._keep_term
         )
-        self.peers = peers = Peers(node, self.member, self._dial)
+        names = {host.node_id: host.name for host in self.world.hosts}
+        origins = Origins(names, self.node_id, node.now, lambda host, done: done(frozenset((host,))))
+        known = {node_id: KnownNode(name) for node_id, name in names.items()}
+        self.peers = peers = Peers(node, self.member, self._dial, Admission(known, origins))
         member = self.member
 
         def leave() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from broker.cluster.agreement import to_features
+from broker.cluster.admission import Admission, KnownNode
+from broker.cluster.agreement import disagreement, to_features
 from broker.cluster.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.cluster.member import Member, MemberConfig
+from broker.cluster.origins import LookUp, Origins
 from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.node import Node
@@ -29,9 +32,22 @@ LENGTH_MAX = 1 << 30
 
 
 class One:
-    """A node with its peers; `dialed` are the nodes that it wants to be connected to."""
+    """A node with its peers; `dialed` are the nodes that it wants to be connected to, `kept` its terms.
 
-    def __init__(self, node_id: int, nodes: int = 3, features: str = "", cluster: str = "planets") -> None:
+    All nodes are on one host, unless `hosts` says otherwise; `look_up` finds their addresses.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        nodes: int = 3,
+        features: str = "",
+        cluster: str = "planets",
+        *,
+        hosts: Mapping[int, str] | None = None,
+        look_up: LookUp = lambda host, done: None,
+        needs_proof: bool = False,
+    ) -> None:
         directory, self.now = MemoryDirectory(), Now(START_S, 1_000_000)
 
         def make_timestamp(prefix: str) -> str:
@@ -44,11 +60,21 @@ class One:
         self.node = Node(identity, self.now, lambda name: None, ledger, shards, lambda: bytes(16))
         others = [other for other in range(1, nodes + 1) if other != node_id]
         recovered = {shard.partition_id: state for shard, state in opened}
+        self.kept: list[int] = []
         self.member = Member(
-            self.node, others, MemberConfig(nodes // 2 + 1), recovered, random.Random(node_id).randrange
+            self.node,
+            others,
+            MemberConfig(nodes // 2 + 1),
+            recovered,
+            random.Random(node_id).randrange,
+            keep_term=self.kept.append,
         )
         self.dialed: list[int] = []
-        self.peers = Peers(self.node, self.member, self.dialed.append)
+        ids = range(1, nodes + 1)
+        known = {number: KnownNode(f"node{number}", frozenset({f"BASIC_USER-node{number}"})) for number in ids}
+        origins = Origins(hosts or dict.fromkeys(ids, "127.0.0.1"), node_id, self.now, look_up)
+        admission = Admission(known, origins, needs_proof=needs_proof)
+        self.peers = Peers(self.node, self.member, self.dialed.append, admission)
         self.member.start()
         self.peers.start()
 
@@ -177,6 +203,33 @@ def test_who_may_come_in(dialer: One, complaint: str | None) -> None:
         assert not dialer.dialed
         dialer.wait(200)
         assert dialer.dialed == [2]
+
+
+def test_who_tells_nothing_of_what_must_be_alike_is_refused() -> None:
+    own = "PROTOCOL_ENCODING:BER;" + to_features({"nodes": "1@a", "partitionConfig.numPartitions": 4, "other": 1})
+    assert disagreement(own, own) is None
+    assert disagreement(own, "") == "it tells no features"
+    assert disagreement(own, to_features({})) == "it tells nothing of nodes"
+    told = to_features({"nodes": "1@a", "other": 1})
+    assert disagreement(own, told) == "it tells nothing of partitionConfig.numPartitions"
+    # One of an older release, one of a newer, and one of the reference.
+    assert disagreement(own, to_features({"nodes": "1@a", "partitionConfig.numPartitions": 4})) is None
+    assert disagreement(own, own + ",more=1") is None
+    assert disagreement(own, "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN") is None
+
+
+def test_who_is_dialed_must_be_configured_alike_too() -> None:
+    """Though it lets this node in."""
+    first, second = One(1, features=to_features({"b": 2})), One(2)
+    meet(first, second, 2)
+    assert first.member.links.is_up(2)
+    second = One(2)
+    second.node.identity = replace(second.node.identity, cluster_features=to_features({"b": 3}))
+    second.peers._mismatch = lambda identity: None  # type: ignore[method-assign]
+    first = One(1, features=to_features({"b": 2}))
+    meet(first, second, 2)
+    assert first.peers.faults[2] == "is configured otherwise: b is 3 there and 2 here"
+    assert not first.member.links.is_up(2)
 
 
 def test_a_node_that_is_another_than_dialed_is_left() -> None:
