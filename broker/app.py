@@ -14,6 +14,7 @@ import trio
 
 from broker.admin.environment import Environment
 from broker.authenticators import make_authentications
+from broker.authorizers import make_authorizations
 from broker.cluster.guests import Guests
 from broker.config import ConfigError, NodeConfig, default_config, proxy_config
 from broker.config import load_broker_config as load_config
@@ -123,7 +124,9 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, folder)
-        authentications = make_authentications(config.broker.app_config.authentication, where(config, BROKER_FILE))
+        app_config = config.broker.app_config
+        authentications = make_authentications(app_config.authentication, where(config, BROKER_FILE))
+        authorizations = make_authorizations(app_config.authorization, where(config, BROKER_FILE))
         gc.disable()
         now = start_clock()
         limits = PartitionLimits(
@@ -151,6 +154,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             ledger,
             shards,
             make_guids(),
+            authorizations,
         )
         configure(node, cluster)
         recovered = {shard.partition_id: state for shard, state in opened}

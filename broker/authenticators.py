@@ -12,11 +12,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 
 from broker.config import ConfigError
 from broker.config.broker_schema import AuthenticatorConfig, PluginConfig
-from broker.config.errors import HIDDEN
 from broker.core.authentication import (
     ANONYMOUS,
     LIFETIME_MS,
@@ -27,6 +25,7 @@ from broker.core.authentication import (
     Credential,
     Granted,
 )
+from broker.plugins import Setting, load_plugin, settings_of
 
 __all__ = ["ENTRY_POINTS", "make_authentications"]
 
@@ -35,7 +34,6 @@ log = logging.getLogger("broker.authentication")
 ENTRY_POINTS = "bmqctl.authenticators"
 WHERE = "$.appConfig.authentication"
 
-Setting = bool | int | float | str
 Factory = Callable[[Mapping[str, Setting]], Authenticator]
 
 
@@ -89,34 +87,11 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
 
 
 def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:
-    settings: dict[str, Setting] = {each.key: each.value.plain for each in plugin.settings}
     make = _BUILT_IN.get(plugin.name)
     if make is not None:
-        return make(settings)
-    for found in entry_points(group=ENTRY_POINTS, name=plugin.name):
-        try:
-            made: Authenticator = found.load()(settings)
-        except Exception as error:
-            raise ConfigError(
-                file, where, f"cannot be started: {_unsecret(error, settings)}", "correct its settings"
-            ) from None
-        return made
-    known = sorted({*_BUILT_IN, *(each.name for each in entry_points(group=ENTRY_POINTS))})
-    raise ConfigError(
-        file,
-        f"{where}.name",
-        f"is {plugin.name!r}, which no installed package offers",
-        f"install the package, or use one of {', '.join(known)}",
-    )
-
-
-def _unsecret(error: Exception, settings: Mapping[str, Setting]) -> str:
-    """The error of a package, without the settings that it may quote."""
-    text = f"{type(error).__name__}: {error}"
-    for value in settings.values():
-        if isinstance(value, str) and value:
-            text = text.replace(value, HIDDEN)
-    return text
+        return make(settings_of(plugin))
+    made: Authenticator = load_plugin(ENTRY_POINTS, plugin, file, where, _BUILT_IN)
+    return made
 
 
 def _basic(settings: Mapping[str, Setting]) -> Authenticator:

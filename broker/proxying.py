@@ -11,6 +11,7 @@ import trio
 
 from broker.admin.environment import Environment
 from broker.authenticators import make_authentications
+from broker.authorizers import make_authorizations
 from broker.config import UNNAMED, ConfigError, NodeConfig
 from broker.config.cluster_schema import ClusterProxyDefinition
 from broker.config.dump import to_json
@@ -56,7 +57,13 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
         authentications = make_authentications(config.broker.app_config.authentication, where(config, BROKER_FILE))
         domains = ProxyDomains(config)
-        node = ProxyNode(identity_of(config, clusters[0].name), start_clock(), domains.resolve, make_guids())
+        node = ProxyNode(
+            identity_of(config, clusters[0].name),
+            start_clock(),
+            domains.resolve,
+            make_guids(),
+            make_authorizations(config.broker.app_config.authorization, where(config, BROKER_FILE)),
+        )
         configure(node, clusters[0])
         server = make_server(config, node, listeners, authentications)
         take_commands(node, server, _environment(config, domains), pipe, switches)

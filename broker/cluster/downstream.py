@@ -22,7 +22,7 @@ from broker.core.queue_requests import QueueHost, QueueRequests
 from broker.core.session_ports import Bulk
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control import ber
-from formats.control.messages import ControlMessage
+from formats.control.messages import ControlMessage, QueueHandleParameters
 from formats.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
 from formats.wire.confirm import iter_confirms
 from formats.wire.event import EventType, Frame, build_schema_event
@@ -62,6 +62,10 @@ class Last:
         self.at = self.infos_end = self.end = 0
 
 
+def _decided_below(parameters: QueueHandleParameters) -> None:
+    """The broker that a client is connected to says what the client may open: brokers trust each other in that."""
+
+
 class Downstream:
     """One broker's hold on the queues of this node; see `broker.core.messages.Sink` and `Poster`.
 
@@ -90,7 +94,7 @@ class Downstream:
         self._wake = wake
         # Takes whole events; a member's own are for queues whose root is here.
         self.bulk: Bulk | None = None
-        self.requests = QueueRequests(host, self)
+        self.requests = QueueRequests(host, self, _decided_below)
         self.handles = self.requests.handles
         self._last = Last()
         # By queue id: the newest message that it was sent.

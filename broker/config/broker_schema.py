@@ -233,8 +233,27 @@ class AuthenticatorConfig(Model):
     credential_provider: PluginConfig | None = None
 
 
+class AuthorizedAction(Enum):
+    ADMINISTER = "administer"
+    BROKER = "broker"
+    READ = "read"
+    WRITE = "write"
+
+
+class AuthorizationRule(Model):
+    """Patterns in which `*` is any text; `domains` are what reading and writing is permitted in."""
+
+    actions: Annotated[tuple[AuthorizedAction, ...], Field(min_length=1)]
+    principals: tuple[str, ...] = ("*",)
+    mechanisms: tuple[str, ...] = ("*",)
+    domains: tuple[str, ...] = ("*",)
+
+
 class AuthorizerConfig(Model):
+    """`rules` are not in the reference's schema: its brokers pass over them."""
+
     authorizer: PluginConfig | None = None
+    rules: tuple[AuthorizationRule, ...] = ()
 
 
 class TlsConfig(Model):

@@ -102,18 +102,13 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
                 "asks for TLS, and there is no certificate",
                 'name one in "tlsConfig" of "appConfig", or set it to false',
             )
-    demands = {
-        "authentication.credentialProvider": app.authentication.credential_provider,
-        "authorization.authorizer": app.authorization.authorizer,
-    }
-    for member, value in demands.items():
-        if value:
-            raise ConfigError(
-                file,
-                f"$.appConfig.{member}",
-                "asks for a plugin of a kind that this broker does not have",
-                "remove it, and admit only trusted hosts to the port",
-            )
+    if app.authentication.credential_provider:
+        raise ConfigError(
+            file,
+            "$.appConfig.authentication.credentialProvider",
+            "asks for a plugin of a kind that this broker does not have",
+            "remove it, and admit only trusted hosts to the port",
+        )
 
 
 def read(model: type[M], file: Path) -> M:

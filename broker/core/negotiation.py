@@ -15,7 +15,15 @@ from formats.control.messages import (
 )
 from formats.wire.event import PROTOCOL_VERSION
 
-__all__ = ["NO_NODE_ID", "SCHEMA_FEATURE", "answer_identity", "knows_heartbeats", "own_identity", "tells_status"]
+__all__ = [
+    "NO_NODE_ID",
+    "SCHEMA_FEATURE",
+    "answer_identity",
+    "knows_heartbeats",
+    "own_identity",
+    "refuse_connection",
+    "tells_status",
+]
 
 # What a broker can do. One that is in a cluster for the name alone does not tell proxies of its status.
 FEATURES = (
@@ -92,6 +100,19 @@ def answer_identity(
         broker_identity=own_identity(me, session_id, cluster_name),
         heartbeat_interval_ms=me.heartbeat_interval_ms,
         max_missed_heartbeats=_missed_max(me, asking),
+    )
+    return NegotiationMessage(choice=response)
+
+
+def refuse_connection(me: NodeIdentity) -> NegotiationMessage:
+    """The answer to a peer that is not authorized to connect; it hears nothing of who this broker is."""
+    response = BrokerResponse(
+        result=Status(category=StatusCategory.REFUSED, code=-1, message="Connection not authorized"),
+        protocol_version=PROTOCOL_VERSION,
+        broker_version=me.version,
+        broker_identity=ClientIdentity(
+            protocol_version=PROTOCOL_VERSION, client_type=ClientType.TCPBROKER, guid_info=GuidInfo()
+        ),
     )
     return NegotiationMessage(choice=response)
 

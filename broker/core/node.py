@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.core.authentication import Authentications
+from broker.core.authorization import Authorizations
 from broker.core.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
@@ -78,6 +79,7 @@ class Node:
         ledger: Ledger,
         shards: Mapping[int, Shard],
         next_guid: Callable[[], bytes],
+        authorizations: Authorizations | None = None,
     ) -> None:
         self.identity = identity
         self.now = now
@@ -90,6 +92,7 @@ class Node:
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
         self.authentications = Authentications.open()
+        self.authorizations = authorizations or Authorizations.open()
         # Takes whole events for queues whose root is elsewhere.
         self.bulk: Bulk | None = None
         # Whether another broker may come in; see `broker.core.session.Host`.

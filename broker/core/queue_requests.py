@@ -57,10 +57,12 @@ class Peer(Sink, Protocol):
 class QueueRequests:
     """The requests of one peer; `handles` are what it has open, by queue id as messages have it."""
 
-    __slots__ = ("_closed", "_host", "_peer", "_waiting", "handles")
+    __slots__ = ("_authorize", "_closed", "_host", "_peer", "_waiting", "handles")
 
-    def __init__(self, host: QueueHost, peer: Peer) -> None:
+    def __init__(self, host: QueueHost, peer: Peer, authorize: Callable[[QueueHandleParameters], None]) -> None:
+        """`authorize` raises `Refusal` for what the peer may not open."""
         self.handles: dict[int, Handle] = {}
+        self._authorize = authorize
         self._host = host
         self._peer = peer
         # By queue id, while a request is carried out: those behind it.
@@ -131,6 +133,7 @@ class QueueRequests:
         self._peer.reply(message, refusal.status)
 
     def _open(self, message: ControlMessage, queue_id: int, request: OpenQueue) -> bool:
+        self._authorize(request.handle_parameters)
         done = later = False
 
         def opened(outcome: Queue | Refusal) -> None:

@@ -13,12 +13,13 @@ from typing import Protocol
 from crc32c import crc32c
 
 from broker.core.authentication import Authentications
+from broker.core.authorization import Authorizations, Rights
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.entrance import Entrance, uncertified
 from broker.core.faults import Faults
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
-from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats
+from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
 from broker.core.outbox import Outbox
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
@@ -59,6 +60,8 @@ log = logging.getLogger("broker.session")
 
 
 EVENT_TYPES = len(EventType)
+
+NOT_AUTHORIZED = "Not authorized to execute this command"
 
 UNSET_GUID = bytes(16)
 
@@ -112,6 +115,9 @@ class Host(QueueHost, Protocol):
     def authentications(self) -> Authentications: ...
 
     @property
+    def authorizations(self) -> Authorizations: ...
+
+    @property
     def faults(self) -> Faults: ...
 
     def may_log(self, session: Session) -> bool: ...
@@ -142,7 +148,8 @@ class Session:
         self.description = peer
         self.entrance = Entrance(host, self, peer, certified)
         self.ready = True
-        self._requests = QueueRequests(host, self)
+        self._rights = Rights(host, self.entrance.standing)
+        self._requests = QueueRequests(host, self, self._rights.check_open)
         self.handles = self._requests.handles
         self.out = Outbox()
         self._is_admin = False
@@ -321,6 +328,11 @@ class Session:
         """The peer has authenticated, and says what it is: the session begins, or not."""
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
+        if not self._rights.may_connect(identity):
+            self.send_event(self._encode(refuse_connection(self.host.identity)))
+            principal = self.entrance.standing.principal
+            self.end(f"'{principal}' is not authorized to connect as {identity.client_type.name}")
+            return
         refusal = None
         broker: BrokerPeer | None = None
         if identity.client_type is ClientType.TCPBROKER:
@@ -508,6 +520,10 @@ class Session:
         message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
         match message.choice:
             case AdminCommand(command=command):
+                if not self._rights.may_execute(command):
+                    log.warning("%s: refused a command: not authorized", self.description)
+                    self.reply(message, AdminCommandResponse(text=NOT_AUTHORIZED))
+                    return
                 status, text = self.host.run_command(command, self.description)
                 log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
                 self.reply(message, AdminCommandResponse(text=text))

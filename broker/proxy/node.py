@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from broker.core.authorization import Authorizations
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.domains import Domain
@@ -21,10 +22,15 @@ class ProxyNode(Node):
     """
 
     def __init__(
-        self, identity: NodeIdentity, now: Now, resolve_domain: DomainResolver, next_guid: Callable[[], bytes]
+        self,
+        identity: NodeIdentity,
+        now: Now,
+        resolve_domain: DomainResolver,
+        next_guid: Callable[[], bytes],
+        authorizations: Authorizations | None = None,
     ) -> None:
         ledger = Ledger(_NoDirectory(), 0, now, lambda prefix: prefix)
-        super().__init__(identity, now, resolve_domain, ledger, {}, next_guid)
+        super().__init__(identity, now, resolve_domain, ledger, {}, next_guid, authorizations)
 
     def domain(self, name: str) -> Domain | None:
         known = self.domains.get(name)

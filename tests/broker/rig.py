@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from crc32c import crc32c
 
+from broker.core.authorization import Authorizations
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode, NodeIdentity
 from broker.core.node import Node
@@ -166,6 +167,7 @@ def start(
     identity: NodeIdentity = NODE,
     ledger_size: int = 64 << 10,
     outlives_power: bool = False,
+    authorizations: Authorizations | None = None,
 ) -> Rig:
     """A node on a folder in memory, put together as the composition root does it."""
     directory = MemoryDirectory() if directory is None else directory
@@ -179,7 +181,7 @@ def start(
     ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened)
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
     shards = {shard.partition_id: shard for shard, _ in opened}
-    node = Node(identity, now, known.get, ledger, shards, guids.__next__)
+    node = Node(identity, now, known.get, ledger, shards, guids.__next__, authorizations)
     node.start({shard.partition_id: recovered for shard, recovered in opened})
     return Rig(node, directory, now, known, limits)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker import authenticators
+from broker import authenticators, plugins
 from broker.authenticators import make_authentications
 from broker.config import ConfigError
 from broker.config.broker_schema import AuthenticatorConfig
@@ -120,7 +120,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a package with `Own` were installed."""
     point = EntryPoint("OwnAuthenticator", f"{__name__}:Own", authenticators.ENTRY_POINTS)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Own.__module__])
-    monkeypatch.setattr(authenticators, "entry_points", EntryPoints([point]).select)
+    monkeypatch.setattr(plugins, "entry_points", EntryPoints([point]).select)
 
 
 @pytest.mark.usefixtures("installed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
+from typing import Self
 
 from bmqctl.testing import NodeProcess
 from formats.control import ber
@@ -120,7 +121,7 @@ class Raw:
             pass  # it closed with bytes of ours unread
         return bytes(rest)
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -266,9 +266,9 @@ PARAMETERS = ("definition", "parameters")
         ),
         (
             "bmqbrkrcfg.json",
-            ("appConfig", "authorization"),
-            {"authorizer": {"name": "Guard"}},
-            "$.appConfig.authorization.authorizer",
+            ("appConfig", "authentication"),
+            {"credentialProvider": {"name": "Vault"}},
+            "$.appConfig.authentication.credentialProvider",
             "asks for a plugin",
             "trusted hosts",
         ),

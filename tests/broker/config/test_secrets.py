@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker import authenticators
+from broker import authenticators, plugins
 from broker.authenticators import make_authentications
 from broker.config import ConfigError
 from broker.config.broker_schema import Configuration
@@ -101,7 +101,7 @@ def failing(given: Mapping[str, object]) -> None:
 
 def test_a_package_that_fails_may_quote_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("OwnAuthenticator", f"{__name__}:failing", authenticators.ENTRY_POINTS)
-    monkeypatch.setattr(authenticators, "entry_points", EntryPoints([point]).select)
+    monkeypatch.setattr(plugins, "entry_points", EntryPoints([point]).select)
     own = [{**settings({"stringVal": SECRET})[0], "name": "OwnAuthenticator"}]
     config = parse(Configuration, text(authenticators=own), FILE)
     with pytest.raises(ConfigError) as failure:

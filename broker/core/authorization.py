@@ -1,0 +1,253 @@
+"""What a peer may do, once it is known who it is.
+
+An authorizer is asked when a peer has connected and says what it is, at each open request of a client, and at each
+command of an administrator. Between brokers nothing is asked again: the first broker that a client is connected to has
+decided. Source: mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from broker.core.authentication import Standing
+from broker.core.handles import QueueFlag, Refusal
+from broker.core.negotiation import NO_NODE_ID
+from formats.control.messages import ClientIdentity, ClientType, QueueHandleParameters, StatusCategory
+from formats.errors import FormatError
+from formats.uri import parse_uri
+
+__all__ = [
+    "Action",
+    "Authorizations",
+    "Authorizer",
+    "ConnectAdmin",
+    "ConnectClient",
+    "ConnectClusterNode",
+    "ConnectProxy",
+    "DefaultAuthorizer",
+    "ExecuteAdminCommand",
+    "Permission",
+    "QueueRead",
+    "QueueWrite",
+    "Rights",
+    "Rule",
+    "RuleAuthorizer",
+    "Who",
+    "connection_action",
+]
+
+log = logging.getLogger("broker.authorization")
+
+CODE_REFUSED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A peer that has authenticated, or counts as if it had: its principal, and the mechanism that vouches for it."""
+
+    principal: str
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectClient:
+    """Connect as a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectProxy:
+    """Connect as a broker that is no node of a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectAdmin:
+    """Connect as an administrator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectClusterNode:
+    """Connect as a node of a cluster."""
+
+    cluster_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """Open a queue for reading; the URI is the client's."""
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrite:
+    """Open a queue for writing; the URI is the client's."""
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteAdminCommand:
+    """Have a command carried out; it may be words or JSON."""
+
+    command: str
+
+
+Action = ConnectClient | ConnectProxy | ConnectAdmin | ConnectClusterNode | QueueRead | QueueWrite | ExecuteAdminCommand
+
+
+class Authorizer(Protocol):
+    """Says whether somebody may do something, at once: it is asked in the middle of a step."""
+
+    @property
+    def name(self) -> str: ...
+
+    def authorize(self, action: Action, who: Who) -> bool: ...
+
+
+class DefaultAuthorizer:
+    """Everybody may do everything (source: mqbauthz::DefaultAuthorizer)."""
+
+    name = "DefaultAuthorizer"
+
+    def authorize(self, action: Action, who: Who) -> bool:
+        return True
+
+
+class Permission(Enum):
+    """What a rule permits."""
+
+    ADMINISTER = "administer"
+    BROKER = "broker"
+    READ = "read"
+    WRITE = "write"
+
+
+class Rule:
+    """Permissions of those whose principal and mechanism match a pattern each; in patterns `*` is any text.
+
+    READ and WRITE hold for domains whose names match, as the client names them.
+    """
+
+    def __init__(
+        self,
+        permissions: Iterable[Permission],
+        principals: Sequence[str] = ("*",),
+        mechanisms: Sequence[str] = ("*",),
+        domains: Sequence[str] = ("*",),
+    ) -> None:
+        self._permissions = frozenset(permissions)
+        self._principals = _any_of(principals)
+        self._mechanisms = _any_of([pattern.upper() for pattern in mechanisms])
+        self._domains = _any_of(domains)
+
+    def permits(self, action: Action, who: Who) -> bool:
+        if self._principals.fullmatch(who.principal) is None or self._mechanisms.fullmatch(who.mechanism) is None:
+            return False
+        match action:
+            case ConnectClient():
+                return not self._permissions.isdisjoint((Permission.READ, Permission.WRITE))
+            case ConnectAdmin() | ExecuteAdminCommand():
+                return Permission.ADMINISTER in self._permissions
+            case ConnectProxy() | ConnectClusterNode():
+                return Permission.BROKER in self._permissions
+            case QueueRead(uri):
+                return Permission.READ in self._permissions and self._is_about(uri)
+            case QueueWrite(uri):
+                return Permission.WRITE in self._permissions and self._is_about(uri)
+
+    def _is_about(self, uri: str) -> bool:
+        try:
+            return self._domains.fullmatch(parse_uri(uri).qualified_domain) is not None
+        except FormatError:
+            return False
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns) or r"(?!)")
+
+
+class RuleAuthorizer:
+    """What some rule permits may be done, and nothing else."""
+
+    name = "RuleAuthorizer"
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rules)
+
+    def authorize(self, action: Action, who: Who) -> bool:
+        return any(rule.permits(action, who) for rule in self._rules)
+
+
+class Authorizations:
+    """A broker's authorizer; one that fails has not allowed anything."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    @classmethod
+    def open(cls) -> Authorizations:
+        """The default: everybody may do everything."""
+        return cls(DefaultAuthorizer())
+
+    def allows(self, action: Action, who: Who) -> bool:
+        try:
+            # Another package may answer with anything.
+            return self._authorizer.authorize(action, who) is True
+        except Exception:
+            log.exception("authorizer '%s' failed about %s by '%s'", self._authorizer.name, action, who.principal)
+            return False
+
+
+def connection_action(identity: ClientIdentity) -> Action:
+    """What a peer does that connects and says this of itself."""
+    match identity.client_type:
+        case ClientType.TCPADMIN:
+            return ConnectAdmin()
+        case ClientType.TCPBROKER if identity.cluster_node_id != NO_NODE_ID:
+            return ConnectClusterNode(identity.cluster_name)
+        case ClientType.TCPBROKER:
+            return ConnectProxy()
+        case _:
+            return ConnectClient()
+
+
+class Host(Protocol):
+    """What rights ask of the node."""
+
+    @property
+    def authorizations(self) -> Authorizations: ...
+
+
+class Rights:
+    """What the peer of one session may do; `standing` is who it is."""
+
+    __slots__ = ("_host", "_standing")
+
+    def __init__(self, host: Host, standing: Standing) -> None:
+        self._host = host
+        self._standing = standing
+
+    def may_connect(self, identity: ClientIdentity) -> bool:
+        return self._may(connection_action(identity))
+
+    def may_execute(self, command: str) -> bool:
+        return self._may(ExecuteAdminCommand(command))
+
+    def check_open(self, parameters: QueueHandleParameters) -> None:
+        """Raise `Refusal` if the peer may not open the queue as it asks to, whether there is such a queue or not."""
+        uri = parameters.uri
+        if (parameters.flags & QueueFlag.READ or parameters.read_count > 0) and not self._may(QueueRead(uri)):
+            raise Refusal(StatusCategory.REFUSED, f"Not authorized to read from queue '{uri}'", CODE_REFUSED)
+        if (parameters.flags & QueueFlag.WRITE or parameters.write_count > 0) and not self._may(QueueWrite(uri)):
+            raise Refusal(StatusCategory.REFUSED, f"Not authorized to write to queue '{uri}'", CODE_REFUSED)
+
+    def _may(self, action: Action) -> bool:
+        standing = self._standing
+        principal = standing.principal
+        return principal is not None and self._host.authorizations.allows(action, Who(principal, standing.mechanism))

@@ -1,0 +1,130 @@
+"""A node whose configuration says who may do what, and a proxy below it that says so to its own clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.testing import NodeProcess
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    AdminCommand,
+    AdminCommandResponse,
+    AuthenticationMessage,
+    AuthenticationRequest,
+    BrokerResponse,
+    ClientType,
+    ControlMessage,
+    NegotiationMessage,
+    OpenQueueResponse,
+    Status,
+    StatusCategory,
+)
+from formats.wire.event import build_schema_event
+from tests.integration.config_files import spoil, write_config
+from tests.integration.raw import READ, WRITE, Raw, identity, open_request
+
+USERS = ("ops", "shop", "reader")
+AUTHENTICATION = {
+    "authenticators": [
+        {"name": "BasicAuthenticator", "settings": [{"key": user, "value": {"stringVal": "x"}} for user in USERS]},
+        {"name": "AnonAuthenticator"},
+    ],
+    "anonymousCredential": {"credential": {"mechanism": "ANONYMOUS", "identity": ""}},
+}
+AUTHORIZATION = {
+    "rules": [
+        {"principals": ["BASIC_USER-ops"], "actions": ["administer"]},
+        {"principals": ["BASIC_USER-shop"], "actions": ["read", "write"], "domains": ["shop.*"]},
+        {"principals": ["BASIC_USER-reader"], "mechanisms": ["BASIC"], "actions": ["read"]},
+    ]
+}
+ORDERS = "bmq://shop.orders/q"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    folder = tmp_path_factory.mktemp("authorized")
+    config = write_config(folder / "etc")
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authorization", value=AUTHORIZATION)
+    with NodeProcess(folder / "store", config_dir=config) as running:
+        yield running
+
+
+class User(Raw):
+    """A connection of somebody who has authenticated; `answer` is what the node says to its identity."""
+
+    def __init__(self, node: NodeProcess, user: str | None, client_type: ClientType = ClientType.TCPCLIENT) -> None:
+        super().__init__(node, identified=False)
+        if user is not None:
+            request = AuthenticationRequest(mechanism="BASIC", data=f"{user}:x".encode())
+            self.send(build_schema_event(ber.encode(AuthenticationMessage(choice=request)), EventType.AUTHENTICATION))
+            assert self.event()[0] is EventType.AUTHENTICATION
+        self.send(identity(client_type))
+        answer = ber.decode(NegotiationMessage, self.event()[1]).choice
+        assert isinstance(answer, BrokerResponse)
+        self.answer = answer.result
+
+    def ask(self, request: bytes) -> object:
+        self.send(request)
+        return ber.decode(ControlMessage, self.event()[1]).choice
+
+
+REFUSED = Status(category=StatusCategory.REFUSED, code=-1, message="Connection not authorized")
+
+
+@pytest.mark.parametrize(
+    ("user", "client_type", "may"),
+    [
+        (None, ClientType.TCPCLIENT, False),
+        (None, ClientType.TCPADMIN, False),
+        (None, ClientType.TCPBROKER, False),
+        ("ops", ClientType.TCPADMIN, True),
+        ("ops", ClientType.TCPCLIENT, False),
+        ("shop", ClientType.TCPCLIENT, True),
+        ("shop", ClientType.TCPADMIN, False),
+        ("reader", ClientType.TCPBROKER, False),
+    ],
+)
+def test_who_may_connect_as_what(node: NodeProcess, user: str | None, client_type: ClientType, may: bool) -> None:
+    with User(node, user, client_type) as raw:
+        if may:
+            assert raw.answer.category is StatusCategory.SUCCESS
+        else:
+            assert raw.answer == REFUSED
+            raw.rest()
+
+
+def test_who_may_read_and_write_what(node: NodeProcess) -> None:
+    with User(node, "shop") as shop, User(node, "reader") as reader:
+        assert isinstance(shop.ask(open_request(ORDERS, 0, READ | WRITE)), OpenQueueResponse)
+        assert isinstance(reader.ask(open_request(ORDERS, 0, READ)), OpenQueueResponse)
+        assert reader.ask(open_request(ORDERS, 1, WRITE)) == Status(
+            category=StatusCategory.REFUSED, code=-1, message=f"Not authorized to write to queue '{ORDERS}'"
+        )
+        for uri in ("bmq://bmq.test.mem.priority/q", "bmq://there.is.none/q"):
+            assert shop.ask(open_request(uri, 1, READ)) == Status(
+                category=StatusCategory.REFUSED, code=-1, message=f"Not authorized to read from queue '{uri}'"
+            )
+
+
+def test_who_may_administer(node: NodeProcess) -> None:
+    with pytest.raises(AdminLost):
+        AdminClient("127.0.0.1", node.port, 10.0)
+    with User(node, "ops", ClientType.TCPADMIN) as ops:
+        command = build_schema_event(
+            ber.encode(ControlMessage(r_id=1, choice=AdminCommand(command="BROKERCONFIG DUMP")))
+        )
+        answer = ops.ask(command)
+        assert isinstance(answer, AdminCommandResponse)
+        assert '"BASIC_USER-shop"' in answer.text
+    # Whoever may write to the pipe may do everything.
+    fd = os.open(node.data_dir / "bmqbrkr.ctl", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"CMD CLUSTERS LIST\n")
+    os.close(fd)
+    node.wait_for("Command 'CMD CLUSTERS LIST' processed successfully")
