@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from itertools import accumulate, repeat
+from operator import mul
+from typing import Final
+
 __all__ = ["index_hash", "string_hash"]
+
+_MASK: Final = 0xFFFFFFFF
+_SIGN: Final = 1 << 31
+
+
+def _powers(count: int) -> tuple[int, ...]:
+    return tuple(accumulate(repeat(31, count - 1), lambda power, base: power * base & _MASK, initial=1))
+
+
+# Those of 31, which a text's units are multiplied with: enough for any key or tag that is met in practice.
+_POWERS: Final = _powers(512)
 
 
 def string_hash(text: str) -> int:
     """`String.hashCode`: a signed 32-bit number made of the text's UTF-16 units. Consume queues keep that of a tag."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    number = 0
-    for at in range(0, len(units), 2):
-        number = (number * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return number - (1 << 32) if number >> 31 else number
+    units: Sequence[int]
+    try:
+        units = text.encode("latin-1")
+    except UnicodeEncodeError:
+        data = text.encode("utf-16-be", "surrogatepass")
+        units = struct.unpack(f">{len(data) // 2}H", data)
+    powers = _POWERS if len(units) <= len(_POWERS) else _powers(len(units))
+    number: int = sum(map(mul, reversed(units), powers)) & _MASK
+    return number - (_MASK + 1) if number & _SIGN else number
 
 
 def index_hash(key: str) -> int:
@@ -20,4 +41,4 @@ def index_hash(key: str) -> int:
     Java's absolute value of the smallest int is that int itself; the original takes 0 for it.
     """
     number = abs(string_hash(key))
-    return 0 if number == 1 << 31 else number
+    return 0 if number == _SIGN else number

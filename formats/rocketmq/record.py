@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.hosts import Host
+from formats.rocketmq.hosts import HOST_V4_BYTES, HOST_V6_BYTES
 from formats.schema import Annotated, Buffer, Kind, Layout, i32, i64, raw, u32
 
 __all__ = [
@@ -119,7 +119,10 @@ _SYSTEM_FLAGS_AT = 36
 
 
 class Record(NamedTuple):
-    """A message as the commit log keeps it. `body` is a view of the buffer that it was read from."""
+    """A message as the commit log keeps it.
+
+    `body` is a view of the buffer that it was read from. The hosts are packed: see `Host`.
+    """
 
     version: Magic
     body_crc: int
@@ -129,9 +132,9 @@ class Record(NamedTuple):
     physical_offset: int
     system_flags: int
     born_ms: int
-    born_host: Host
+    born_host: bytes
     stored_ms: int
-    store_host: Host
+    store_host: bytes
     reconsume_times: int
     prepared_transaction_offset: int
     body: Buffer
@@ -219,9 +222,9 @@ def decode_record(buffer: Buffer, at: int = 0, end: int | None = None) -> Record
         front.physical_offset,
         system_flags,
         front.born_ms,
-        Host.unpack(front.born_host, at + 48),
+        front.born_host,
         front.stored_ms,
-        Host.unpack(front.store_host, at + 56 + len(front.born_host)),
+        front.store_host,
         front.reconsume_times,
         front.prepared_transaction_offset,
         view[body_at:topic_at],
@@ -242,8 +245,8 @@ def encode_record(record: Record) -> bytes:
         raise ValueError(f"the properties have {len(record.properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
     flags = record.system_flags
     for host, bit in ((record.born_host, SystemFlag.BORN_HOST_V6), (record.store_host, SystemFlag.STORE_HOST_V6)):
-        if host.is_v6 != bool(flags & bit):
-            raise ValueError(f"the system flags {flags:#x} and the address {host} disagree about IPv6")
+        if len(host) != (HOST_V6_BYTES if flags & bit else HOST_V4_BYTES):
+            raise ValueError(f"a host has {len(host)} bytes; the system flags {flags:#x} say otherwise")
     size = record_bytes(record.version, flags, len(record.body), len(topic), len(record.properties))
     front = RecordFront(
         size,
@@ -255,9 +258,9 @@ def encode_record(record: Record) -> bytes:
         record.physical_offset,
         flags,
         record.born_ms,
-        record.born_host.pack(),
+        record.born_host,
         record.stored_ms,
-        record.store_host.pack(),
+        record.store_host,
         record.reconsume_times,
         record.prepared_transaction_offset,
         len(record.body),

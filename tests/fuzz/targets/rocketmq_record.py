@@ -50,9 +50,9 @@ def seeds() -> list[bytes]:
         2,
         0,
         3,
-        Host("127.0.0.1", 4),
+        Host("127.0.0.1", 4).pack(),
         5,
-        Host("10.0.0.1", 6),
+        Host("10.0.0.1", 6).pack(),
         0,
         0,
         b"x",
@@ -60,6 +60,10 @@ def seeds() -> list[bytes]:
         b"a\x01b\x02",
     )
     v6 = plain._replace(
-        version=Magic.V2, system_flags=48, born_host=Host("::1", 1), store_host=Host("2001:db8::1", 2), body=batch
+        version=Magic.V2,
+        system_flags=48,
+        born_host=Host("::1", 1).pack(),
+        store_host=Host("2001:db8::1", 2).pack(),
+        body=batch,
     )
     return [encode_record(plain), encode_record(v6), encode_record(plain._replace(body=batch))]

@@ -1,0 +1,1 @@
+"""Apache RocketMQ: its store, over files that are given as ports."""

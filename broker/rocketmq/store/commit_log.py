@@ -1,0 +1,213 @@
+"""The commit log: all messages of all topics, one behind the other (source: CommitLog)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.rocketmq.store.errors import StoreDamaged, TooLarge
+from broker.rocketmq.store.files import FileRow
+from formats.errors import FormatError
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.record import (
+    BLANK_BYTES_MIN,
+    FRONTS,
+    Blank,
+    Magic,
+    Record,
+    RecordFront,
+    body_crc,
+    decode_record,
+    encode_blank,
+    read_head,
+    record_bytes,
+)
+from formats.schema import Buffer
+
+__all__ = ["CommitLog", "Found", "Message"]
+
+_V6_MASK = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6
+_V1_TOPIC_BYTES_MAX = 0x7F
+
+
+class Message(NamedTuple):
+    """A message to be stored. The hosts are packed, 8 bytes each or 20, as the system flags say."""
+
+    topic: str
+    queue_id: int
+    flag: int
+    system_flags: int
+    born_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: Buffer
+    properties: bytes
+
+
+class Found(NamedTuple):
+    """A record of the log, where it is, and how long it is."""
+
+    offset: int
+    size: int
+    record: Record
+
+
+class CommitLog:
+    """The log's files, and where it ends: the next record goes there."""
+
+    def __init__(self, files: FileRow) -> None:
+        self.files = files
+        self.end = files.begin
+
+    @property
+    def begin(self) -> int:
+        """The offset of the first record that is kept."""
+        return self.files.begin
+
+    def append(self, message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
+        """Write a message; its offset and its record's size.
+
+        Raises `DiskFull`, and `TooLarge` for a message that no file takes. Nothing is written then.
+        """
+        topic = message.topic.encode()
+        version = Magic.V1 if len(topic) <= _V1_TOPIC_BYTES_MAX else Magic.V2
+        body, properties = message.body, message.properties
+        size = record_bytes(version, message.system_flags, len(body), len(topic), len(properties))
+        # Behind each record there is room for a blank one.
+        if size + BLANK_BYTES_MIN > self.files.file_size:
+            raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
+        offset = self.end
+        left = self.files.file_size - offset % self.files.file_size
+        if size + BLANK_BYTES_MIN > left:
+            # The room for the record first: a blank without it would be all that is left of a full disk.
+            room = self.files.room(offset + left, size)
+            self.files.room(offset, BLANK_BYTES_MIN)[:] = encode_blank(left)
+            offset += left
+        else:
+            room = self.files.room(offset, size)
+        layout = FRONTS[message.system_flags & _V6_MASK]
+        front = RecordFront(
+            size,
+            version,
+            body_crc(body),
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            offset,
+            message.system_flags,
+            message.born_ms,
+            message.born_host,
+            stored_ms,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            len(body),
+        )
+        at = layout.size
+        end = at + len(body)
+        room[at:end] = body
+        tail = b"".join(
+            (
+                len(topic).to_bytes(1 if version is Magic.V1 else 2, "big"),
+                topic,
+                len(properties).to_bytes(2, "big"),
+                properties,
+            )
+        )
+        room[end:] = tail
+        # The front last: a record whose writing was cut short has no size, and so it is none.
+        layout.pack_into(room, 0, front)
+        self.end = offset + size
+        return offset, size
+
+    def data(self, offset: int, size: int) -> memoryview:
+        """The bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
+        if offset + size > self.end:
+            raise IndexError(offset)
+        file, place = self.files.place(offset)
+        return file.buffer[place : place + size]
+
+    def read(self, offset: int) -> Found:
+        """The record at `offset`.
+
+        Raises `IndexError` if the log does not reach there, and `FormatError` if no record begins there.
+        """
+        if offset >= self.end:
+            raise IndexError(offset)
+        file, place = self.files.place(offset)
+        record = decode_record(file.buffer, place)
+        if not isinstance(record, Record) or record.physical_offset != offset:
+            raise FormatError("Record", place, "no record begins here")
+        return Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
+
+    def recover(self, begin: int) -> Iterator[Found]:
+        """Find the end of the log: all sound records from `begin` on, the start of one, on their way.
+
+        What follows the last of them is cut off if it is what an interrupted write leaves. Raises `StoreDamaged` if
+        sound records follow a damaged one: then it is not the end of the log that is missing.
+        """
+        offset = begin
+        while offset < self.files.end:
+            file, place = self.files.place(offset)
+            try:
+                record = decode_record(file.buffer, place)
+                if isinstance(record, Record) and not (record.is_body_sound and record.physical_offset == offset):
+                    raise FormatError("Record", place, "its checksum or its own offset is wrong")
+            except FormatError as error:
+                self._check_that_it_ends(offset, error)
+                break
+            if record is None:
+                self._check_that_it_ends(offset, FormatError("Record", place, "nothing is written here"))
+                break
+            if isinstance(record, Blank):
+                offset += record.size
+                continue
+            size = int.from_bytes(file.buffer[place : place + 4], "big")
+            yield Found(offset, size, record)
+            offset += size
+        self.end = offset
+        self.files.cut(offset)
+
+    def _check_that_it_ends(self, offset: int, error: FormatError) -> None:
+        """Raise `StoreDamaged` if a sound record is anywhere behind `offset`."""
+        at = offset + 1
+        while at < self.files.end:
+            file, place = self.files.place(at)
+            found = _sound_record(file.buffer, place, file.data_end, at - place)
+            if found is not None:
+                file, place = self.files.place(offset)
+                raise StoreDamaged(
+                    f"{self.files.directory.path}/{file.name}",
+                    place,
+                    f"{error.reason}, but a sound record is at {found}",
+                    "bring the file back from a replica or a backup",
+                )
+            at += self.files.file_size - place
+
+
+_MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
+
+
+def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> int | None:
+    """The offset of the first sound record between two places of a file; None if there is none."""
+    data = bytes(buffer[begin:end])
+    for magic in _MAGICS:
+        at = data.find(magic)
+        while at >= 0:
+            place = begin + at - 4
+            if place >= begin:
+                try:
+                    head = read_head(buffer, place, end)
+                    record = decode_record(buffer, place, end) if head is not None else None
+                except FormatError:
+                    record = None
+                if (
+                    isinstance(record, Record)
+                    and record.physical_offset == file_offset + place
+                    and record.is_body_sound
+                ):
+                    return file_offset + place
+            at = data.find(magic, at + 1)
+    return None

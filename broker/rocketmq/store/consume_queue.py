@@ -1,0 +1,125 @@
+"""A consume queue: where in the commit log the messages of one queue of a topic are (source: ConsumeQueue)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.rocketmq.store.files import FileRow
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+
+__all__ = ["ConsumeQueue"]
+
+_SIZE = CONSUME_QUEUE_ENTRY.size
+
+
+class ConsumeQueue:
+    """The queue's files. `begin` is the offset of the first message that is kept, `end` that of the next one."""
+
+    def __init__(self, files: FileRow) -> None:
+        self._files = files
+        self.begin = 0
+        self.end = 0
+        self._recover()
+
+    def _recover(self) -> None:
+        """Find the first and the last entry: the last by halves, for entries have no gaps between them."""
+        low, high = self._files.begin // _SIZE, self._files.end // _SIZE
+        first = low
+        while low < high:
+            middle = (low + high) // 2
+            if self._at(middle).size > 0:
+                low = middle + 1
+            else:
+                high = middle
+        self.end = low
+        self._files.cut(low * _SIZE)
+        self.begin = first
+        while self.begin < self.end and self._at(self.begin) == FILLER:
+            self.begin += 1
+
+    def _at(self, number: int) -> ConsumeQueueEntry:
+        file, place = self._files.place(number * _SIZE)
+        return CONSUME_QUEUE_ENTRY.unpack(file.buffer, place)
+
+    @property
+    def physical_end(self) -> int:
+        """The offset in the commit log behind the last message of the queue; 0 for none."""
+        if self.end == self.begin:
+            return 0
+        last = self._at(self.end - 1)
+        return last.physical_offset + last.size
+
+    def make_room(self) -> None:
+        """Have disk behind the next entry. Raises `DiskFull`."""
+        self._files.room(self.end * _SIZE, _SIZE)
+
+    def append(self, number: int, entry: ConsumeQueueEntry) -> None:
+        """Enter the message with queue offset `number`. One that is there already is left as it is.
+
+        A queue without entries may begin at any offset. Raises `DiskFull`, and `ValueError` for a gap.
+        """
+        if number < self.end:
+            return
+        if number > self.end:
+            if self.end != self.begin:
+                raise ValueError(f"queue offset {number} leaves a gap behind {self.end}")
+            self._begin_at(number)
+        CONSUME_QUEUE_ENTRY.pack_into(self._files.room(number * _SIZE, _SIZE), 0, entry)
+        self.end = number + 1
+
+    def _begin_at(self, number: int) -> None:
+        """Fill the first file up to `number`, which is to be the first entry."""
+        self._files.cut(0)
+        start = number * _SIZE - number * _SIZE % self._files.file_size
+        room = self._files.room(start, max(_SIZE, number * _SIZE - start))
+        if number * _SIZE > start:
+            room[:] = CONSUME_QUEUE_ENTRY.pack(FILLER) * (number - start // _SIZE)
+        self.begin = self.end = number
+
+    def get(self, number: int) -> ConsumeQueueEntry:
+        """The entry of queue offset `number`. `IndexError` if it is not between `begin` and `end`."""
+        if not self.begin <= number < self.end:
+            raise IndexError(number)
+        return self._at(number)
+
+    def cut_log(self, end: int) -> None:
+        """Drop the entries of messages at `end` of the commit log and behind it."""
+        number = self.end
+        while number > self.begin and self._at(number - 1).physical_offset >= end:
+            number -= 1
+        if number < self.end:
+            self.end = number
+            self._files.cut(number * _SIZE)
+
+    def drop_log(self, begin: int) -> None:
+        """Forget the entries of messages before `begin` of the commit log, and the files that have no other."""
+        low, high = self.begin, self.end
+        while low < high:
+            middle = (low + high) // 2
+            if self._at(middle).physical_offset < begin:
+                low = middle + 1
+            else:
+                high = middle
+        self.begin = low
+        # The last file stays, so that the queue goes on where it was.
+        while len(self._files.files) > 1 and (self._files.begin + self._files.file_size) // _SIZE <= self.begin:
+            self._files.drop_first()
+
+    def find_time(self, ms: int, stored_ms: Callable[[ConsumeQueueEntry], int]) -> int:
+        """The offset of the first message that was stored at `ms` or later; `end` if there is none."""
+        low, high = self.begin, self.end
+        while low < high:
+            middle = (low + high) // 2
+            if stored_ms(self._at(middle)) < ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def flush(self) -> None:
+        """Wait until the entries are on the disk."""
+        self._files.flush(self.begin * _SIZE, self.end * _SIZE)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()

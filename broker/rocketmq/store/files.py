@@ -1,0 +1,109 @@
+"""A row of files of one size that hold one sequence of bytes, each named by the offset at which it begins."""
+
+from __future__ import annotations
+
+from broker.ports.files import Directory, StoreFile
+from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from formats.rocketmq.names import offset_name, offset_of_name
+
+__all__ = ["FileRow"]
+
+
+class FileRow:
+    """The files of a commit log or of a consume queue.
+
+    `begin` is the offset of the first file, `end` that behind the last; with no files both are 0. Files are opened all
+    at once, and stay mapped.
+    """
+
+    def __init__(self, directory: Directory, file_size: int) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[StoreFile] = []
+        self.begin = 0
+        self._open_all()
+
+    def _open_all(self) -> None:
+        offsets = sorted(offset for name in self.directory.names() if (offset := offset_of_name(name)) is not None)
+        for before, offset in zip([None, *offsets], offsets, strict=False):
+            if offset % self.file_size or (before is not None and offset != before + self.file_size):
+                raise StoreDamaged(
+                    f"{self.directory.path}/{offset_name(offset)}",
+                    0,
+                    f"does not follow the file before it in a row of files of {self.file_size} bytes",
+                    "set the file size to that of the store, or bring the missing file back",
+                )
+        for offset in offsets:
+            file = self.directory.open(offset_name(offset), self.file_size)
+            self.files.append(file)
+            if len(file.buffer) != self.file_size:
+                raise StoreDamaged(
+                    f"{self.directory.path}/{file.name}",
+                    self.file_size,
+                    f"has {len(file.buffer)} bytes, but the files of this store have {self.file_size}",
+                    "set the file size to that of the store",
+                )
+        self.begin = offsets[0] if offsets else 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last file."""
+        return self.begin + len(self.files) * self.file_size
+
+    def place(self, offset: int) -> tuple[StoreFile, int]:
+        """The file that has `offset`, and the place in it. `IndexError` if none has."""
+        number, place = divmod(offset - self.begin, self.file_size)
+        if number < 0:
+            raise IndexError(offset)
+        return self.files[number], place
+
+    def room(self, offset: int, size: int) -> memoryview:
+        """`size` bytes at `offset` to be written, with disk behind them, in one file, which is made if need be.
+
+        Raises `DiskFull`.
+        """
+        if offset >= self.end:
+            self._extend(offset)
+        file, place = self.place(offset)
+        if not file.reserve(place + size):
+            raise DiskFull(f"{self.directory.path}/{file.name}: no disk for {size} bytes at offset {place}")
+        return file.buffer[place : place + size]
+
+    def _extend(self, offset: int) -> None:
+        start = offset - offset % self.file_size
+        if not self.files:
+            self.begin = start
+        assert start == self.end
+        self.files.append(self.directory.open(offset_name(start), self.file_size))
+
+    def cut(self, end: int) -> None:
+        """Remove what is at `end` and behind it: files that begin there go, and the rest of the last one is cleared."""
+        while self.files and self.end - self.file_size >= end:
+            file = self.files.pop()
+            file.close()
+            self.directory.remove(file.name)
+        if self.files and end < self.end:
+            file, place = self.place(end)
+            dirty_end = min(self.file_size, max(file.data_end, place))
+            dirty = bytes(file.buffer[place:dirty_end])
+            if dirty.count(0) < len(dirty) and file.reserve(dirty_end):
+                file.buffer[place:dirty_end] = bytes(len(dirty))
+
+    def drop_first(self) -> None:
+        """Remove the first file: nobody wants it any longer."""
+        file = self.files.pop(0)
+        file.close()
+        self.directory.remove(file.name)
+        self.begin += self.file_size
+
+    def flush(self, begin: int, end: int) -> None:
+        """Wait until the bytes between two offsets are on the disk."""
+        for number, file in enumerate(self.files):
+            start = self.begin + number * self.file_size
+            if start < end and begin < start + self.file_size:
+                file.flush()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for file in self.files:
+            file.close()

@@ -1,0 +1,116 @@
+"""The index of a store: a row of index files, each begun when the one before is full (source: IndexService)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.ports.files import Directory, StoreFile
+from broker.rocketmq.store.errors import DiskFull
+from formats.rocketmq.index import IndexFile, index_key
+
+__all__ = ["IndexFiles"]
+
+NAME_DIGITS = 17
+
+
+class IndexFiles:
+    """The files of the index. `name_of` makes a file's name of the time at which it is begun, in milliseconds."""
+
+    def __init__(self, directory: Directory, slots: int, entries: int, name_of: Callable[[int], str]) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._name_of = name_of
+        self._files: list[tuple[StoreFile, IndexFile]] = []
+        for name in sorted(directory.names()):
+            if len(name) == NAME_DIGITS and name.isdecimal():
+                self._open(name)
+
+    def _open(self, name: str) -> None:
+        file = self._directory.open(name, IndexFile.size_of(self._slots, self._entries))
+        index = IndexFile(file.buffer, self._slots, self._entries)
+        self._files.append((file, index))
+        self._make_room(file, index.header.index_count)
+
+    def _make_room(self, file: StoreFile, entry: int) -> None:
+        """Have disk behind the file up to an entry."""
+        end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
+        if not file.reserve(end):
+            raise DiskFull(f"{self._directory.path}/{file.name}: no disk for {end} bytes")
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the last message that is in the index; -1 for none."""
+        return self._files[-1][1].header.end_offset if self._files else -1
+
+    @property
+    def full_ms(self) -> int:
+        """The storing time of the last message in the files that are full; 0 while none is.
+
+        It is what the checkpoint keeps: of the last file nothing is taken for granted after a crash.
+        """
+        full = [index for _, index in self._files if index.is_full]
+        return full[-1].header.end_ms if full else 0
+
+    def put(self, keys: list[str], offset: int, stored_ms: int) -> None:
+        """Enter the message at `offset` under all its keys. Raises `DiskFull`."""
+        for key in keys:
+            if not self._files or self._files[-1][1].is_full:
+                self._begin(stored_ms)
+            file, index = self._files[-1]
+            self._make_room(file, index.header.index_count)
+            index.put(key, offset, stored_ms)
+
+    def _begin(self, ms: int) -> None:
+        ended = self._files[-1][1].header if self._files else None
+        name = self._name_of(ms)
+        taken = set(self._directory.names())
+        while name in taken:
+            ms += 1
+            name = self._name_of(ms)
+        self._open(name)
+        if ended is not None:
+            self._files[-1][1].begin(ended.end_offset, ended.end_ms)
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
+        """The offsets of up to `most` messages whose key hashes as this one does, newest first."""
+        return self.find_text(index_key(topic, key), begin_ms, end_ms, most)
+
+    def find_text(self, text: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
+        """As `find`, by the whole text that is hashed."""
+        offsets: list[int] = []
+        for _, index in reversed(self._files):
+            for offset in index.find(text, begin_ms, end_ms):
+                if len(offsets) == most:
+                    return offsets
+                # After a crash a message may be in the index twice.
+                if offset not in offsets:
+                    offsets.append(offset)
+            if index.header.begin_ms < begin_ms:
+                break
+        return offsets
+
+    def drop_after(self, ms: int) -> None:
+        """Remove the files with messages that were stored after `ms`: they may not be whole after a crash."""
+        while self._files and self._files[-1][1].header.end_ms > ms:
+            self._remove(-1)
+
+    def drop_log(self, begin: int) -> None:
+        """Remove the files whose messages are all before `begin` of the commit log."""
+        while self._files and self._files[0][1].header.end_offset < begin:
+            self._remove(0)
+
+    def _remove(self, number: int) -> None:
+        file, _ = self._files.pop(number)
+        file.close()
+        self._directory.remove(file.name)
+
+    def flush(self) -> None:
+        """Wait until the last file is on the disk; those before it are since they were full."""
+        for file, _ in self._files[-2:]:
+            file.flush()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file, _ in self._files:
+            file.close()

@@ -1,0 +1,293 @@
+"""The store of a broker: a commit log, and the consume queues and the index that follow from it.
+
+The commit log is the truth. Each message that is appended to it is entered into the queue and the index in the same
+step; what a crash left out, or left there too much, `open_store` mends from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from broker.ports.files import StoreFile
+from broker.rocketmq.store.commit_log import CommitLog, Found, Message
+from broker.rocketmq.store.consume_queue import ConsumeQueue
+from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.index_files import IndexFiles
+from broker.rocketmq.store.ports import Folder
+from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
+from formats.rocketmq.index import message_index_keys
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["MessageStore", "StoreOptions", "Stored", "open_store"]
+
+ABORT = "abort"
+CHECKPOINT = "checkpoint"
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+ABORT_BYTES = 8
+
+# Messages of these wait elsewhere until they may be consumed, or are dropped: no consume queue has them.
+_NOT_CONSUMED = (Transaction.PREPARED, Transaction.ROLLBACK)
+
+# The clock's steps may have been as far apart when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
+CHECKPOINT_SLACK_MS = 3000
+
+
+class StoreOptions(NamedTuple):
+    """How large the files are; the numbers are the original's defaults."""
+
+    commit_log_file_bytes: int = 1 << 30
+    consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+
+
+class Stored(NamedTuple):
+    """Where a message was stored."""
+
+    offset: int
+    size: int
+    queue_offset: int
+
+
+# Makes the time at which a delayed message is due, if it is one: of its topic, its properties and its storing time.
+DueTime = Callable[[str, dict[str, str], int], int | None]
+
+
+class MessageStore:
+    """An open store; made by `open_store`."""
+
+    def __init__(self, root: Folder, options: StoreOptions, name_of: Callable[[int], str], due_ms: DueTime) -> None:
+        self._root = root
+        self._options = options
+        self._due_ms = due_ms
+        self.log = CommitLog(FileRow(root.folder(COMMIT_LOG), options.commit_log_file_bytes))
+        self.index = IndexFiles(root.folder(INDEX), options.index_slots, options.index_entries, name_of)
+        self._queue_folder = root.folder(CONSUME_QUEUE)
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        for topic in self._queue_folder.folders():
+            for queue_id in self._queue_folder.folder(topic).folders():
+                self._open_queue(topic, int(queue_id))
+        self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
+        self._stored_ms = 0
+        self.flushed = 0
+
+    # -- messages
+
+    def put(self, message: Message, now_ms: int) -> Stored:
+        """Append a message, and enter it into its queue and the index.
+
+        Raises `DiskFull` and `TooLarge`; the message is not stored then.
+        """
+        consumed = message.system_flags & TRANSACTION_MASK not in _NOT_CONSUMED
+        queue = self._queue(message.topic, message.queue_id) if consumed else None
+        queue_offset = queue.end if queue is not None else 0
+        if queue is not None:
+            queue.make_room()
+        offset, size = self.log.append(message, queue_offset, now_ms)
+        self._stored_ms = now_ms
+        properties = decode_properties(message.properties)
+        if queue is not None:
+            tags_code = self._tags_code(message.topic, properties, now_ms)
+            queue.append(queue_offset, ConsumeQueueEntry(offset, size, tags_code))
+        if message.system_flags & TRANSACTION_MASK != Transaction.ROLLBACK:
+            self.index.put(message_index_keys(message.topic, properties), offset, now_ms)
+        return Stored(offset, size, queue_offset)
+
+    def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:
+        """The entries of up to `most` messages of a queue, from `queue_offset` on."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is not None and queue.begin <= queue_offset:
+            for number in range(queue_offset, min(queue.end, queue_offset + most)):
+                yield queue.get(number)
+
+    def find_time(self, topic: str, queue_id: int, ms: int) -> int:
+        """The offset of the queue's first message that was stored at `ms` or later; its end if there is none."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        return queue.find_time(ms, lambda entry: self.log.read(entry.physical_offset).record.stored_ms)
+
+    # -- following the log
+
+    def dispatch(self, found: Found, *, queue: bool = True, index: bool = True) -> bool:
+        """Enter a record of the log where it is not yet; False if the queue has a gap before it."""
+        record = found.record
+        properties = decode_properties(record.properties)
+        transaction = record.system_flags & TRANSACTION_MASK
+        whole = True
+        if queue and transaction not in _NOT_CONSUMED:
+            entries = self._queue(record.topic, record.queue_id)
+            tags_code = self._tags_code(record.topic, properties, record.stored_ms)
+            try:
+                entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
+            except ValueError:
+                whole = False
+        if index and transaction != Transaction.ROLLBACK and found.offset >= self.index.end_offset:
+            self.index.put(message_index_keys(record.topic, properties), found.offset, record.stored_ms)
+        self._stored_ms = record.stored_ms
+        return whole
+
+    def _tags_code(self, topic: str, properties: dict[str, str], stored_ms: int) -> int:
+        due = self._due_ms(topic, properties, stored_ms)
+        if due is not None:
+            return due
+        tags = properties.get("TAGS")
+        return string_hash(tags) if tags else 0
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+
+    def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        folder = self._queue_folder.folder(topic).folder(str(queue_id))
+        queue = ConsumeQueue(FileRow(folder, self._options.consume_queue_file_bytes))
+        self.queues[topic, queue_id] = queue
+        return queue
+
+    # -- the disk
+
+    def flush(self) -> None:
+        """Wait until everything is on the disk, and note in the checkpoint up to which time that is so."""
+        end, stored_ms = self.log.end, self._stored_ms
+        self.log.files.flush(self.flushed, end)
+        self.flushed = end
+        for queue in self.queues.values():
+            queue.flush()
+        self.index.flush()
+        if self._checkpoint.reserve(CHECKPOINT_BYTES) and stored_ms:
+            old = self.checkpoint
+            new = old._replace(commit_log_ms=stored_ms, consume_queue_ms=stored_ms, index_ms=self.index.full_ms)
+            STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
+            self._checkpoint.flush()
+
+    @property
+    def checkpoint(self) -> StoreCheckpoint:
+        """What the checkpoint file says."""
+        return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
+
+    def expire(self, before: int) -> int:
+        """Remove the files of the log that end at `before` or earlier, and what refers to them; how many that were.
+
+        The last file always stays.
+        """
+        files = self.log.files
+        removed = 0
+        while len(files.files) > 1 and files.begin + files.file_size <= before:
+            files.drop_first()
+            removed += 1
+        if removed:
+            for queue in self.queues.values():
+                queue.drop_log(files.begin)
+            self.index.drop_log(files.begin)
+        return removed
+
+    def close(self) -> None:
+        """Flush and let go of everything; the next start need not recover."""
+        self.flush()
+        self.log.files.close()
+        for queue in self.queues.values():
+            queue.close()
+        self.index.close()
+        self._checkpoint.close()
+        if ABORT in self._root.names():
+            self._root.remove(ABORT)
+
+
+def _never_due(topic: str, properties: dict[str, str], stored_ms: int) -> int | None:
+    return None
+
+
+def open_store(
+    root: Folder,
+    options: StoreOptions,
+    name_of: Callable[[int], str],
+    due_ms: DueTime = _never_due,
+) -> MessageStore:
+    """Open the store in a folder, or make it; what a crash left is mended.
+
+    `name_of` makes the name of an index file of a time. Consume queues are made anew if all of them are missing, or
+    if the messages that are looked at leave a gap; that the folder of one queue is missing is not noticed otherwise,
+    and the remedy is to remove the others too. Raises `StoreDamaged` and `DiskFull`.
+    """
+    crashed = ABORT in root.names()
+    if not crashed:
+        # While it is there, a start is one after a crash.
+        root.open(ABORT, ABORT_BYTES).close()
+        root.flush()
+    store = MessageStore(root, options, name_of, due_ms)
+    begin = _crash_begin(store) if crashed else _clean_begin(store)
+    if crashed:
+        store.index.drop_after(store.checkpoint.index_ms)
+    index_begin = max(store.log.begin, store.index.end_offset)
+    start = _file_begin(store, min(begin, index_begin)) if crashed else begin
+    for queue in store.queues.values():
+        queue.drop_log(store.log.begin)
+        if crashed:
+            # Entries whose pages did not reach the disk are between those that did.
+            queue.cut_log(begin)
+    gaps: set[tuple[str, int]] = set()
+    missing = not store.queues
+    if missing:
+        start = store.log.begin
+    for found in store.log.recover(start):
+        record = found.record
+        key = (record.topic, record.queue_id)
+        fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
+        if fresh and record.queue_offset > 0 and start > store.log.begin:
+            gaps.add(key)
+            continue
+        if not store.dispatch(found, index=crashed or found.offset >= begin):
+            gaps.add(key)
+    for queue in store.queues.values():
+        queue.cut_log(store.log.end)
+    if gaps:
+        _fill_gaps(store, gaps)
+    store.flushed = store.log.end if not crashed else store.log.begin
+    return store
+
+
+def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
+    """Make the consume queues anew whose files are missing, or have less than the log."""
+    for key in gaps:
+        if key in store.queues:
+            store.queues[key].cut_log(0)
+    for found in list(store.log.recover(store.log.begin)):
+        if (found.record.topic, found.record.queue_id) in gaps:
+            store.dispatch(found, index=False)
+
+
+def _file_begin(store: MessageStore, offset: int) -> int:
+    """The start of the file of the log that has `offset`, or of the last one."""
+    files = store.log.files
+    if not files.files:
+        return files.begin
+    offset = min(max(offset, files.begin), files.end - 1)
+    return offset - offset % files.file_size
+
+
+def _clean_begin(store: MessageStore) -> int:
+    """Where the log goes on behind what the consume queues have; its begin if it does not reach there."""
+    end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
+    return end if end <= store.log.files.end else store.log.begin
+
+
+def _crash_begin(store: MessageStore) -> int:
+    """The start of the last file of the log whose first message was safely on the disk, by the checkpoint."""
+    files = store.log.files
+    checkpoint = store.checkpoint
+    safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS
+    for number in range(len(files.files) - 1, 0, -1):
+        start = files.begin + number * files.file_size
+        store.log.end = files.end
+        try:
+            first = store.log.read(start).record
+        except (IndexError, ValueError):
+            continue
+        if 0 < first.stored_ms <= safe_ms:
+            return start
+    return files.begin

@@ -1,0 +1,51 @@
+"""Folders of the file system with folders in them; see `broker.rocketmq.store.ports.Folder`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from broker.shell.files import MappedFile
+
+__all__ = ["FileFolder"]
+
+
+class FileFolder:
+    """A folder, made when it is missing. Whoever holds the store sees to it that nobody else does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in self._path.iterdir() if entry.is_file())
+
+    def folders(self) -> list[str]:
+        return sorted(entry.name for entry in self._path.iterdir() if entry.is_dir())
+
+    def folder(self, name: str) -> FileFolder:
+        return FileFolder(self._path / name)
+
+    def open(self, name: str, size: int) -> MappedFile:
+        return MappedFile(self._path / name, size)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink()
+
+    def archive(self, name: str) -> None:
+        self.remove(name)
+
+    def remove_folder(self, name: str) -> None:
+        shutil.rmtree(self._path / name)
+
+    def flush(self) -> None:
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,274 @@
+"""The store of a broker: the golden one written again byte for byte, and what every kind of crash leaves of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.shell.folders import FileFolder
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.index import tag_index_key
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.record import Record
+from tests.broker.rocketmq.folders import MemoryFolder
+from tests.golden.rocketmq.stores import records, unpack
+
+GOLDEN = StoreOptions(262144, 6000, 500, 400)
+SMALL = StoreOptions(commit_log_file_bytes=1024, consume_queue_file_bytes=100, index_slots=7, index_entries=10)
+HOST = Host("127.0.0.1", 20911).pack()
+DELAYS_MS = {"1": 1000, "2": 5000, "3": 10_000}
+WRITTEN = ("commitlog", "consumequeue", "index", "checkpoint")
+
+
+def due_ms(topic: str, properties: dict[str, str], stored_ms: int) -> int | None:
+    if topic != "SCHEDULE_TOPIC_XXXX":
+        return None
+    return stored_ms + DELAYS_MS[properties["DELAY"]]
+
+
+def make_message(number: int, *, topic: str = "topic", queue_id: int = 0, size: int = 20, **changes: Any) -> Message:
+    """A message with a body that tells its number, a unique id, a key and a tag."""
+    properties = encode_properties(
+        {"UNIQ_KEY": f"id{number}", "KEYS": f"key{number % 3}", "TAGS": "even" if number % 2 else "odd"}
+    )
+    body = b"%d".ljust(size) % number
+    return Message(topic, queue_id, 0, 0, number, HOST, HOST, 0, 0, body, properties)._replace(**changes)
+
+
+def open_small(root: MemoryFolder) -> MessageStore:
+    return open_store(root, SMALL, lambda ms: f"{ms:017d}")
+
+
+def bodies(store: MessageStore, topic: str = "topic", queue_id: int = 0) -> list[int]:
+    """The numbers of a queue's messages, read by way of the queue."""
+    return [
+        int(bytes(store.log.read(entry.physical_offset).record.body))
+        for entry in store.get(topic, queue_id, 0, 1 << 30)
+    ]
+
+
+def test_golden_store_is_written_again_byte_for_byte(tmp_path: Path) -> None:
+    """The same messages at the same times make the same commit log, consume queues, index files and checkpoint."""
+    (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
+    names = iter(sorted(path.name for path in (golden / "index").iterdir()))
+    root = MemoryFolder()
+    store = open_store(root, GOLDEN, lambda ms: next(names), due_ms)
+    for offset, record in records(golden):
+        if isinstance(record, Record):
+            message = Message(
+                record.topic,
+                record.queue_id,
+                record.flag,
+                record.system_flags,
+                record.born_ms,
+                record.born_host,
+                record.store_host,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+                record.body,
+                record.properties,
+            )
+            stored = store.put(message, record.stored_ms)
+            assert (stored.offset, stored.queue_offset) == (offset, record.queue_offset)
+    store.close()
+    theirs = {
+        str(path.relative_to(golden)): path.read_bytes()
+        for path in golden.rglob("*")
+        if path.is_file() and path.relative_to(golden).parts[0] in WRITTEN
+    }
+    assert root.contents() == theirs
+
+
+def test_golden_store_is_opened_and_left_as_it_was(tmp_path: Path) -> None:
+    (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
+    before = {path: path.read_bytes() for path in golden.rglob("*") if path.is_file()}
+    store = open_store(FileFolder(golden), GOLDEN, lambda ms: f"{ms:017d}", due_ms)
+    assert store.queues["GOne", 0].end == 650
+    assert [
+        store.log.read(entry.physical_offset).record.queue_offset for entry in store.get("GOne", 0, 640, 99)
+    ] == list(range(640, 650))
+    store.close()
+    assert {path: path.read_bytes() for path in golden.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "index", None])
+def test_golden_store_is_mended_after_a_crash(tmp_path: Path, lost: str | None) -> None:
+    """What is missing beside the commit log is made again from it, whatever it was."""
+    (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
+    root = FileFolder(golden)
+    names = iter(sorted(path.name for path in (golden / "index").iterdir()))
+    wanted = {path: path.read_bytes() for path in golden.rglob("*") if path.is_file() and path.parent.name.isdecimal()}
+    (golden / "abort").touch()
+    if lost is not None:
+        root.remove_folder(lost)
+    store = open_store(root, GOLDEN, lambda ms: next(names, f"{ms:017d}"), due_ms)
+    assert {path: path.read_bytes() for path in wanted} == wanted
+    for offset, record in records(golden):
+        if isinstance(record, Record) and record.topic == "GNormal":
+            ends = (record.stored_ms - 1000, record.stored_ms + 1000)
+            assert (
+                offset in store.index.find_text(tag_index_key("GNormal", "TagA"), *ends, 1 << 30)
+                or b"TagA" not in record.properties
+            )
+    store.close()
+
+
+def test_messages_are_read_again_after_a_clean_stop() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    for number in range(50):
+        stored = store.put(make_message(number, queue_id=number % 2), 1_000_000 + number)
+        assert stored.queue_offset == number // 2
+    store.close()
+    assert "abort" not in root.names()
+    again = open_small(root.after_crash())
+    assert bodies(again) == list(range(0, 50, 2))
+    assert bodies(again, queue_id=1) == list(range(1, 50, 2))
+    assert again.put(make_message(50), 1_000_050).queue_offset == 25
+    assert again.index.find("topic", "id7", 0, 1 << 40, 5) == [again.queues["topic", 1].get(3).physical_offset]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_killed_process_leaves_a_prefix_of_the_messages(data: st.DataObject) -> None:
+    """Killed anywhere, also in the middle of a write: all messages that were stored are there, in their queues."""
+    root = MemoryFolder()
+    store = open_small(root)
+    count = data.draw(st.integers(0, 40))
+    for number in range(count):
+        store.put(
+            make_message(number, queue_id=number % 3, size=data.draw(st.integers(2, 300))), 1_000_000 + number * 700
+        )
+        if data.draw(st.integers(0, 9)) == 0:
+            store.flush()
+    torn = data.draw(st.binary(max_size=60))
+    end = store.log.end
+    crashed = root.after_crash()
+    if torn and store.log.files.files:
+        file, place = store.log.files.place(end - 1)
+        content = crashed.folder("commitlog").files[file.name]
+        torn = torn[: len(content.data) - place - 1]
+        content.data[place + 1 : place + 1 + len(torn)] = torn
+        content.backed = max(content.backed, place + 1 + len(torn))
+    again = open_small(crashed)
+    assert again.log.end == end
+    for queue_id in range(3):
+        assert bodies(again, queue_id=queue_id) == list(range(queue_id, count, 3))
+        for number in range(queue_id, count, 3):
+            assert len(again.index.find("topic", f"id{number}", 0, 1 << 40, 5)) == 1
+    assert again.put(make_message(count, queue_id=count % 3), 2_000_000).queue_offset == count // 3
+
+
+def test_consume_queue_that_is_ahead_is_cut() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    offsets = [store.put(make_message(number), 1_000_000).offset for number in range(3)]
+    crashed = root.after_crash()
+    log = crashed.folder("commitlog").files["00000000000000000000"].data
+    log[offsets[2] :] = bytes(len(log) - offsets[2])
+    again = open_small(crashed)
+    assert bodies(again) == [0, 1]
+    assert again.put(make_message(9), 1_000_001).offset == offsets[2]
+    assert bodies(again) == [0, 1, 9]
+
+
+def test_damage_before_sound_messages_is_refused() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    offsets = [store.put(make_message(number), 1_000_000).offset for number in range(3)]
+    crashed = root.after_crash()
+    crashed.folder("commitlog").files["00000000000000000000"].data[offsets[1] + 100] ^= 1
+    with pytest.raises(
+        StoreDamaged, match=rf"00000000000000000000 at offset {offsets[1]}: its checksum .* bring the file"
+    ):
+        open_small(crashed)
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["00000000000000000000", "00000000000000002048"], "00000000000000002048 at offset 0: does not follow"),
+        (["00000000000000000100"], "00000000000000000100 at offset 0: does not follow"),
+    ],
+)
+def test_files_that_do_not_make_a_row_are_refused(names: list[str], reason: str) -> None:
+    root = MemoryFolder()
+    for name in names:
+        root.folder("commitlog").open(name, 1024)
+    with pytest.raises(StoreDamaged, match=reason):
+        open_small(root)
+
+
+def test_file_of_another_size_is_refused() -> None:
+    root = MemoryFolder()
+    root.folder("commitlog").open("00000000000000000000", 2048)
+    with pytest.raises(StoreDamaged, match="has 2048 bytes, but the files of this store have 1024; set the file size"):
+        open_small(root)
+
+
+def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    store.put(make_message(0), 1_000_000)
+    end = store.log.end
+    root.folder("commitlog").free = 0
+    # Of the other folders each has a disk of its own here.
+    with pytest.raises(DiskFull, match="no disk for"):
+        store.put(make_message(1), 1_000_000)
+    assert store.log.end == end
+    again = open_small(root.after_crash())
+    assert bodies(store) == bodies(again) == [0]
+
+
+def test_message_larger_than_a_file_is_refused() -> None:
+    store = open_small(MemoryFolder())
+    with pytest.raises(TooLarge, match="does not fit into a file of 1024"):
+        store.put(make_message(0, size=1000), 1_000_000)
+    assert store.log.end == 0
+
+
+def test_old_files_go_with_what_refers_to_them() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    for number in range(60):
+        store.put(make_message(number, queue_id=number % 2), 1_000_000 + number)
+    assert store.expire(5000) == 4
+    first = store.queues["topic", 0].begin
+    assert store.log.begin == 4096
+    assert bodies(store) == []
+    kept = [int(bytes(store.log.read(e.physical_offset).record.body)) for e in store.get("topic", 0, first, 99)]
+    assert kept == list(range(first * 2, 60, 2))
+    assert store.index.find("topic", "id0", 0, 1 << 40, 5) == []
+    store.close()
+    again = open_small(root.after_crash())
+    assert again.queues["topic", 0].begin == first
+    assert again.put(make_message(60), 2_000_000).queue_offset == 30
+
+
+def test_queue_finds_messages_by_time() -> None:
+    store = open_small(MemoryFolder())
+    for number in range(20):
+        store.put(make_message(number), 1_000_000 + number * 10)
+    assert [store.find_time("topic", 0, ms) for ms in (0, 1_000_000, 1_000_051, 1_000_190, 2_000_000)] == [
+        0,
+        0,
+        6,
+        19,
+        20,
+    ]
+    assert store.find_time("none", 0, 5) == 0
+
+
+def test_transactions_that_are_not_decided_are_in_no_queue() -> None:
+    store = open_small(MemoryFolder())
+    store.put(make_message(0, system_flags=4), 1_000_000)
+    store.put(make_message(1, system_flags=12), 1_000_000)
+    store.put(make_message(2, system_flags=8), 1_000_000)
+    assert bodies(store) == [2]
