@@ -15,7 +15,8 @@ from broker.cluster.peers import Peers
 from broker.cluster.view import view_of
 from broker.config.cluster_schema import ClusterDefinition, MasterAssignmentAlgorithm
 from broker.core.node import Node
-from broker.shell.server import Server, addresses_of
+from broker.shell.dialing import Place, addresses_of
+from broker.shell.server import Server
 from broker.shell.term_file import TermFile
 from broker.store.recovery import Recovered
 
@@ -96,8 +97,7 @@ class Membership:
         def dial(node_id: int) -> None:
             host, port = self._places[node_id]
             server.dial(
-                host,
-                port,
+                Place(host, port),
                 lambda address: peers.connected(node_id, address),
                 lambda reason: peers.failed(node_id, reason),
             )

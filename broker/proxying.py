@@ -37,6 +37,7 @@ from broker.proxy.cluster import ProxyCluster
 from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
+from broker.shell.dialing import Place
 from broker.shell.logs import start_logging
 from broker.shell.server import Server
 
@@ -117,8 +118,7 @@ def _links(
     def dial(node_id: int) -> None:
         host, port = places[node_id]
         server.dial(
-            host,
-            port,
+            Place(host, port),
             lambda address: links.connected(node_id, address),
             lambda reason: links.failed(node_id, reason),
         )

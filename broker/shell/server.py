@@ -19,17 +19,19 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
+from broker.core.entrance import uncertified
 from broker.core.faults import Change, Inconsistent
 from broker.core.node import Node
 from broker.core.session import Session
+from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link
-from broker.shell.tls import TlsLink, TlsStream
+from broker.shell.tls import TlsLink, TlsStream, accept_tls
 
-__all__ = ["ListenError", "Listener", "Server", "addresses_of", "listen"]
+__all__ = ["ListenError", "Listener", "Server", "listen"]
 
 log = logging.getLogger("broker.server")
 
@@ -40,8 +42,6 @@ TICK_S_MIN = 0.005
 # When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
 LAST_ROUNDS = 16
 
-# A host that is gone does not say so: its kernel would knock for minutes, less and less often.
-DIAL_S = 5.0
 BACKLOG = 1024
 
 # How long a node that is to stop waits for others to take over, and how often it looks.
@@ -87,23 +87,6 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any] | str:
-    """Where a peer is, or why nobody knows."""
-    try:
-        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        return f"{host}: {error.strerror}"
-    return family, address
-
-
-def addresses_of(host: str) -> frozenset[str] | str:
-    """The addresses of a host, or why nobody knows them; asks the resolver, and waits for it."""
-    try:
-        return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except (OSError, UnicodeError) as error:
-        return getattr(error, "strerror", None) or str(error)
-
-
 T = TypeVar("T")
 
 
@@ -112,16 +95,6 @@ class Listener(NamedTuple):
 
     sock: socket.socket
     tls: ssl.SSLContext | None = None
-
-
-class Dialing(NamedTuple):
-    """A connection that is being made: what to do when it is there, or fails."""
-
-    sock: socket.socket
-    address: str
-    connected: Callable[[str], Session]
-    failed: Callable[[str], None]
-    deadline: float
 
 
 class Source(Protocol):
@@ -165,7 +138,7 @@ class Server:
         self._failure: Inconsistent | None = None
         self._threads = trio.CapacityLimiter(threads_max)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
-        self._dialing: dict[int, Dialing] = {}
+        self._dials = Dials(self._epoll, self.in_thread, self._on_dialed)
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
         self._masks: dict[int, int] = {}
@@ -259,8 +232,7 @@ class Server:
     def _close(self) -> None:
         for link in self._links.values():
             link.sock.close()
-        for dialing in self._dialing.values():
-            dialing.sock.close()
+        self._dials.close()
         for listener in self._listeners.values():
             listener.sock.close()
         self._waker.close()
@@ -307,8 +279,8 @@ class Server:
         listener = self._listeners.get(fd)
         if listener is not None:
             self._accept(listener)
-        elif fd in self._dialing:
-            self._on_dialed(self._dialing.pop(fd))
+        elif fd in self._dials:
+            self._dials.on_ready(fd)
         elif fd in self._sources:
             try:
                 self._sources[fd].on_readable()
@@ -335,76 +307,47 @@ class Server:
             log.error("cannot accept a connection: %s", error.strerror)
             self._epoll.modify(listener.sock.fileno(), 0)
             return
+        name = f"{address[0]}:{address[1]}"
+        stream: socket.socket | TlsStream = sock
         try:
-            session = self._node.connect(f"{address[0]}:{address[1]}")
+            certified = uncertified
+            if listener.tls is not None:
+                stream = accept_tls(sock, listener.tls)
+                certified = stream.names
+            session = self._node.connect(name, certified)
+        except OSError as error:
+            stream.close()
+            log.info("%s: the connection failed: %s", name, error.strerror)
+            return
         except Exception as error:
-            sock.close()
+            stream.close()
             self._node.faults.note("taking in a connection", error)
             return
-        self._attach(sock, session, listener.tls)
+        self._attach(stream, session)
 
-    def dial(self, host: str, port: int, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
         """Connect to a peer: `connected` makes its session, `failed` is told why not. Later, and one of them."""
-        self.in_thread(
-            lambda: _resolve(host, port), lambda found: self._connect(found, f"{host}:{port}", connected, failed)
-        )
+        self._dials.begin(place, Dialed(connected, failed))
 
-    def _connect(
-        self,
-        found: tuple[socket.AddressFamily, Any] | str,
-        name: str,
-        connected: Callable[[str], Session],
-        failed: Callable[[str], None],
-    ) -> None:
-        if isinstance(found, str):
-            failed(found)
-            return
-        family, address = found
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        error = sock.connect_ex(address)
-        if error not in (0, errno.EINPROGRESS):
-            sock.close()
-            failed(os.strerror(error))
-            return
-        self._dialing[sock.fileno()] = Dialing(sock, name, connected, failed, time.monotonic() + DIAL_S)
-        self._epoll.register(sock.fileno(), select.EPOLLOUT)
-
-    def _on_dialed(self, dialing: Dialing) -> None:
-        sock = dialing.sock
-        self._epoll.unregister(sock.fileno())
-        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            sock.close()
-            dialing.failed(os.strerror(error))
-            return
+    def _on_dialed(self, stream: socket.socket | TlsStream, address: str, dialed: Dialed) -> None:
         try:
-            session = dialing.connected(dialing.address)
+            session = dialed.connected(address)
         except Exception as failure:
-            sock.close()
-            self._node.faults.note(f"the connection to {dialing.address}", failure)
-            dialing.failed("a fault of this broker")
+            stream.close()
+            self._node.faults.note(f"the connection to {address}", failure)
+            dialed.failed("a fault of this broker")
             return
-        self._attach(sock, session)
+        self._attach(stream, session)
 
-    def _give_up_dialing(self) -> None:
-        """Those that have not answered by now are away."""
-        now = time.monotonic()
-        for fd in [fd for fd, dialing in self._dialing.items() if dialing.deadline <= now]:
-            dialing = self._dialing.pop(fd)
-            self._epoll.unregister(fd)
-            dialing.sock.close()
-            dialing.failed(os.strerror(errno.ETIMEDOUT))
-
-    def _attach(self, sock: socket.socket, session: Session, tls: ssl.SSLContext | None = None) -> None:
+    def _attach(self, stream: socket.socket | TlsStream, session: Session) -> None:
         """Let a connected socket carry a session."""
         try:
-            if tls is None:
-                link = Link(sock, session, self._scratch)
+            if isinstance(stream, TlsStream):
+                link: Link = TlsLink(stream, session, self._scratch)
             else:
-                link = TlsLink(TlsStream(sock, tls), session, self._scratch)
+                link = Link(stream, session, self._scratch)
         except OSError as error:
-            sock.close()
+            stream.close()
             self._node.disconnect(session, f"the connection failed: {error.strerror}")
             return
         fd = link.sock.fileno()
@@ -494,8 +437,7 @@ class Server:
                 await trio.sleep(self._until_tick_s())
                 self._set_clock()
                 self._node.tick()
-                if self._dialing:
-                    self._give_up_dialing()
+                self._dials.expire()
                 self._flush()
                 for fd in self._listeners:
                     self._epoll.modify(fd, select.EPOLLIN)

@@ -17,6 +17,7 @@ from broker.admin.service import Admin
 from broker.app import EXIT_INCONSISTENT, _guarded
 from broker.core.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
 from broker.core.session import Session
+from broker.shell.dialing import Place
 from formats.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
 from formats.wire.event import EventType
 from tests.broker.rig import ACK, READ, WRITE, Rig, guid, handle, identity, put_event, start
@@ -146,7 +147,7 @@ def test_a_dialed_connection_that_cannot_be_taken_in_has_failed(rig: Rig) -> Non
             raise MemoryError
 
         with socket.create_server((HOST, 0)) as listener:
-            served.server.dial(HOST, listener.getsockname()[1], connected, failed)
+            served.server.dial(Place(HOST, listener.getsockname()[1]), connected, failed)
             await told.wait()
         assert reasons == ["a fault of this broker"]
         assert rig.node.faults.others == 1

@@ -12,7 +12,8 @@ import trio
 from broker.core.clock import Now
 from broker.core.session import Session
 from broker.proxy.node import ProxyNode
-from broker.shell import server as shell
+from broker.shell import dialing
+from broker.shell.dialing import Place
 from broker.shell.server import Server
 from tests.broker.rig import NODE
 
@@ -22,7 +23,7 @@ HOST = "127.0.0.1"
 class Dialed:
     """What came of one dialing, once the server has ended with it."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, place: Place) -> None:
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
         self._node = ProxyNode(NODE, now, lambda name: None, lambda: bytes(16))
         self._server = Server(self._node, [])
@@ -30,7 +31,7 @@ class Dialed:
         self.failed = ""
 
         def on_ready() -> None:
-            self._server.dial(host, port, self._on_connected, self._on_failed)
+            self._server.dial(place, self._on_connected, self._on_failed)
 
         async def run() -> None:
             with trio.fail_after(10):
@@ -56,22 +57,22 @@ def listener() -> Iterator[socket.socket]:
 
 def test_a_peer_that_listens_is_connected_to(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    dialed = Dialed(HOST, port)
+    dialed = Dialed(Place(HOST, port))
     assert (dialed.connected, dialed.failed) == (f"{HOST}:{port}", "")
 
 
 def test_a_peer_that_does_not_listen_refuses(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     listener.close()
-    assert Dialed(HOST, port).failed == "Connection refused"
+    assert Dialed(Place(HOST, port)).failed == "Connection refused"
 
 
 def test_a_host_that_nobody_knows_is_told() -> None:
-    assert Dialed("no-such-host.invalid", 1).failed.startswith("no-such-host.invalid: ")
+    assert Dialed(Place("no-such-host.invalid", 1)).failed.startswith("no-such-host.invalid: ")
 
 
 def test_a_host_that_does_not_answer_is_given_up(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "DIAL_S", 0.2)
+    monkeypatch.setattr(dialing, "DIAL_S", 0.2)
     waiting = []
     try:
         # Once nobody accepts what waits already, the kernel leaves who knocks without an answer.
@@ -80,7 +81,7 @@ def test_a_host_that_does_not_answer_is_given_up(listener: socket.socket, monkey
             waiting.append(sock)
             sock.setblocking(False)
             sock.connect_ex(listener.getsockname())
-        assert Dialed(HOST, listener.getsockname()[1]).failed == "Connection timed out"
+        assert Dialed(Place(HOST, listener.getsockname()[1])).failed == "Connection timed out"
     finally:
         for sock in waiting:
             sock.close()

@@ -1,0 +1,184 @@
+"""Connections that this broker makes: a host is looked up, its socket connected, and TLS agreed on, if it is to be.
+
+Nothing here waits: names are looked up in threads, the rest is done when epoll says that it can be. All of it has to
+be over in a time, since a host that is gone does not say so: its kernel would knock for minutes, less and less often.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from broker.core.session import Session
+from broker.shell.tls import TlsStream, tls_error
+
+__all__ = ["Connected", "Dialed", "Dials", "InThread", "Place", "addresses_of"]
+
+DIAL_S = 5.0
+
+T = TypeVar("T")
+
+# Where a peer is, or why nobody knows.
+Found = tuple[socket.AddressFamily, Any] | str
+Connected = Callable[[str], Session]
+
+
+class Place(NamedTuple):
+    """Where a broker listens. With `tls`, it must show a certificate for its host that the context trusts."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+class Dialed(NamedTuple):
+    """What to do when a connection is there (make its session, of the address), or why there is none."""
+
+    connected: Connected
+    failed: Callable[[str], None]
+
+
+class InThread(Protocol):
+    """Does what blocks in a thread, and hands its result on in the loop; see `Server.in_thread`."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+def addresses_of(host: str) -> frozenset[str] | str:
+    """The addresses of a host, or why nobody knows them; asks the resolver, and waits for it."""
+    try:
+        return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        return _reason(error)
+
+
+def _resolve(place: Place) -> Found:
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return f"{place.host}: {_reason(error)}"
+    return family, address
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+@dataclass(slots=True)
+class _Dialing:
+    """A connection that is being made; `secured` once TLS has begun on it."""
+
+    sock: socket.socket
+    place: Place
+    dialed: Dialed
+    deadline: float
+    secured: ssl.SSLSocket | None = None
+
+
+class Dials:
+    """All connections that are being made. `attach` lets a stream carry the session that `connected` makes."""
+
+    def __init__(
+        self, epoll: select.epoll, in_thread: InThread, attach: Callable[[socket.socket | TlsStream, str, Dialed], None]
+    ) -> None:
+        self._epoll = epoll
+        self._in_thread = in_thread
+        self._attach = attach
+        self._dialing: dict[int, _Dialing] = {}
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._dialing
+
+    def begin(self, place: Place, dialed: Dialed) -> None:
+        """Connect to a peer. One of the two that `dialed` has is called, later."""
+        self._in_thread(lambda: _resolve(place), lambda found: self._connect(found, place, dialed))
+
+    def _connect(self, found: Found, place: Place, dialed: Dialed) -> None:
+        if isinstance(found, str):
+            dialed.failed(found)
+            return
+        family, address = found
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            dialed.failed(_reason(error))
+            return
+        sock.setblocking(False)
+        error_code = sock.connect_ex(address)
+        if error_code not in (0, errno.EINPROGRESS):
+            sock.close()
+            dialed.failed(os.strerror(error_code))
+            return
+        self._dialing[sock.fileno()] = _Dialing(sock, place, dialed, time.monotonic() + DIAL_S)
+        self._epoll.register(sock.fileno(), select.EPOLLOUT)
+
+    def on_ready(self, fd: int) -> None:
+        """Go on with the connection of this descriptor."""
+        dialing = self._dialing[fd]
+        if dialing.secured is not None:
+            self._shake_hands(fd, dialing, dialing.secured)
+            return
+        error_code = dialing.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error_code:
+            self._fail(fd, os.strerror(error_code))
+        elif dialing.place.tls is None:
+            self._done(fd, dialing.sock)
+        else:
+            self._secure(fd, dialing, dialing.place.tls)
+
+    def _secure(self, fd: int, dialing: _Dialing, context: ssl.SSLContext) -> None:
+        try:
+            # The descriptor stays the same.
+            secured = context.wrap_socket(
+                dialing.sock, server_hostname=dialing.place.host, do_handshake_on_connect=False
+            )
+        except (OSError, ValueError) as error:
+            self._fail(fd, f"TLS: {_reason(error)}")
+            return
+        dialing.sock = dialing.secured = secured
+        self._shake_hands(fd, dialing, secured)
+
+    def _shake_hands(self, fd: int, dialing: _Dialing, secured: ssl.SSLSocket) -> None:
+        try:
+            secured.do_handshake()
+        except ssl.SSLWantReadError:
+            self._epoll.modify(fd, select.EPOLLIN)
+        except ssl.SSLWantWriteError:
+            self._epoll.modify(fd, select.EPOLLOUT)
+        except ssl.SSLError as error:
+            self._fail(fd, tls_error(error))
+        except OSError as error:
+            self._fail(fd, _reason(error))
+        else:
+            self._done(fd, TlsStream(secured))
+
+    def _done(self, fd: int, stream: socket.socket | TlsStream) -> None:
+        dialing = self._forget(fd)
+        self._attach(stream, f"{dialing.place.host}:{dialing.place.port}", dialing.dialed)
+
+    def _fail(self, fd: int, reason: str) -> None:
+        dialing = self._forget(fd)
+        dialing.sock.close()
+        dialing.dialed.failed(reason)
+
+    def _forget(self, fd: int) -> _Dialing:
+        self._epoll.unregister(fd)
+        return self._dialing.pop(fd)
+
+    def expire(self) -> None:
+        """Give up those that take too long: they are away."""
+        now = time.monotonic()
+        for fd in [fd for fd, dialing in self._dialing.items() if dialing.deadline <= now]:
+            self._fail(fd, os.strerror(errno.ETIMEDOUT))
+
+    def close(self) -> None:
+        """Make no connection any more; nobody is told."""
+        for dialing in self._dialing.values():
+            dialing.sock.close()
