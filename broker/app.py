@@ -235,7 +235,7 @@ def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
     for shard in shards.values():
         if flush:
             shard.files.flush()
-        shard.files.close()
+        shard.close()
     if flush:
         node.ledger.flush()
     node.ledger.close()

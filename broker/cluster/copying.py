@@ -132,7 +132,6 @@ class Copy:
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
         self._rolling: Rolling | None = None  # until the new files' first sync point
         self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
-        self._gone_before: dict[bytes, bytes] = {}  # what was removed before the last rollover
         self._index((message, message.offset) for message in recovered.messages)
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
@@ -339,7 +338,7 @@ class Copy:
         old = self.files
         shard = self.shard
         recovered = recover(old, old.ends)
-        self._gone_before = recovered.gone
+        shard.keep_removals(old)
         alive = [Place(message) for message in recovered.messages]
         by_key = {place.message.queue_key + place.message.guid: place for place in alive}
         plan = Rollover(old, by_key, set(recovered.queues))
@@ -386,6 +385,7 @@ class Copy:
             return False
         clear_records(files.journal.buffer, behind, files.journal_end)
         recovered = recover(files, files.ends)
+        self.shard.removals.cut(files)
         self.position = last_position(files)
         self._index((message, message.offset) for message in recovered.messages)
         self.end_event()
@@ -417,6 +417,7 @@ class Copy:
             header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
             JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
 
+        self.shard.keep_removals(old)
         self.shard.finish(files, write_header)
         self.shard.files = files
         self._places_before = {}
@@ -430,14 +431,11 @@ class Copy:
 
     def recover(self) -> Recovered:
         """All that this node knows, which is about to serve the shard."""
-        recovered = recover(self.files, self.files.ends)
-        for key, guids in self._gone_before.items():
-            recovered.gone[key] = guids + recovered.gone.get(key, b"")
-        return recovered
+        return recover(self.files, self.files.ends)
 
     def let_go(self) -> None:
         """The shard is served from here: its queues know where their messages are."""
-        self._places, self._gone_before = {}, {}
+        self._places = {}
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
         """How many messages are here, and their bytes, by queue key."""

@@ -9,11 +9,13 @@ one is taken for an old one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.guid import GUID_SIZE
+from broker.store.removals import PRODUCER_SIZE, Removed, hashes_of, latest_of
+from formats.guid import CLIENT_ID_SIZE, GUID_SIZE
 
 __all__ = ["History"]
 
@@ -21,25 +23,28 @@ CHUNK_BYTES = GUID_SIZE << 17
 # What was written down since the index was made is searched as it stands, up to so much.
 TAIL_BYTES = GUID_SIZE << 12
 
-_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
-
 
 class Chunk:
-    """GUIDs in the order of their leaving; `until_ms` is when the last of them left."""
+    """GUIDs in the order of their leaving, or only 64 bits of each; `until_ms` is when the last of them left."""
 
     __slots__ = ("_index", "_indexed", "data", "since_ms", "until_ms")
 
-    def __init__(self, since_ms: int) -> None:
+    def __init__(self, since_ms: int, hashes: NDArray[np.uint64] | None = None) -> None:
         self.data = bytearray()
         self.since_ms = self.until_ms = since_ms
-        self._index: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._index: NDArray[np.uint64] = np.empty(0, np.uint64) if hashes is None else np.sort(hashes)
         self._indexed = 0
+
+    @property
+    def size(self) -> int:
+        """How many GUIDs are in it."""
+        return len(self.data) // GUID_SIZE or len(self._index)
 
     def has(self, guid: bytes) -> bool:
         if len(self.data) - self._indexed > TAIL_BYTES:
-            self._index = np.sort(_mixed(bytes(self.data)))
+            self._index = np.sort(hashes_of(bytes(self.data)))
             self._indexed = len(self.data)
-        wanted = _mixed(guid)[0]
+        wanted = hashes_of(guid)[0]
         at = int(np.searchsorted(self._index, wanted))
         if at < len(self._index) and self._index[at] == wanted:
             return True
@@ -47,13 +52,6 @@ class Chunk:
         while at >= 0 and at % GUID_SIZE:
             at = self.data.find(guid, at + 1)
         return at >= 0
-
-
-def _mixed(guids: bytes) -> NDArray[np.uint64]:
-    """64 bits of each GUID."""
-    halves = np.frombuffer(guids, ">u8").astype(np.uint64).reshape(-1, 2)
-    mixed: NDArray[np.uint64] = halves[:, 0] * _MIX ^ halves[:, 1]
-    return mixed
 
 
 class History:
@@ -76,7 +74,7 @@ class History:
     @property
     def size(self) -> int:
         """How many GUIDs are remembered."""
-        return sum(len(chunk.data) for chunk in self._chunks) // GUID_SIZE
+        return sum(chunk.size for chunk in self._chunks)
 
     def is_new(self, guid: bytes) -> bool:
         """Whether no message with this GUID has come and gone; notes that one has come.
@@ -102,15 +100,26 @@ class History:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
 
-    def restore(self, guids: bytes, now_ms: int) -> None:
-        """Messages that were removed before this process began to look, as if they had been removed now."""
+    def restore(self, guids: bytes, now_ms: int, before: Iterable[Removed] = ()) -> None:
+        """Messages that were removed before this process began to look: `guids` as if they had been removed now.
+
+        To be called first. `before` is oldest first; of it, what is older than the window is left out.
+        """
+        removed = [each for each in before if each.age_ms <= self.window_ms]
+        if guids:
+            removed.append(Removed(hashes_of(guids), latest_of(guids), 0))
+        if not self.window_ms:
+            return
         latest = self._latest
-        for at in range(0, len(guids), GUID_SIZE):
-            guid = guids[at : at + GUID_SIZE]
-            producer, ticks = guid[10:], guid[3:10]
-            if ticks > latest.get(producer, b""):
-                latest[producer] = ticks
-            self.add(guid, now_ms)
+        for hashes, producers, age_ms in removed:
+            for at in range(0, len(producers), PRODUCER_SIZE):
+                producer, ticks = (
+                    producers[at : at + CLIENT_ID_SIZE],
+                    producers[at + CLIENT_ID_SIZE : at + PRODUCER_SIZE],
+                )
+                if ticks > latest.get(producer, b""):
+                    latest[producer] = ticks
+            self._chunks.append(Chunk(now_ms - age_ms, hashes))
 
     def expire(self, now_ms: int) -> None:
         """Forget what is older than the window; to be called now and then."""

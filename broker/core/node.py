@@ -20,6 +20,7 @@ from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
 from broker.core.queue import Content, Full, Message, Queue
 from broker.core.queue_requests import Opened
+from broker.core.retention import Retention
 from broker.core.rounds import Rounds
 from broker.core.session import Session
 from broker.core.session_ports import BrokerPeer, Bulk
@@ -129,6 +130,7 @@ class Node:
         self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
+        self._retention = Retention(self)
         self._queue_keys: set[bytes] = set()
         self._queue_counts = dict.fromkeys(shards, 0)
         self._session_ids = 0
@@ -168,6 +170,7 @@ class Node:
         """Put back the queues and messages of a shard as it was recovered."""
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
         arrivals: dict[int, int] = {}
+        removed = shard.removals.before(shard.files, state.timestamp, self.now.ms)
         for message in state.messages:
             by_key[message.queue_key].append(message)
         for key, messages in by_key.items():
@@ -184,7 +187,7 @@ class Node:
             queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
             if domain.config.name in self.domains:
                 self.queues[recovered.uri] = queue
-            queue.history.restore(state.gone.get(key, b""), self.now.ms)
+            queue.history.restore(state.gone.get(key, b""), self.now.ms, removed.get(key, ()))
             for message in messages:
                 self._restore_message(shard, queue, message, arrivals)
 
@@ -251,6 +254,7 @@ class Node:
         self._logged.clear()
         for session in list(self.sessions.values()):
             self.tick_session(session)
+        self._retention.tick()
         for shard in self.shards.values():
             shard.tick()
 

@@ -19,6 +19,7 @@ import numpy as np
 from broker.core.clock import Now
 from broker.core.messages import Content, Full, Message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
+from broker.store.removals import Removals
 from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
@@ -101,6 +102,7 @@ class Shard:
         self.now = now
         self.make_timestamp = make_timestamp
         self.outlives_power = outlives_power
+        self.removals = Removals(files.directory, partition_id, make_timestamp)
         self.primary_lease_id = 0
         self.sequence_number = 0
         self.due = 0
@@ -163,6 +165,7 @@ class Shard:
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
+        self.removals.tick(self.files, self.now.ms)
         if not self.active:
             return
         self._full = ""
@@ -496,10 +499,15 @@ class Shard:
         first_sync_point = fresh.journal_end
         self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
+        self.keep_removals(old)
         self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))
         old.retire()
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
+
+    def keep_removals(self, old: PartitionFiles) -> None:
+        """A set of files is about to be retired: what its journal tells of removed messages outlives it."""
+        self.removals.give_up(old, self.now.ms, synced=self.outlives_power)
 
     def finish(self, fresh: PartitionFiles, write_header: Callable[[], None]) -> None:
         """Make `fresh` the files that a next process goes on with: those before it can go then.
@@ -512,6 +520,11 @@ class Shard:
         if self.outlives_power:
             fresh.journal.flush()
             fresh.directory.flush()
+
+    def close(self) -> None:
+        """The node stops: cut the files to what is written."""
+        self.files.close()
+        self.removals.close(self.now.ms)
 
     def state(self) -> ShardState:
         """How full it is."""

@@ -37,9 +37,6 @@ from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
 
-# Producers repeat what was not acknowledged for so long, at most: removed messages are remembered as far back.
-GONE_S = 900
-
 __all__ = [
     "Recovered",
     "RecoveredMessage",
@@ -48,6 +45,7 @@ __all__ = [
     "purges",
     "record_keys",
     "recover",
+    "removed_guids",
 ]
 
 
@@ -89,7 +87,8 @@ class RecoveredQueue:
 class Recovered:
     """The state of one partition. `messages` are in the order of their arrival.
 
-    `gone` are, by queue key, the GUIDs of messages that were removed lately, one after the other.
+    `gone` are, by queue key, the GUIDs of messages whose removal the journal tells of, one after the other; `timestamp`
+    is the last record's, in seconds since the epoch.
     """
 
     queues: dict[bytes, RecoveredQueue]
@@ -99,6 +98,7 @@ class Recovered:
     records: int
     bytes_cut: int
     gone: dict[bytes, bytes] = field(default_factory=dict)
+    timestamp: int = 0
 
 
 def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
@@ -133,31 +133,32 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
         last.sequence_number if last else 0,
         extent.record_count,
         cut,
-        _gone(records, last.timestamp - GONE_S if last else 0),
+        removed_guids(records),
+        last.timestamp if last else 0,
     )
 
 
-def _gone(records: NDArray[np.void], since_s: int) -> dict[bytes, bytes]:
-    """What `Recovered.gone` says: messages that were deleted, or purged with their queue.
+def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, bytes]:
+    """By queue key, the GUIDs of messages that the records from index `since` on delete, or purge with their queue.
 
     Without those that were refused, for want of copies: their producers may post them again.
     """
-    deletions, deleted_at = select(records, RecordType.DELETION)
+    deletions, deleted_at = select(records[since:], RecordType.DELETION)
     is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
-    is_recent = deletions["timestamp"].astype(np.int64) >= since_s
-    gone = _guids_by_queue(deletions[is_recent & ~is_refused])
-    purged = last_purges(purges(records))
+    gone = _guids_by_queue(deletions[~is_refused])
+    purged = last_purges(purges(records, since))
     if purged:
+        deletions, deleted_at = select(records, RecordType.DELETION)
+        is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
         refused = dict(zip(record_keys(deletions[is_refused]), deleted_at[is_refused].tolist(), strict=True))
         found, at = select(records, RecordType.MESSAGE)
-        rows = found["timestamp"].astype(np.int64) >= since_s
         if refused:
             keys = record_keys(found)
-            rows &= np.array([index > refused.get(key, -1) for key, index in zip(keys, at.tolist(), strict=True)], bool)
-        found, at = found[rows], at[rows]
+            rows = np.array([index > refused.get(key, -1) for key, index in zip(keys, at.tolist(), strict=True)], bool)
+            found, at = found[rows], at[rows]
         for key, index in purged.items():
             gone[key] = _guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
-    return gone
+    return {key: guids for key, guids in gone.items() if guids}
 
 
 def _guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
@@ -316,15 +317,15 @@ def last_purges(purged: dict[bytes, list[tuple[bytes, int]]]) -> dict[bytes, int
     }
 
 
-def purges(records: NDArray[np.void]) -> dict[bytes, list[tuple[bytes, int]]]:
-    """By queue: (app key, index) of its purges; a null key purges all apps."""
-    found, at = select(records, RecordType.QUEUE_OP)
+def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[bytes, int]]]:
+    """By queue: (app key, index) of its purges from index `since` on; a null key purges all apps."""
+    found, at = select(records[since:], RecordType.QUEUE_OP)
     out: dict[bytes, list[tuple[bytes, int]]] = {}
     data = found.tobytes()
     for n, index in enumerate(at.tolist()):
         op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
         if op.queue_op_type in (QueueOpType.PURGE, QueueOpType.DELETION):
-            out.setdefault(op.queue_key, []).append((op.app_key, index))
+            out.setdefault(op.queue_key, []).append((op.app_key, since + index))
     return out
 
 

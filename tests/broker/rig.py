@@ -145,7 +145,7 @@ class Rig:
         for session in list(self.node.sessions.values()):
             self.node.disconnect(session, "the node stops")
         for shard in self.node.shards.values():
-            shard.files.close()
+            shard.close()
         self.node.ledger.close()
 
     def restart(self, directory: MemoryDirectory | None = None) -> Rig:

@@ -86,6 +86,7 @@ class Host:
         self.power_fails_next = False
         self.rollover_calls_left: int | None = None  # to its disk, before it dies
         self._archived = 0
+        self._receives_anew = False
         self._now = Now()
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
         self._paused_until_us = 0
@@ -249,6 +250,10 @@ class Host:
 
         check()
 
+    def _is_receiving_anew(self) -> bool:
+        member = self.member
+        return member is not None and any(each.copy.is_anew for each in member.partitions.values())
+
     def _stop(self, node: Node) -> None:
         """A clean stop, as the composition root does it."""
         node.stopping = True
@@ -258,7 +263,7 @@ class Host:
             node.disconnect(session, "the node stops")
         self._flush(node)
         for shard in node.shards.values():
-            shard.files.close()
+            shard.close()
         node.ledger.close()
 
     def pause(self, us: int) -> None:
@@ -310,6 +315,10 @@ class Host:
         if archived != self._archived:
             self._archived = archived
             self.world.rolled_over(self)
+        receives_anew = self._is_receiving_anew()
+        if self._receives_anew and not receives_anew:
+            self.world.received_anew(self)
+        self._receives_anew = receives_anew
         self._flush(node)
         if taken is not None:
             taken()

@@ -69,7 +69,7 @@ class Post:
     x: int | None = None  # a property
     acked: bool = False
     refused: bool = False
-    # Its producer had no ack and sent it again after an app had confirmed it: a node that rolled over cannot know.
+    # Its producer had no ack and sent it again after an app had confirmed it: not every node can know.
     again: bool = False
     # It was sent when there was little room: it may have been refused, later ones not, and the answer been lost.
     unsure: bool = False
@@ -115,7 +115,7 @@ class Records:
         self.views = {
             uri: {app: AppView(promises[uri] is not Promise.PASSED) for app in names} for uri, names in apps.items()
         }
-        self.forgets = 0  # how often nodes had reason to forget what was removed before: rollovers, mostly
+        self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
         self._step: dict[tuple[str, str, str, str], int] = {}

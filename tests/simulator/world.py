@@ -303,11 +303,16 @@ class World:
 
     def rolled_over(self, host: Host) -> None:
         """A node has put old files of a shard away."""
-        self.records.forgets += 1
         self.say(f"{host.name} has rolled over")
+
+    def received_anew(self, host: Host) -> None:
+        """A node has a shard from another: what was removed before that one's last rollover, nobody told it."""
+        self.records.forgets += 1
 
     def power_lost(self, host: Host) -> None:
         if Feature.FSYNC not in self.features:
+            # What it knew of removed messages may be gone, too.
+            self.records.forgets += 1
             self.records.power_lost()
 
     def revive(self, host: Host) -> None:

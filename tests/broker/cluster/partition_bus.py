@@ -16,6 +16,7 @@ from broker.cluster.partition import Partition
 from broker.cluster.partition_table import State
 from broker.cluster.requests import Requests
 from broker.core.clock import Now
+from broker.core.history import History
 from broker.core.messages import Content, Message
 from broker.core.timers import Timers
 from broker.opening import open_shards
@@ -105,7 +106,9 @@ class Node:
 
     def _restore(self, recovered: Recovered) -> None:
         self.store = {}
-        self.gone = recovered.gone
+        self.history = History(300_000)
+        before = self.shard.removals.before(self.shard.files, recovered.timestamp, self.bus.now.ms)
+        self.history.restore(recovered.gone.get(KEY, b""), self.bus.now.ms, before.get(KEY, ()))
         for found in recovered.messages:
             content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
             message = self.store[found.guid] = Message(found.guid, found.size, content, 1)

@@ -8,7 +8,7 @@ from broker.cluster import replication
 from broker.cluster.partition_table import State
 from broker.store.partition_files import PartitionLimits
 from formats.codes import EventType
-from tests.broker.cluster.partition_bus import KEY, Bus
+from tests.broker.cluster.partition_bus import Bus
 from tests.broker.rig import guid
 
 PRIMARY, REPLICA = State.PRIMARY_HEALED, State.REPLICA_HEALED
@@ -370,15 +370,21 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
     assert new.acked == list(range(number, number + 10))
 
 
-def test_what_was_removed_lately_is_known_to_the_next_primary(small: Bus) -> None:
-    number = fill(small, 0, 400)  # so much that it rolls over
-    assert small.nodes[1].directory.archived
+def test_what_was_removed_is_known_to_the_next_primary_over_any_number_of_rollovers(small: Bus) -> None:
+    number = fill(small, 0, 1000)
+    assert len(small.nodes[1].directory.archived) > 6
     small.kill(0)
     new = small.assign(1)
     small.settle()
-    gone = {new.gone[KEY][at : at + 16] for at in range(0, len(new.gone[KEY]), 16)}
-    assert {guid(each) for each in range(number - 100, number - 20)} <= gone
-    assert not gone & set(new.store)
+    known = {each for each in range(number) if not new.history.is_new(guid(each))}
+    assert known == {each for each in range(number) if guid(each) not in new.store}
+    # And to the same after a restart.
+    small.kill(1)
+    small.restart(1)
+    small.settle()
+    again = small.assign(1)
+    small.settle(2000)
+    assert known <= {each for each in range(number) if not again.history.is_new(guid(each))}
 
 
 def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:

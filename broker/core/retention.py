@@ -1,0 +1,74 @@
+"""How long shards keep which messages were removed: as long as the domains of the cluster's queues say.
+
+A replica has not read the domains of the queues that it keeps copies of. Their files are read here, a few each second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from broker.core.clock import Now
+from broker.core.config import DomainConfig
+from broker.core.domains import Domain
+from broker.core.ledger import Ledger
+from broker.core.shard import Shard
+from formats.uri import parse_uri
+
+__all__ = ["Retention"]
+
+# Where a domain cannot be read; the reference's default for one that can.
+WINDOW_MS = 300_000
+# How often the domains are looked at, and how many at once.
+INTERVAL_MS = 60_000
+DOMAINS_AT_ONCE = 8
+
+
+class Holder(Protocol):
+    """The node, as far as its domains go."""
+
+    now: Now
+    ledger: Ledger
+    domains: dict[str, Domain]
+    resolve_domain: Callable[[str], DomainConfig | None]
+
+    @property
+    def shards(self) -> Mapping[int, Shard]: ...
+
+
+class Retention:
+    """Tells the shards of a node how long they keep what they know of removed messages."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+        self._to_read: set[str] = set()
+        self._window_ms = 0  # the longest of those that were read in this round
+        self._begun_ms: int | None = None
+
+    def tick(self) -> None:
+        """Once a second."""
+        holder = self._holder
+        if not holder.shards:
+            return
+        if not self._to_read:
+            if self._begun_ms is not None and holder.now.ms - self._begun_ms < INTERVAL_MS:
+                return
+            self._begun_ms = holder.now.ms
+            self._window_ms = WINDOW_MS
+            self._to_read = {parse_uri(uri).qualified_domain for uri in holder.ledger.state.queues}
+        for _ in range(min(DOMAINS_AT_ONCE, len(self._to_read))):
+            self._window_ms = max(self._window_ms, self._read(self._to_read.pop()))
+        for shard in holder.shards.values():
+            # It becomes shorter only when all are read.
+            known_ms = shard.removals.retention_ms if self._to_read else 0
+            shard.removals.retention_ms = max(known_ms, self._window_ms)
+
+    def _read(self, name: str) -> int:
+        known = self._holder.domains.get(name)
+        if known is not None:
+            return known.config.deduplication_time_ms
+        try:
+            config = self._holder.resolve_domain(name)
+        except ValueError:
+            config = None
+        return WINDOW_MS if config is None else config.deduplication_time_ms

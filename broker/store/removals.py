@@ -1,0 +1,360 @@
+"""The messages that were removed from a partition, by their GUIDs, as far back as producers may send them again.
+
+A journal tells of its removals only until the partition rolls over. What it told is kept in files of our own beside the
+partition's, which the reference does not look at:
+
+    bmqctl_<partition id>.<YYYYMMDD_HHMMSS>.removed
+
+They are only appended to. A file begins with `FILE_MAGIC` and holds blocks of a header and a body. The header (`_HEAD`)
+has a magic, the length of the body, the time of the last record in seconds, the timestamp of the journal, and a CRC-32C
+over these and the body. The body has, for each queue, its key, the numbers of producers and of GUIDs, per producer its
+client id and greatest tick, and 64 bits of each GUID. Integers are little-endian.
+
+A journal is read bit by bit while it grows, by primary and replica alike, and what it tells is written here no later
+than it is given up. So nothing is written for each message, and both know the same. A block that is not whole ends its
+file: that loses no message, but one that was removed and is sent again may be taken for a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from broker.ports.files import Directory, StoreFile
+from broker.store.partition_files import PartitionFiles
+from broker.store.recovery import removed_guids
+from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.journal import ANY_RECORD, scan
+from formats.disk.keys import KEY_SIZE
+from formats.disk.padding import WORD
+from formats.guid import GUID_SIZE
+from formats.schema import Buffer
+
+__all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "hashes_of", "latest_of"]
+
+log = logging.getLogger("broker.shard")
+
+FILE_MAGIC = b"bmqctl removed 1"
+# How long a file may become: a part of a journal, but no more than is mapped with ease.
+FILE_PART = 4
+FILE_BYTES_MAX = 32 << 20
+SUFFIX = ".removed"
+
+# So many records are read, or GUIDs packed, in one go.
+SLICE_RECORDS = 1 << 17
+# What was found in a journal in use waits in memory up to so much.
+PENDING_BYTES_MAX = 1 << 20
+# How long files are kept at least.
+RETENTION_MS = 900_000
+# A file is closed after so large a part of that, so that it can go in time.
+AGE_PART_MAX = 4
+
+_BLOCK_MAGIC = 0x52_4D_56_44
+_HEAD = struct.Struct("<IIq16sI")
+_QUEUE = struct.Struct(f"<{KEY_SIZE}s3xII")
+PRODUCER_SIZE = 13
+
+_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+
+class Removed(NamedTuple):
+    """Messages that were removed from a queue: 64 bits of each GUID; of each producer, its client id and greatest tick,
+    one after the other; and how long ago the last was removed.
+    """
+
+    hashes: NDArray[np.uint64]
+    latest: bytes
+    age_ms: int
+
+
+class Block(NamedTuple):
+    """Part of a file: what a journal told; `end` is where the block ends in the file."""
+
+    last_s: int
+    journal: bytes
+    body: memoryview
+    end: int
+
+
+def hashes_of(guids: Buffer) -> NDArray[np.uint64]:
+    """64 bits of each GUID."""
+    halves = np.frombuffer(guids, ">u8").astype(np.uint64).reshape(-1, 2)
+    mixed: NDArray[np.uint64] = halves[:, 0] * _MIX ^ halves[:, 1]
+    return mixed
+
+
+def latest_of(guids: Buffer) -> bytes:
+    """Of each producer of these GUIDs, its client id and greatest tick; for the places of both see `formats.guid`."""
+    rows = np.frombuffer(guids, np.uint8).reshape(-1, GUID_SIZE)
+    producers, ticks = (_numbers(rows[:, part]) for part in (slice(10, 16), slice(3, 10)))
+    if (producers == producers[0]).all():
+        firsts, order = np.zeros(1, np.int64), np.arange(len(rows))
+    else:
+        order = np.argsort(producers, kind="stable")
+        ordered = producers[order]
+        firsts = np.concatenate(([0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1))
+    greatest = np.maximum.reduceat(ticks[order], firsts)
+    out = np.empty((len(firsts), PRODUCER_SIZE), np.uint8)
+    out[:, :6] = rows[order[firsts], 10:]
+    out[:, 6:] = greatest.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 1:]
+    return out.tobytes()
+
+
+def _numbers(cells: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Rows of up to eight bytes as numbers, the first byte the highest."""
+    wide = np.zeros((len(cells), 8), np.uint8)
+    wide[:, 8 - cells.shape[1] :] = cells
+    return wide.view(">u8").astype(np.uint64).reshape(-1)
+
+
+class Removals:
+    """What was removed from one partition. `retention_ms` is how long it is kept at least."""
+
+    def __init__(self, directory: Directory, partition_id: int, make_timestamp: Callable[[str], str]) -> None:
+        self._directory = directory
+        self._partition_id = partition_id
+        self._prefix = f"bmqctl_{partition_id}."
+        self._make_timestamp = make_timestamp
+        self.retention_ms = RETENTION_MS
+        self._closed_ms: dict[str, int | None] = {  # by file: when it was last written to, None for an earlier process
+            name: None for name in directory.names() if name.startswith(self._prefix) and name.endswith(SUFFIX)
+        }
+        self._read_to: dict[str, int] = {}  # by journal
+        self._found: deque[tuple[bytes, bytes]] = deque()  # queue keys and GUIDs, to be packed
+        self._pending: list[bytes] = []  # blocks to be written
+        self._seen_ms: dict[tuple[str, int], int] = {}  # by file and where a block ends: when it was written
+        self._file: StoreFile | None = None
+        self._end = 0
+        self._opened_ms = 0
+        self._lacks_room = False
+
+    # -- reading journals
+
+    def tick(self, files: PartitionFiles, now_ms: int) -> None:
+        """Read on in the journal in use; once a second."""
+        self._read(files)
+        self._pack(files, SLICE_RECORDS)
+        if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
+            self._write(files, now_ms)
+        if self._file is not None and now_ms - self._opened_ms > self.retention_ms // AGE_PART_MAX:
+            self._close_file(now_ms)
+        for name, closed_ms in list(self._closed_ms.items()):
+            if closed_ms is None:
+                self._closed_ms[name] = now_ms
+            elif now_ms - closed_ms > self.retention_ms:
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """A file tells of nothing that anybody asks for any longer."""
+        del self._closed_ms[name]
+        self._seen_ms = {place: ms for place, ms in self._seen_ms.items() if place[0] != name}
+        try:
+            self._directory.remove(name)
+        except OSError as error:
+            log.warning("%s cannot be removed, and is not needed any longer: %s", name, error.strerror)
+
+    def cut(self, files: PartitionFiles) -> None:
+        """The last records of a journal are no more."""
+        name = files.journal.name
+        if name in self._read_to:
+            self._read_to[name] = min(self._read_to[name], files.journal_end)
+
+    def give_up(self, files: PartitionFiles, now_ms: int, *, synced: bool) -> None:
+        """A journal is about to go: keep what it tells of removals; `synced` on the disk."""
+        while self._read(files) or self._found:
+            self._pack(files, SLICE_RECORDS)
+        self._write(files, now_ms)
+        self._read_to.pop(files.journal.name, None)
+        if synced and self._file is not None:
+            self._file.flush()
+
+    def _read(self, files: PartitionFiles) -> bool:
+        """Look for removals in the next records; False if there are no more."""
+        journal, name = files.journal.buffer, files.journal.name
+        first = open_file(journal, FileType.JOURNAL).first_record_offset
+        start = self._read_to.get(name, first)
+        end = min(files.journal_end, start + SLICE_RECORDS * JOURNAL_RECORD_SIZE)
+        if end <= start:
+            return False
+        records = scan(journal, first, (end - first) // JOURNAL_RECORD_SIZE)
+        self._found.extend(removed_guids(records, (start - first) // JOURNAL_RECORD_SIZE).items())
+        self._read_to[name] = end
+        return True
+
+    def _pack(self, files: PartitionFiles, count: int) -> None:
+        """Make a block of up to `count` of the GUIDs that were found."""
+        parts: list[bytes] = []
+        while count and self._found:
+            key, guids = self._found.popleft()
+            taken = guids[: count * GUID_SIZE]
+            if len(taken) < len(guids):
+                self._found.appendleft((key, guids[len(taken) :]))
+            count -= len(taken) // GUID_SIZE
+            latest = latest_of(taken)
+            parts += [
+                _QUEUE.pack(key, len(latest) // PRODUCER_SIZE, len(taken) // GUID_SIZE),
+                latest,
+                hashes_of(taken).astype("<u8").tobytes(),
+            ]
+        if parts:
+            at = self._read_to[files.journal.name] - JOURNAL_RECORD_SIZE
+            last_s = ANY_RECORD.unpack(files.journal.buffer, at).timestamp
+            body = b"".join(parts)
+            fields = _BLOCK_MAGIC, len(body), last_s, _stamp(files)
+            self._pending.append(_HEAD.pack(*fields, _checksum(fields, body)) + body)
+
+    # -- files
+
+    def _write(self, files: PartitionFiles, now_ms: int) -> None:
+        pending, self._pending = self._pending, []
+        for block in pending:
+            size = min(FILE_BYTES_MAX, len(files.journal.buffer) // FILE_PART)
+            if not self._append(block, size, now_ms):
+                if not self._lacks_room:
+                    self._lacks_room = True
+                    log.error(
+                        "Partition [%d]: no room to keep which messages were removed: those that are sent again after "
+                        "the next restart or change of primary may be delivered again",
+                        self._partition_id,
+                    )
+                return
+            self._lacks_room = False
+
+    def _append(self, block: bytes, size: int, now_ms: int) -> bool:
+        """Write a block, into a new file of `size` bytes if need be; False if there is no disk for it."""
+        if self._file is not None and self._end + len(block) > len(self._file.buffer):
+            self._close_file(now_ms)
+        file = self._file or self._open_file(max(size, len(FILE_MAGIC) + len(block)), now_ms)
+        if file is None or not file.reserve(self._end + len(block)):
+            return False
+        # The head last: until then the block is not there.
+        start, self._end = self._end, self._end + len(block)
+        file.buffer[start + _HEAD.size : self._end] = block[_HEAD.size :]
+        file.buffer[start : start + _HEAD.size] = block[: _HEAD.size]
+        self._seen_ms[file.name, self._end] = now_ms
+        return True
+
+    def _open_file(self, size: int, now_ms: int) -> StoreFile | None:
+        name = f"{self._prefix}{self._make_timestamp(self._prefix)}{SUFFIX}"
+        try:
+            file = self._directory.open(name, size)
+        except OSError as error:
+            log.warning("%s cannot be made: %s", name, error.strerror)
+            return None
+        if not file.reserve(len(FILE_MAGIC)):
+            file.close()
+            self._directory.remove(name)
+            return None
+        file.buffer[: len(FILE_MAGIC)] = FILE_MAGIC
+        self._file, self._end, self._opened_ms = file, len(FILE_MAGIC), now_ms
+        return file
+
+    def _close_file(self, now_ms: int) -> None:
+        assert self._file is not None
+        self._closed_ms[self._file.name] = now_ms
+        self._file.close(self._end)
+        self._file = None
+
+    def close(self, now_ms: int) -> None:
+        """The node stops; what is only in the journal in use stays there."""
+        if self._file is not None:
+            self._close_file(now_ms)
+
+    # -- what is known
+
+    def before(self, files: PartitionFiles, newest_s: int, now_ms: int) -> dict[bytes, list[Removed]]:
+        """By queue key: what was removed before the journal in use began, oldest first.
+
+        `newest_s` is the time of the last record.
+        """
+        out: dict[bytes, list[Removed]] = {}
+        current = _stamp(files)
+        for name in sorted(self._closed_ms):
+            try:
+                file = self._directory.open(name, len(FILE_MAGIC))
+            except OSError as error:
+                log.warning("%s cannot be read: %s", name, error.strerror)
+                continue
+            self._collect(out, name, file.buffer[: file.data_end], current, newest_s, now_ms)
+            file.close()
+        if self._file is not None:
+            self._collect(out, self._file.name, self._file.buffer[: self._end], current, newest_s, now_ms)
+        rolled_over_s = _rolled_over_s(files)
+        if not out and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
+            log.warning(
+                "Partition [%d]: which messages were removed before the last rollover is not known here: "
+                "those that are sent again may be delivered again",
+                self._partition_id,
+            )
+        return out
+
+    def _collect(
+        self,
+        out: dict[bytes, list[Removed]],
+        name: str,
+        data: memoryview,
+        current: bytes,
+        newest_s: int,
+        now_ms: int,
+    ) -> None:
+        for block in _blocks(name, data):
+            if block.journal == current:
+                continue  # the journal says so itself
+            seen_ms = self._seen_ms.get((name, block.end))
+            # Clocks may have been set: this process knows better when it has seen it.
+            age_ms = max(0, newest_s - block.last_s) * 1000 if seen_ms is None else now_ms - seen_ms
+            for key, latest, hashes in _queues(block.body):
+                out.setdefault(key, []).append(Removed(hashes, latest, age_ms))
+
+
+def _blocks(name: str, data: memoryview) -> Iterator[Block]:
+    """The whole blocks at the front of a file."""
+    at = len(FILE_MAGIC)
+    if len(data) >= at and data[:at] != FILE_MAGIC:
+        log.warning("%s: not a file of ours; ignored", name)
+        return
+    while at + _HEAD.size <= len(data):
+        *fields, checksum = _HEAD.unpack_from(data, at)
+        magic, length, last_s, journal = fields
+        if magic == 0:
+            return
+        body = data[at + _HEAD.size : at + _HEAD.size + length]
+        if magic != _BLOCK_MAGIC or len(body) < length or _checksum((magic, length, last_s, journal), body) != checksum:
+            log.warning("%s: not whole from offset %d on; messages removed then may be delivered again", name, at)
+            return
+        at += _HEAD.size + length
+        yield Block(last_s, journal, body, at)
+
+
+def _rolled_over_s(files: PartitionFiles) -> int | None:
+    """When the partition rolled over to these files; None if it did not."""
+    header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
+    offset = header.first_sync_point_after_rollover_offset_words * WORD
+    return ANY_RECORD.unpack(files.journal.buffer, offset).timestamp if offset else None
+
+
+def _stamp(files: PartitionFiles) -> bytes:
+    return files.timestamp.encode().ljust(16, b"\0")
+
+
+def _checksum(fields: tuple[int, int, int, bytes], body: Buffer) -> int:
+    return crc32c(body, crc32c(_HEAD.pack(*fields, 0)))
+
+
+def _queues(body: memoryview) -> Iterator[tuple[bytes, bytes, NDArray[np.uint64]]]:
+    """Queue keys, producers, and hashes, copied."""
+    at = 0
+    while at < len(body):
+        key, producers, count = _QUEUE.unpack_from(body, at)
+        at += _QUEUE.size
+        latest = bytes(body[at : at + producers * PRODUCER_SIZE])
+        at += len(latest)
+        yield key, latest, np.frombuffer(body, "<u8", count, at).astype(np.uint64)
+        at += count * 8
