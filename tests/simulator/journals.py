@@ -15,6 +15,7 @@ from formats.disk.journal import (
     DELETION_RECORD,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
+    DeletionRecordFlag,
     QueueOpType,
     RecordType,
 )
@@ -81,6 +82,7 @@ class Journals:
         # Messages that a quorum had on disk at some time, and under which number first.
         self.safe: dict[bytes, Number] = {}
         self.twice: list[bytes] = []  # those that it has had under another number since
+        self._refused: set[bytes] = set()  # for want of copies: their producers may post them again
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
 
@@ -118,6 +120,12 @@ class Journals:
         """Take in a record; the GUID and app key of a confirm that has its quorum now, no key for all apps."""
         kind = RecordType(record[0] >> 4)
         view.take(kind, record)
+        is_refusal = False
+        if kind is RecordType.DELETION:
+            deletion = DELETION_RECORD.unpack(record)
+            is_refusal = deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM
+            if is_refusal:
+                self._refused.add(deletion.guid)
         alike = _ALIKE.get(kind)
         if alike is None:
             return None
@@ -131,13 +139,13 @@ class Journals:
             return None
         if kind is RecordType.MESSAGE:
             guid = MESSAGE_RECORD.unpack(record).guid
-            if self.safe.setdefault(guid, number) != number:
+            if self.safe.setdefault(guid, number) != number and guid not in self._refused:
                 self.twice.append(guid)
             return None
         if kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             return confirm.guid, confirm.app_key
-        return DELETION_RECORD.unpack(record).guid, b""
+        return None if is_refusal else (DELETION_RECORD.unpack(record).guid, b"")
 
     def check_queue(self, node_id: int, queue: Queue) -> None:
         """What a primary believes of a queue's messages is what its journal says."""

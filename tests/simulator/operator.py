@@ -62,7 +62,8 @@ class Operator:
         if queue is None or not queue.is_root or not queue.messages:
             return
         self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
-        guids = list(queue.messages)
+        # What waits for copies is refused, and may be posted again.
+        guids = [guid for guid in queue.messages if guid not in queue.awaiting]
         self._world.records.purged(uri, guids)
         try:
             purge(queue)
