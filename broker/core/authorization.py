@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -46,10 +46,16 @@ log = logging.getLogger("broker.authorization")
 
 CODE_REFUSED = -1
 
+# The mechanism of those whom their certificates name.
+TLS = "TLS"
+
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """A peer that has authenticated, or counts as if it had: its principal, and the mechanism that vouches for it."""
+    """A peer that has authenticated, or counts as if it had: its principal, and the mechanism that vouches for it.
+
+    A name in the certificate that a peer has shown is a principal, too, of mechanism TLS.
+    """
 
     principal: str
     mechanism: str
@@ -224,14 +230,23 @@ class Host(Protocol):
     def authorizations(self) -> Authorizations: ...
 
 
+class Known(Protocol):
+    """What is known of a peer; see `broker.core.entrance.Entrance`."""
+
+    @property
+    def standing(self) -> Standing: ...
+    @property
+    def certified(self) -> Callable[[], frozenset[str]]: ...
+
+
 class Rights:
-    """What the peer of one session may do; `standing` is who it is."""
+    """What the peer of one session may do."""
 
-    __slots__ = ("_host", "_standing")
+    __slots__ = ("_host", "_peer")
 
-    def __init__(self, host: Host, standing: Standing) -> None:
+    def __init__(self, host: Host, peer: Known) -> None:
         self._host = host
-        self._standing = standing
+        self._peer = peer
 
     def may_connect(self, identity: ClientIdentity) -> bool:
         return self._may(connection_action(identity))
@@ -248,6 +263,9 @@ class Rights:
             raise Refusal(StatusCategory.REFUSED, f"Not authorized to write to queue '{uri}'", CODE_REFUSED)
 
     def _may(self, action: Action) -> bool:
-        standing = self._standing
-        principal = standing.principal
-        return principal is not None and self._host.authorizations.allows(action, Who(principal, standing.mechanism))
+        """Whether one of those that the peer is may do it."""
+        allows = self._host.authorizations.allows
+        standing = self._peer.standing
+        if standing.principal is not None and allows(action, Who(standing.principal, standing.mechanism)):
+            return True
+        return any(allows(action, Who(name, TLS)) for name in sorted(self._peer.certified()))

@@ -148,7 +148,7 @@ class Session:
         self.description = peer
         self.entrance = Entrance(host, self, peer, certified)
         self.ready = True
-        self._rights = Rights(host, self.entrance.standing)
+        self._rights = Rights(host, self.entrance)
         self._requests = QueueRequests(host, self, self._rights.check_open)
         self.handles = self._requests.handles
         self.out = Outbox()

@@ -27,17 +27,21 @@ from broker.core.authorization import (
     connection_action,
 )
 from broker.core.clock import Now
+from broker.core.session import Session
 from broker.core.session_table import SessionState
 from broker.proxy.node import ProxyNode
+from formats.control import ber
 from formats.control.messages import (
     AdminCommand,
     AdminCommandResponse,
     ClientIdentity,
     ClientType,
+    NegotiationMessage,
     OpenQueueResponse,
     Status,
     StatusCategory,
 )
+from formats.wire.event import build_schema_event
 from tests.broker.rig import ACK, NODE, READ, START_S, WRITE, Client, Rig, guid, identity, start
 
 ANONYMOUS = Who("anonymous", "ANONYMOUS")
@@ -260,6 +264,14 @@ def test_each_command_of_an_administrator_may_be_refused() -> None:
     assert commands == ["HELP"]
     assert not client.session.finished
     assert (ConnectAdmin(), ANONYMOUS) in authorizer.asked
+
+
+@pytest.mark.parametrize(("names", "may"), [((), False), (("other",), False), (("other", "node1.example"), True)])
+def test_whoever_shows_a_certificate_is_those_whom_it_names(names: tuple[str, ...], may: bool) -> None:
+    rig = node(RuleAuthorizer([Rule([Permission.READ], ["node1.*"], ["TLS"])]))
+    session = Session(rig.node, 77, "10.0.0.1:5000", lambda: frozenset(names))
+    session.receive(memoryview(build_schema_event(ber.encode(NegotiationMessage(choice=identity())))))
+    assert session.state is (SessionState.RUNNING if may else SessionState.CLOSED)
 
 
 def test_a_proxy_decides_for_the_clients_that_are_connected_to_it() -> None:
