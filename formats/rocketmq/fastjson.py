@@ -117,7 +117,7 @@ class _Reader:
             if values:
                 self.expect(",")
             values.append(self.value(depth + 1))
-        if "\n" not in self.text[begin : self.at] and all(type(value) is int for value in values):
+        if values and "\n" not in self.text[begin : self.at] and all(type(value) is int for value in values):
             return tuple(values)
         return values
 

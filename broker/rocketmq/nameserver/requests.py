@@ -1,0 +1,275 @@
+"""Requests to a nameserver and their answers (source: DefaultRequestProcessor, ClientRequestProcessor).
+
+`Nameserver.answer` is the whole of it: a frame in, a frame out. The texts of failures are the original's, for clients
+show them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
+from broker.rocketmq.nameserver.routes import Address, Registration, Routes
+from formats.errors import FormatError
+from formats.rocketmq import fastjson
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame, FrameFlag
+from formats.rocketmq.headers import routing
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import (
+    BROKER_MEMBER_GROUP_BODY,
+    CLUSTER_INFO,
+    DATA_VERSION,
+    REGISTER_BROKER_BODY,
+    TOPIC_LIST,
+    TOPIC_ROUTE,
+    BrokerMemberGroupBody,
+    RegisterBrokerBody,
+    TopicList,
+    TopicRoute,
+    read_compressed_registration,
+)
+
+__all__ = ["STANDARD_JSON_VERSION", "VERSION", "Nameserver"]
+
+# MQVersion.Version: the number that 5.4.0 sends, and that of 4.9.4, from which on clients read standard JSON.
+VERSION: Final = 493
+STANDARD_JSON_VERSION: Final = 403
+
+_FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_UNIT, _UNIT_SUBSCRIPTION = 1, 2
+
+H = TypeVar("H", bound=tuple[Any, ...])
+
+
+class Nameserver:
+    """A nameserver. `returns_order_topics`: brokers are told the ordered topics when they register."""
+
+    def __init__(self, routes: Routes, values: KeyValues, *, returns_order_topics: bool = True) -> None:
+        self.routes = routes
+        self._values = values
+        self._returns_order_topics = returns_order_topics
+        self._handlers: dict[int, Callable[[Frame, object, int], Frame]] = {
+            RequestCode.PUT_KV_CONFIG: self._put_value,
+            RequestCode.GET_KV_CONFIG: self._get_value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_values,
+            RequestCode.QUERY_DATA_VERSION: self._query_version,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.BROKER_HEARTBEAT: self._hear,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._get_member_group,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_permission,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_subscription_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_subscription_only_topics,
+        }
+
+    def answer(self, request: Frame, connection: object, now_ms: int) -> Frame | None:
+        """The answer to a request; None if it wants none. `connection` stands for the one that it came by."""
+        handler = self._handlers.get(request.code)
+        try:
+            if handler is None:
+                answer = _failure(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+                )
+            else:
+                answer = handler(request, connection, now_ms)
+        except FormatError as error:
+            answer = _failure(ResponseCode.SYSTEM_ERROR, str(error))
+        except OSError as error:
+            answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
+        if request.is_one_way:
+            return None
+        return answer._replace(
+            opaque=request.opaque, flag=FrameFlag.RESPONSE, version=VERSION, encoding=request.encoding
+        )
+
+    # -- brokers
+
+    def _register(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _REGISTER.read(request.ext_fields)
+        if header.body_crc and header.body_crc != zlib.crc32(request.body) & 0x7FFFFFFF:
+            return _failure(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = RegisterBrokerBody()
+        if request.body:
+            read = read_compressed_registration if header.is_compressed else REGISTER_BROKER_BODY.read
+            body = read(request.body)
+        told = Registration(
+            header.cluster_name,
+            header.broker_addr,
+            header.broker_name,
+            header.broker_id,
+            header.ha_server_addr,
+            body.topic_config_serialize_wrapper,
+            header.heartbeat_timeout_ms,
+            header.enable_acting_master,
+            (request.ext_fields or {}).get("zoneName"),
+        )
+        master = self.routes.register(told, connection, now_ms)
+        if master is None:
+            return _failure(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        address, ha_address = master
+        answer = routing.RegisterBrokerResponse(ha_address or None, address or None)
+        order_topics = self._values.table(ORDER_TOPICS) if self._returns_order_topics else None
+        return _success(_REGISTERED, answer, order_topics or b"")
+
+    def _unregister(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _UNREGISTER.read(request.ext_fields)
+        self.routes.unregister(header.broker_name, Address(header.cluster_name, header.broker_addr))
+        return _success()
+
+    def _hear(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _HEARTBEAT.read(request.ext_fields)
+        self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms)
+        return _success()
+
+    def _query_version(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _QUERY_VERSION.read(request.ext_fields)
+        address = Address(header.cluster_name, header.broker_addr)
+        known = self.routes.version_of(address)
+        self.routes.heard(address, now_ms)
+        answer = routing.QueryDataVersionResponse(known != DATA_VERSION.read(request.body))
+        return _success(_VERSION, answer, b"" if known is None else DATA_VERSION.write(known))
+
+    def _get_member_group(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _MEMBER_GROUP.read(request.ext_fields)
+        group = self.routes.member_group(header.cluster_name, header.broker_name)
+        return _with_body(BROKER_MEMBER_GROUP_BODY.write(BrokerMemberGroupBody(group)))
+
+    def _get_cluster_info(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _with_body(CLUSTER_INFO.write(self.routes.cluster_info()))
+
+    def _wipe_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        topics = self.routes.wipe_write_permission(_WIPE.read(request.ext_fields).broker_name)
+        return _success(_WIPED, routing.WipeWritePermissionResponse(topics))
+
+    def _add_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        topics = self.routes.add_write_permission(_ADD.read(request.ext_fields).broker_name)
+        return _success(_ADDED, routing.AddWritePermissionResponse(topics))
+
+    # -- topics
+
+    def _get_route(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _ROUTE.read(request.ext_fields)
+        route = self.routes.route(header.topic)
+        if route is None:
+            text = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
+            return _failure(ResponseCode.TOPIC_NOT_EXIST, text)
+        route = route._replace(order_topic_conf=self._values.get(ORDER_TOPICS, header.topic))
+        if request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only:
+            return _with_body(_standard(route))
+        return _with_body(TOPIC_ROUTE.write(route))
+
+    def _register_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _REGISTER_TOPIC.read(request.ext_fields)
+        if request.body:
+            self.routes.register_topic(header.topic, TOPIC_ROUTE.read(request.body).queue_datas)
+        return _success()
+
+    def _delete_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        header = _DELETE_TOPIC.read(request.ext_fields)
+        self.routes.delete_topic(header.topic, header.cluster_name)
+        return _success()
+
+    def _get_all_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _topics(self.routes.topics())
+
+    def _get_topics_of_cluster(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _topics(self.routes.topics_of_cluster(_CLUSTER_TOPICS.read(request.ext_fields).cluster))
+
+    def _get_system_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        names, address = self.routes.system_topics()
+        return _with_body(TOPIC_LIST.write(TopicList(names, address)))
+
+    def _get_unit_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _topics(self.routes.topics(lambda queues: bool(queues.topic_sys_flag & _UNIT)))
+
+    def _get_unit_subscription_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _topics(self.routes.topics(lambda queues: bool(queues.topic_sys_flag & _UNIT_SUBSCRIPTION)))
+
+    def _get_unit_subscription_only_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        both = _UNIT | _UNIT_SUBSCRIPTION
+        return _topics(self.routes.topics(lambda queues: queues.topic_sys_flag & both == _UNIT_SUBSCRIPTION))
+
+    # -- the table of values
+
+    def _put_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        self._values.put(*_PUT.read(request.ext_fields))
+        return _success()
+
+    def _get_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        namespace, key = _GET.read(request.ext_fields)
+        value = self._values.get(namespace, key)
+        if value is None:
+            text = f"No config item, Namespace: {namespace} Key: {key}"
+            return _failure(ResponseCode.QUERY_NOT_FOUND, text)
+        return _success(_GOT, routing.GetKeyValueResponse(value))
+
+    def _delete_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        self._values.delete(*_DELETE.read(request.ext_fields))
+        return _success()
+
+    def _get_values(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        namespace = _LIST.read(request.ext_fields).namespace
+        body = self._values.table(namespace)
+        if body is None:
+            return _failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return _with_body(body)
+
+
+_REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
+_REGISTERED = HeaderCodec(routing.RegisterBrokerResponse)
+_UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
+_HEARTBEAT = HeaderCodec(routing.BrokerHeartbeatRequest)
+_QUERY_VERSION = HeaderCodec(routing.QueryDataVersionRequest)
+_VERSION = HeaderCodec(routing.QueryDataVersionResponse)
+_MEMBER_GROUP = HeaderCodec(routing.GetBrokerMemberGroupRequest)
+_WIPE = HeaderCodec(routing.WipeWritePermissionRequest)
+_WIPED = HeaderCodec(routing.WipeWritePermissionResponse)
+_ADD = HeaderCodec(routing.AddWritePermissionRequest)
+_ADDED = HeaderCodec(routing.AddWritePermissionResponse)
+_ROUTE = HeaderCodec(routing.GetRouteInfoRequest)
+_REGISTER_TOPIC = HeaderCodec(routing.RegisterTopicRequest)
+_DELETE_TOPIC = HeaderCodec(routing.DeleteTopicFromNameserverRequest)
+_CLUSTER_TOPICS = HeaderCodec(routing.GetTopicsByClusterRequest)
+_PUT = HeaderCodec(routing.PutKeyValueRequest)
+_GET = HeaderCodec(routing.GetKeyValueRequest)
+_GOT = HeaderCodec(routing.GetKeyValueResponse)
+_DELETE = HeaderCodec(routing.DeleteKeyValueRequest)
+_LIST = HeaderCodec(routing.GetKeyValueListRequest)
+
+
+def _failure(code: ResponseCode, remark: str) -> Frame:
+    return Frame(code, 0, remark=remark)
+
+
+def _success(codec: HeaderCodec[H] | None = None, header: H | None = None, body: bytes = b"") -> Frame:
+    fields = None if codec is None or header is None else codec.write(header)
+    return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
+
+
+def _with_body(body: bytes) -> Frame:
+    return Frame(ResponseCode.SUCCESS, 0, body=body)
+
+
+def _topics(names: list[str]) -> Frame:
+    return _with_body(TOPIC_LIST.write(TopicList(names)))
+
+
+def _standard(route: TopicRoute) -> bytes:
+    """A route in standard JSON, where the ids of brokers are text, in the order of that text."""
+    value = TOPIC_ROUTE.write_value(route)
+    for broker in value["brokerDatas"]:
+        broker["brokerAddrs"] = dict(sorted((str(each), address) for each, address in broker["brokerAddrs"].items()))
+    return fastjson.dumps(value).encode()

@@ -1,0 +1,285 @@
+"""The routes of a nameserver, as its brokers registered them (source: RouteInfoManager).
+
+Each nameserver has routes of its own; brokers register with every one that they know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from formats.rocketmq.route_bodies import (
+    MASTER_ID,
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    DataVersion,
+    Permission,
+    QueueData,
+    TopicConfig,
+    TopicConfigs,
+    TopicRoute,
+)
+
+__all__ = ["Address", "Registration", "Routes"]
+
+log = logging.getLogger("rocketmq.nameserver")
+
+# A broker that sends no heartbeat for so long is gone, unless it says another time itself.
+EXPIRED_MS: Final = 120_000
+
+MEMBER_GROUP_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+class Address(NamedTuple):
+    """A broker, by its cluster and the address that it told."""
+
+    cluster: str
+    address: str
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself."""
+
+    cluster: str
+    address: str
+    name: str
+    broker_id: int
+    ha_address: str
+    topics: TopicConfigs
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    zone: str | None = None
+
+
+@dataclass
+class _Brokers:
+    """The brokers of one name."""
+
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    acting_master: bool = False
+    zone: str | None = None
+
+
+@dataclass
+class _Live:
+    """A broker that is registered: when it was last heard of, and by which connection."""
+
+    heard_ms: int
+    timeout_ms: int
+    version: DataVersion
+    ha_address: str
+    connection: object
+
+
+class Routes:
+    """The tables of a nameserver. `supports_acting_master`: a slave may stand in for a master that is gone."""
+
+    def __init__(self, *, supports_acting_master: bool = False) -> None:
+        self._supports_acting_master = supports_acting_master
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, _Brokers] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[Address, _Live] = {}
+
+    # -- brokers come and go
+
+    def register(self, told: Registration, connection: object, now_ms: int) -> tuple[str, str] | None:
+        """Take in a broker and its topics: the addresses of its master, for consumers and for slaves, empty if unknown.
+
+        None if it may not register: a single topic of a broker that has not registered as a whole.
+        """
+        address = Address(told.cluster, told.address)
+        brokers = self._brokers.get(told.name)
+        is_first = brokers is None
+        if brokers is None:
+            brokers = _Brokers(told.cluster)
+        ids = brokers.addresses
+        holder = ids.get(told.broker_id)
+        if holder is not None and holder != told.address:
+            other = self._live.get(Address(told.cluster, holder))
+            if other is not None and other.version.state_version > told.topics.data_version.state_version:
+                log.warning("broker %s (%s, id %d) is older than %s", told.address, told.name, told.broker_id, holder)
+                self._live.pop(address, None)
+                return "", ""
+        if holder is None and len(told.topics.topic_config_table) == 1:
+            return None
+        self._clusters.setdefault(told.cluster, {})[told.name] = None
+        self._brokers[told.name] = brokers
+        brokers.acting_master = bool(told.acting_master)
+        brokers.zone = told.zone
+        # A slave that became master has another id at the same address.
+        for broker_id in [each for each, at in ids.items() if at == told.address and each != told.broker_id]:
+            del ids[broker_id]
+        is_first = is_first or holder is None
+        ids[told.broker_id] = told.address
+        is_prime_slave = told.acting_master is not None and told.broker_id == min(ids) != MASTER_ID
+        if told.broker_id == MASTER_ID or is_prime_slave:
+            changed = is_first or self.version_of(address) != told.topics.data_version
+            for config in told.topics.topic_config_table.values():
+                if changed or told.name not in self._topics.get(config.topic_name, {}):
+                    self._enter(told.name, config, read_only=is_prime_slave and brokers.acting_master)
+        if address not in self._live:
+            log.info(
+                "broker %s registers [name: %s, id: %d, cluster: %s]", *reversed(address), told.broker_id, told.name
+            )
+        self._live[address] = _Live(
+            now_ms,
+            EXPIRED_MS if told.timeout_ms is None else told.timeout_ms,
+            told.topics.data_version,
+            told.ha_address,
+            connection,
+        )
+        if told.broker_id != MASTER_ID and MASTER_ID in ids:
+            master = self._live.get(Address(told.cluster, ids[MASTER_ID]))
+            if master is not None:
+                return ids[MASTER_ID], master.ha_address
+        return "", ""
+
+    def _enter(self, name: str, config: TopicConfig, *, read_only: bool) -> None:
+        permission = config.perm & ~Permission.WRITE if read_only else config.perm
+        self._topics.setdefault(config.topic_name, {})[name] = QueueData(
+            name, config.read_queue_nums, config.write_queue_nums, permission, config.topic_sys_flag
+        )
+
+    def heard(self, address: Address, now_ms: int) -> None:
+        """A broker is still there."""
+        live = self._live.get(address)
+        if live is not None:
+            live.heard_ms = now_ms
+
+    def version_of(self, address: Address) -> DataVersion | None:
+        """The version of the topics that a broker registered; None of one that is not registered."""
+        live = self._live.get(address)
+        return None if live is None else live.version
+
+    def unregister(self, name: str, address: Address) -> None:
+        """Take out a broker."""
+        self._live.pop(address, None)
+        brokers = self._brokers.get(name)
+        if brokers is None:
+            return
+        brokers.addresses = {each: at for each, at in brokers.addresses.items() if at != address.address}
+        if brokers.addresses:
+            if brokers.acting_master and MASTER_ID not in brokers.addresses:
+                self._change_permission(name, lambda permission: permission & ~Permission.WRITE)
+            return
+        del self._brokers[name]
+        names = self._clusters.get(address.cluster, {})
+        names.pop(name, None)
+        if not names:
+            self._clusters.pop(address.cluster, None)
+        self._forget_queues([name], list(self._topics))
+
+    def expire(self, now_ms: int) -> None:
+        """Take out the brokers that were not heard of in their time."""
+        for address, live in list(self._live.items()):
+            if now_ms - live.heard_ms > live.timeout_ms:
+                log.warning("broker %s was silent for %d ms", address.address, live.timeout_ms)
+                self._take_out(address)
+
+    def disconnected(self, connection: object) -> None:
+        """Take out the brokers that had registered over a connection that is closed."""
+        for address in [each for each, live in self._live.items() if live.connection is connection]:
+            self._take_out(address)
+
+    def _take_out(self, address: Address) -> None:
+        for name, brokers in self._brokers.items():
+            if brokers.cluster == address.cluster and address.address in brokers.addresses.values():
+                self.unregister(name, address)
+                return
+        self._live.pop(address, None)
+
+    # -- topics
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic is; None if nobody has it."""
+        queues = self._topics.get(topic)
+        brokers = [self._data(name) for name in queues or () if name in self._brokers]
+        if not queues or not brokers:
+            return None
+        if self._supports_acting_master and not topic.startswith(MEMBER_GROUP_PREFIX):
+            brokers = [self._with_acting_master(data, queues[data.broker_name]) for data in brokers]
+        return TopicRoute(brokers, list(queues.values()))
+
+    def _with_acting_master(self, data: BrokerData, queues: QueueData) -> BrokerData:
+        """Where no master is, and nothing can be written, the broker with the least id is presented as one."""
+        addresses = data.broker_addrs
+        if MASTER_ID in addresses or not data.enable_acting_master or queues.perm & Permission.WRITE or not addresses:
+            return data
+        least = min(addresses)
+        others = {each: address for each, address in addresses.items() if each != least}
+        return data._replace(broker_addrs={**others, MASTER_ID: addresses[least]})
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Enter a topic that brokers have not told of; nothing happens if one of them is unknown."""
+        by_name = {each.broker_name: each for each in queues}
+        if by_name and all(name in self._brokers for name in by_name):
+            self._topics.setdefault(topic, {}).update(by_name)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, in one cluster or in all."""
+        if cluster:
+            self._forget_queues(list(self._clusters.get(cluster, ())), [topic])
+        else:
+            self._topics.pop(topic, None)
+
+    def _forget_queues(self, names: list[str], topics: list[str]) -> None:
+        for topic in topics:
+            queues = self._topics.get(topic, {})
+            for name in names:
+                queues.pop(name, None)
+            if not queues:
+                self._topics.pop(topic, None)
+
+    def wipe_write_permission(self, name: str) -> int:
+        """Let nobody write to the topics of a broker; how many there are."""
+        return self._change_permission(name, lambda permission: permission & ~Permission.WRITE)
+
+    def add_write_permission(self, name: str) -> int:
+        """Let the topics of a broker be written to, and read; how many there are."""
+        return self._change_permission(name, lambda _: Permission.READ | Permission.WRITE)
+
+    def _change_permission(self, name: str, change: Callable[[int], int]) -> int:
+        concerned = [queues for queues in self._topics.values() if name in queues]
+        for queues in concerned:
+            queues[name] = queues[name]._replace(perm=int(change(queues[name].perm)))
+        return len(concerned)
+
+    # -- what there is
+
+    def _data(self, name: str) -> BrokerData:
+        brokers = self._brokers[name]
+        return BrokerData(brokers.cluster, name, dict(brokers.addresses), brokers.acting_master, brokers.zone)
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        names = {cluster: list(names) for cluster, names in self._clusters.items()}
+        return ClusterInfo({name: self._data(name) for name in self._brokers}, names)
+
+    def member_group(self, cluster: str, name: str) -> BrokerMemberGroup:
+        """The brokers of one name; none if it is unknown."""
+        brokers = self._brokers.get(name)
+        return BrokerMemberGroup(cluster, name, dict(brokers.addresses) if brokers is not None else {})
+
+    def topics(self, matching: Callable[[QueueData], bool] | None = None) -> list[str]:
+        """The names of all topics, or of those whose first queues match."""
+        return [
+            topic
+            for topic, queues in self._topics.items()
+            if matching is None or any(map(matching, list(queues.values())[:1]))
+        ]
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The names of the topics that brokers of a cluster have."""
+        names = self._clusters.get(cluster, {})
+        return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """The names of clusters and brokers, which are topics too, and the address of some broker."""
+        names = [each for cluster, brokers in self._clusters.items() for each in (cluster, *brokers)]
+        addresses = (address for brokers in self._brokers.values() for address in brokers.addresses.values())
+        return names, next(addresses, None)
