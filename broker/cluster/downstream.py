@@ -70,7 +70,8 @@ class Downstream:
     """One broker's hold on the queues of this node; see `broker.core.messages.Sink` and `Poster`.
 
     `number` is negative, so that it is no client's; `out` is the outbox of the link, `wake` says that something is in
-    it. A `member` has the messages of the cluster's stores itself.
+    it. `fail` ends the link, after this step, when something could not be put into it. A `member` has the messages of
+    the cluster's stores itself.
     """
 
     takes_all = True
@@ -82,6 +83,7 @@ class Downstream:
         description: str,
         out: Outbox,
         wake: Callable[[], None],
+        fail: Callable[[Exception], None],
         *,
         member: bool,
     ) -> None:
@@ -92,6 +94,7 @@ class Downstream:
         self.ready = True
         self._out = out
         self._wake = wake
+        self._fail = fail
         # Takes whole events; a member's own are for queues whose root is here.
         self.bulk: Bulk | None = None
         self.requests = QueueRequests(host, self, _decided_below)
@@ -110,6 +113,11 @@ class Downstream:
         for queue_id in [queue_id for queue_id, handle in self.handles.items() if handle.queue in gone]:
             self.handles.pop(queue_id)
             self._newest.pop(queue_id, None)
+
+    def fail(self, error: Exception) -> None:
+        """See `broker.core.messages.Sink`."""
+        self.ready = False
+        self._fail(error)
 
     def output_sent(self) -> None:
         """The link has taken all that there was."""

@@ -55,6 +55,7 @@ class Guest:
             session.description,
             session.out,
             lambda: node.dirty.add(session),
+            session.fail,
             member=False,
         )
         downstream.bulk = node.bulk

@@ -35,6 +35,9 @@ class Nobody:
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
         """Nothing is sent."""
 
+    def fail(self, error: Exception) -> None:
+        """Nothing is to be ended."""
+
 
 def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from broker.cluster.bulk import acknowledge, hand_out
-from broker.cluster.links import Links
+from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Answered, Requests
 from broker.core.outbox import Outbox
@@ -68,7 +68,7 @@ class Hops:
     `cluster_name` is for the log.
     """
 
-    def __init__(self, links: Links, requests: Requests, cluster_name: str) -> None:
+    def __init__(self, links: OwnLinks, requests: Requests, cluster_name: str) -> None:
         self.links = links
         self.requests = requests
         self.relays: dict[int, RelayQueue] = {}

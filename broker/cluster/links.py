@@ -6,7 +6,7 @@ from typing import Protocol
 
 from formats.schema import Buffer
 
-__all__ = ["Links"]
+__all__ = ["Links", "OwnLinks"]
 
 
 class Links(Protocol):
@@ -30,4 +30,12 @@ class Links(Protocol):
 
     def backlog(self, node_id: int) -> int:
         """The bytes that wait to be sent to a node."""
+        ...
+
+
+class OwnLinks(Links, Protocol):
+    """Links that are written to beside `send`, and end when that fails."""
+
+    def fail(self, node_id: int, error: Exception) -> None:
+        """Close the link to a node when this step is over: something went wrong with what was to be sent."""
         ...

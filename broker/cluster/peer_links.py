@@ -29,6 +29,10 @@ class Peer(Protocol):
         """Close the link."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Close the link when this step is over: something went wrong with what was to be sent."""
+        ...
+
 
 class PeerLinks:
     """`Links` over whoever is connected; see `broker.cluster.links`."""
@@ -44,7 +48,15 @@ class PeerLinks:
     def send(self, node_id: int, event: Buffer) -> None:
         peer = self.peers.get(node_id)
         if peer is not None:
-            peer.send_event(event)
+            try:
+                peer.send_event(event)
+            except Exception as error:
+                peer.fail(error)
+
+    def fail(self, node_id: int, error: Exception) -> None:
+        peer = self.peers.get(node_id)
+        if peer is not None:
+            peer.fail(error)
 
     def backlog(self, node_id: int) -> int:
         peer = self.peers.get(node_id)
@@ -95,6 +107,9 @@ class PeerLink:
 
     def end(self, reason: str) -> None:
         self.session.end(reason)
+
+    def fail(self, error: Exception) -> None:
+        self.session.fail(error)
 
     def begun(self) -> None:
         self._owner.begun(self)

@@ -14,7 +14,7 @@ from broker.cluster.bulk import WholeEvents
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import retire, to_relay, to_root
 from broker.cluster.hops import Hops, PeerUpstream
-from broker.cluster.links import Links
+from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
 from broker.core.cluster_errors import ClusterError
@@ -79,7 +79,7 @@ class ClusterQueues:
     def __init__(
         self,
         node: Node,
-        links: Links,
+        links: OwnLinks,
         requests: Requests,
         places: Places,
         read: StoreRead,
@@ -372,6 +372,7 @@ class ClusterQueues:
             f"node {node_id}",
             outbox,
             lambda: self._hops.wake(node_id),
+            lambda error: self._links.fail(node_id, error),
             member=True,
         )
         for partition_id, (primary, _) in self._primaries.items():

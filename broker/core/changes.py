@@ -13,6 +13,7 @@ from broker.core.alarms import alarm, panic, printable
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
+from broker.core.faults import Change
 from broker.core.ledger import Ledger, app_infos
 from broker.core.messages import Full
 from broker.core.queue import App, Queue
@@ -160,17 +161,18 @@ def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], 
     """
     qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
     shard.make_room(bool(added) + 2 * len(removed), qlist)
-    if added:
-        shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
-    # An app that comes back under another key goes first.
-    for app in removed:
-        first = next((message for message in queue.messages.values() if message.outstanding & app.bit), None)
-        if first is not None:
-            queue.log.purge(app.key, first)
-        shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
-        remove_app(queue, app)
-    for app_id, key in added:
-        add_app(queue, app_id, key)
+    with Change(f"the change of the apps of queue '{queue.uri}'"):
+        if added:
+            shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
+        # An app that comes back under another key goes first.
+        for app in removed:
+            first = next((message for message in queue.messages.values() if message.outstanding & app.bit), None)
+            if first is not None:
+                queue.log.purge(app.key, first)
+            shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
+            remove_app(queue, app)
+        for app_id, key in added:
+            add_app(queue, app_id, key)
     log.info(
         "queue '%s': apps added: %s, removed: %s",
         queue.uri,
@@ -213,9 +215,10 @@ def delete_queue(holder: Holder, queue: Queue) -> None:
 
 def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
     """Remove a queue that the ledger does not know any more. `Full` if the journal has no room."""
-    shard.append_queue_op(QueueOpType.DELETION, queue.key)
-    shard.forget(queue.key)
-    del holder.queues[queue.uri]
+    with Change(f"the removal of queue '{queue.uri}'", Full):
+        shard.append_queue_op(QueueOpType.DELETION, queue.key)
+        shard.forget(queue.key)
+        del holder.queues[queue.uri]
     log.info(
         "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), shard.partition_id
     )

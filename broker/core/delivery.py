@@ -22,6 +22,7 @@ from broker.core.clock import Now
 from broker.core.config import DomainConfig, MessageThrottle
 from broker.core.consumption import ConsumptionMonitor
 from broker.core.expressions import Values, property_values
+from broker.core.faults import Change, Faults, Inconsistent
 from broker.core.messages import Buffer, Log, Message
 from broker.core.redelivery import Returning
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
@@ -78,9 +79,16 @@ class Source(Protocol):
     @property
     def work(self) -> Work: ...
 
+    @property
+    def faults(self) -> Faults: ...
+
 
 class Delivery:
-    """Offers the messages of one queue, and remembers the properties of the last."""
+    """Offers the messages of one queue, and remembers the properties of the last.
+
+    A fault in one consumer's push is that consumer's: the message counts as sent to it, and goes to others when its
+    session has ended. An expression that cannot be evaluated for a message does not match it.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -99,13 +107,17 @@ class Delivery:
 
     def deliver(self, app: App) -> None:
         """Send what waits, oldest first, for as long as somebody has room; now, or a part of it in slices."""
-        if not (app.is_behind or self._deliver(app)):
-            self._catch_up_later(app)
+        try:
+            if not (app.is_behind or self._deliver(app)):
+                self._catch_up_later(app)
+        except Exception as error:
+            raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def take_back(self, app: App) -> None:
         """Bring what is given back to the app in order with what waits."""
-        if app.returning is not None and not (app.is_behind or self._settle(app, app.returning)):
-            self._catch_up_later(app)
+        with Change(f"giving back messages of queue '{self._source.uri}'"):
+            if app.returning is not None and not (app.is_behind or self._settle(app, app.returning)):
+                self._catch_up_later(app)
 
     def _catch_up_later(self, app: App) -> None:
         app.is_behind = True
@@ -192,7 +204,11 @@ class Delivery:
         matched: list[Group] = []
         for level in app.levels:
             for group in level:
-                if group.matches(values):
+                try:
+                    matches = group.matches(values)
+                except Exception as error:
+                    matches = self._cannot_match(error)
+                if matches:
                     subscription = None if group.blocked else group.choose()
                     if subscription is not None:
                         self.send(subscription, message, contents)
@@ -213,8 +229,23 @@ class Delivery:
     def properties(self, message: Message, data: Buffer) -> Values:
         """What expressions see of a message; kept for the next that asks."""
         if self._values_of is not message:
-            self._values_of, self._values = message, _message_values(message, memoryview(data))
+            try:
+                values = _message_values(message, memoryview(data))
+            except Exception as error:
+                self._source.faults.note(f"reading the properties of a message of queue '{self._source.uri}'", error)
+                values = {}
+            self._values_of, self._values = message, values
         return self._values
+
+    def _matches(self, group: Group, message: Message, data: Buffer) -> bool:
+        try:
+            return group.expression is None or group.matches(self.properties(message, data))
+        except Exception as error:
+            return self._cannot_match(error)
+
+    def _cannot_match(self, error: Exception) -> bool:
+        self._source.faults.note(f"evaluating an expression on a message of queue '{self._source.uri}'", error)
+        return False
 
     def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
         """A message goes to a consumer, who is to confirm it."""
@@ -230,7 +261,10 @@ class Delivery:
         schema_id = message.schema_id
         if schema_id:
             schema_id = _announced(stream, schema_id)
-        stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+        try:
+            stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+        except Exception as error:
+            stream.sink.fail(error)
 
     def _push(self, subscription: Subscription, message: Message, data: Buffer) -> None:
         stream = subscription.stream
@@ -239,7 +273,10 @@ class Delivery:
         schema_id = message.schema_id
         if schema_id:
             schema_id = _announced(stream, schema_id)
-        stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+        try:
+            stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+        except Exception as error:
+            stream.sink.fail(error)
 
     def _push_to_broker(self, stream: Stream, message: Message, data: Buffer) -> None:
         """A message that is broadcast goes to a broker once if some consumer there has the highest priority."""
@@ -249,7 +286,10 @@ class Delivery:
             self._statistics.pushes += 1
             self._statistics.push_bytes += message.size
             schema_id = _announced(stream, message.schema_id) if message.schema_id else 0
-            stream.sink.push(stream.queue_id, message, data, DEFAULT_SUBSCRIPTION_ID, schema_id)
+            try:
+                stream.sink.push(stream.queue_id, message, data, DEFAULT_SUBSCRIPTION_ID, schema_id)
+            except Exception as error:
+                stream.sink.fail(error)
 
     def log_exit(self, app: App, message: Message) -> None:
         since, count = self._exit_lines.get(app, (NEVER_MS, 0))
@@ -275,7 +315,6 @@ class Delivery:
         left = app.attempts[message.guid]
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
         data = self._log.read(message)
-        values = self.properties(message, data)
         scheduled, app.delayed_until_ms = app.delayed_until_ms, NEVER_MS
         wait_ms = None
         for stream in app.streams:
@@ -287,7 +326,7 @@ class Delivery:
                     or subscription.messages_left <= 0
                     or subscription.bytes_left <= 0
                     or not stream.sink.ready
-                    or not group.matches(values)
+                    or not self._matches(group, message, data)
                 ):
                     continue
                 wait_until = stream.last_sent_ms + delay_ms
@@ -320,7 +359,7 @@ class Delivery:
                             group is not None
                             and subscription.priority == group.priority
                             and subscription.messages_left > 0
-                            and (group.expression is None or group.matches(self.properties(message, data)))
+                            and self._matches(group, message, data)
                         ):
                             self._push(subscription, message, data)
                             break

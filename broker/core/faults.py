@@ -36,13 +36,15 @@ class Inconsistent(BaseException):
 class Change:
     """A section that must not be left half done; an exception in it becomes `Inconsistent`.
 
-    Only for what happens rarely: where messages pass, a `try` statement says the same and costs nothing.
+    Those of the types `refusals` are raised before anything is changed, and pass. Only for what happens rarely: where
+    messages pass, a `try` statement says the same and costs nothing.
     """
 
-    __slots__ = ("_name",)
+    __slots__ = ("_name", "_refusals")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *refusals: type[Exception]) -> None:
         self._name = name
+        self._refusals = refusals
 
     def __enter__(self) -> None:
         """Nothing has been changed yet."""
@@ -50,7 +52,7 @@ class Change:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, self._refusals):
             raise Inconsistent(self._name, error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.config import DEFAULT_APP_ID
+from broker.core.faults import Change
 from broker.core.messages import Sink
 from broker.core.queue import Queue
 from broker.core.routing import Stream
@@ -113,13 +114,15 @@ class Handle:
         if queue is not self.queue:
             raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
         if parameters.flags & QueueFlag.READ:
-            self._open_stream(parameters)
-        if parameters.flags & QueueFlag.WRITE:
-            self.writes += parameters.write_count
-            queue.writers += parameters.write_count
+            self._check_app(app_id_of(parameters), sub_id_of(parameters))
+        with Change(f"opening queue '{queue.uri}'"):
+            if parameters.flags & QueueFlag.READ:
+                self._open_stream(parameters)
+            if parameters.flags & QueueFlag.WRITE:
+                self.writes += parameters.write_count
+                queue.writers += parameters.write_count
 
-    def _open_stream(self, parameters: QueueHandleParameters) -> None:
-        app_id = app_id_of(parameters)
+    def _check_app(self, app_id: str, sub_id: int) -> None:
         fanout = DEFAULT_APP_ID not in self.queue.apps
         if fanout and app_id == DEFAULT_APP_ID:
             message = "Reader of a fanout queue requires an appId to be specified."
@@ -127,12 +130,15 @@ class Handle:
         if not fanout and app_id != DEFAULT_APP_ID:
             message = "AppId should not be specified when opening a non-fanout queue"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
-        sub_id = sub_id_of(parameters)
         known = self.by_app.get(app_id)
         if self.streams.get(sub_id, known) is not known:
             # The reference asserts that no other app has it.
             message = f"subId {sub_id & 0xFFFF_FFFF} is already in use for a different appId"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, -1)
+
+    def _open_stream(self, parameters: QueueHandleParameters) -> None:
+        app_id, sub_id = app_id_of(parameters), sub_id_of(parameters)
+        known = self.by_app.get(app_id)
         if known is not None:
             known.readers += parameters.read_count
             # A broker whose last request was answered too late for it has numbered the app anew.
@@ -158,29 +164,34 @@ class Handle:
             stream = self.streams.get(sub_id)
             if stream is None:
                 raise Refusal(StatusCategory.UNKNOWN, "No subStream of the queue with specified subId", 0)
-            given_up = min(parameters.read_count, stream.readers)
-            stream.readers -= given_up
-            if not stream.readers:
-                del self.streams[sub_id], self.by_app[stream.app.app_id]
-                self.queue.detach(stream)
-            self.queue.give_back_reads(stream.app.app_id, given_up)
+            with Change(f"closing queue '{self.queue.uri}' for a consumer"):
+                self._close_stream(sub_id, stream, min(parameters.read_count, stream.readers))
         if parameters.write_count > 0:
             self._give_up_writes(min(parameters.write_count, self.writes))
 
+    def _close_stream(self, sub_id: int, stream: Stream, count: int) -> None:
+        stream.readers -= count
+        if not stream.readers:
+            del self.streams[sub_id], self.by_app[stream.app.app_id]
+            self.queue.detach(stream)
+        self.queue.give_back_reads(stream.app.app_id, count)
+
     def drop(self, *, lost: bool = False) -> None:
         """Give up everything; `lost` says that the client is gone without a word."""
-        for stream in self.by_app.values():
-            self.queue.detach(stream, lost=lost)
-            self.queue.give_back_reads(stream.app.app_id, stream.readers)
-        self.streams.clear()
-        self.by_app.clear()
-        self._give_up_writes(self.writes)
+        with Change(f"closing queue '{self.queue.uri}'"):
+            for stream in self.by_app.values():
+                self.queue.detach(stream, lost=lost)
+                self.queue.give_back_reads(stream.app.app_id, stream.readers)
+            self.streams.clear()
+            self.by_app.clear()
+            self._give_up_writes(self.writes)
 
     def _give_up_writes(self, count: int) -> None:
         if count:
-            self.writes -= count
-            self.queue.writers -= count
-            self.queue.give_back_writes(count)
+            with Change(f"closing queue '{self.queue.uri}' for a producer"):
+                self.writes -= count
+                self.queue.writers -= count
+                self.queue.give_back_writes(count)
 
     def resume(self) -> None:
         """The session can be sent to again."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.core.clock import Now
+from broker.core.faults import Change
 from broker.core.messages import Full
 from broker.ports.files import Directory, StoreFile
 from broker.store.partition_files import readable, written_end, zero_from
@@ -203,10 +204,7 @@ class Ledger:
 
     def assign(self, info: QueueInfo) -> None:
         """Record a new queue. `Full`, nothing recorded, when the disk is."""
-        self._append(
-            LedgerRecordType.UPDATE, lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,))
-        )
-        self.state.queues[info.uri] = info
+        self._advise(lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,)))
 
     def update_apps(
         self, info: QueueInfo, domain: str, added: tuple[AppIdInfo, ...], removed: tuple[AppIdInfo, ...]
@@ -235,8 +233,9 @@ class Ledger:
         )
 
     def _advise(self, make: Make) -> None:
-        self._append(LedgerRecordType.UPDATE, make)
-        self.state.apply(ClusterMessage(choice=make(self._number(0))))
+        with Change("a record of the cluster-state ledger", Full):
+            self._append(LedgerRecordType.UPDATE, make)
+            self.state.apply(ClusterMessage(choice=make(self._number(0))))
 
     # -- of several nodes: records come one by one, from this node when it leads or from the leader
 

@@ -91,6 +91,10 @@ class Poster(Protocol):
         """Several messages are kept."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Telling it has failed: its session is to end, once the step that told it is over."""
+        ...
+
 
 class Log(Protocol):
     """Where a queue's messages are kept.
@@ -159,3 +163,7 @@ class Sink(Protocol):
         ...
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """A push has failed: its session is to end, once the step that pushed is over. What it has goes to others."""
+        ...

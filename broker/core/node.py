@@ -37,6 +37,7 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.disk.keys import DEFAULT_APP_KEY, derive_key
+from formats.disk.qlist import build_queue_record
 from formats.errors import FormatError
 from formats.uri import parse_uri
 
@@ -338,17 +339,21 @@ class Node:
             if info is None:
                 if domain.config.queues_max and not room_for_queue(domain, self._count_queues(domain)):
                     raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ClusterError.LIMIT)
-                info = self._assign(uri, domain.config)
+                info = self._propose(uri, domain.config)
             shard = self.shards.get(info.partition_id)
             if shard is None:
                 message = f"Queue '{uri}' is in partition {info.partition_id}, which this node is not told to serve"
                 raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
-            shard.append_queue(uri, info.key, apps)
+            # What cannot be recorded shows before the ledger names it.
+            build_queue_record(uri, info.key, apps)
+            with Change(f"the creation of queue '{uri}'", Full):
+                self._assign(info)
+                shard.append_queue(uri, info.key, apps)
+                queue = self._make_queue(uri, info.key, domain, apps, shard)
+                self.queues[uri] = queue
         except Full as full:
             raise Refusal(StatusCategory.NOT_READY, f"Queue cannot be created: {full}", -1) from None
-        queue = self._make_queue(uri, info.key, domain, apps, shard)
-        self.queues[uri] = queue
         log.info("queue '%s' created [key: %s, partition: %d]", uri, info.key.hex().upper(), info.partition_id)
         return queue
 
@@ -356,23 +361,28 @@ class Node:
         name = domain.config.name
         return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
-    def _assign(self, uri: str, config: DomainConfig) -> QueueInfo:
+    def _propose(self, uri: str, config: DomainConfig) -> QueueInfo:
+        """Where a new queue may be, and what keys it has."""
         salt = key_salt(self)
         apps: list[tuple[str, bytes]] = []
         for app_id in config.queue_app_ids:
             key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else derive_key(app_id, salt, {key for _, key in apps})
             apps.append((app_id, key))
         counts = self._census()
-        info = QueueInfo(
+        return QueueInfo(
             uri=uri,
             key=derive_key(uri, salt, self._queue_keys),
             partition_id=min(counts, key=lambda partition_id: (counts[partition_id], partition_id)),
             app_ids=app_infos(apps),
         )
-        self.ledger.assign(info)
-        self._queue_keys.add(info.key)
-        counts[info.partition_id] += 1
-        return info
+
+    def _assign(self, info: QueueInfo) -> None:
+        """Record a new queue in the ledger, unless it is there already."""
+        if info.uri not in self.ledger.state.queues:
+            counts = self._census()
+            self.ledger.assign(info)
+            self._queue_keys.add(info.key)
+            counts[info.partition_id] += 1
 
     def _census(self) -> dict[int, int]:
         """How many queues each partition has; taken anew, with the keys of all, when some were deleted."""

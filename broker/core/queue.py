@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from broker.core.config import DomainConfig, MessageThrottle, Mode
 from broker.core.consumption import ConsumptionMonitor
 from broker.core.delivery import STOP, Delivery, release
 from broker.core.expressions import ExpressionError, compile_expression
+from broker.core.faults import Change, Faults, Inconsistent
 from broker.core.history import History
 from broker.core.messages import (
     DUPLICATE,
@@ -93,6 +95,9 @@ class Surroundings(Protocol):
     def work(self) -> Work: ...
 
     @property
+    def faults(self) -> Faults: ...
+
+    @property
     def open_timeout_ms(self) -> int:
         """How long a client waits until a queue is open that is served elsewhere."""
         ...
@@ -133,6 +138,7 @@ class Queue:
         self.timers = around.timers
         self.throttle = around.throttle
         self.work = around.work
+        self.faults = around.faults
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
@@ -229,34 +235,37 @@ class Queue:
         else:
             others = [app.key for app in self.apps.values() if not outstanding & app.bit]
             self.log.append(message, content, outstanding.bit_count(), others)
-        statistics = self.statistics
-        statistics.puts += 1
-        statistics.put_bytes += size
-        self.messages[guid] = message
-        usage.add(size)
-        if self.consumption.max_idle_ms:
-            self.consumption.on_post()
-        # What follows a message that waits must not overtake it.
-        awaits = self._awaits_copies or bool(self.awaiting)
-        for app in self.apps.values():
-            if not outstanding & app.bit:
-                continue
-            app.messages += 1
-            app.bytes += size
+        try:
+            statistics = self.statistics
+            statistics.puts += 1
+            statistics.put_bytes += size
+            self.messages[guid] = message
+            usage.add(size)
+            if self.consumption.max_idle_ms:
+                self.consumption.on_post()
+            # What follows a message that waits must not overtake it.
+            awaits = self._awaits_copies or bool(self.awaiting)
+            for app in self.apps.values():
+                if not outstanding & app.bit:
+                    continue
+                app.messages += 1
+                app.bytes += size
+                if awaits:
+                    continue
+                if app.pending or app.redelivery or app.is_behind:
+                    app.pending.append(message)
+                    continue
+                only = app.only
+                if only is not None and (subscription := only.choose()) is not None:
+                    self.delivery.send(subscription, message, content.data)
+                else:
+                    self._offer(app, message, content.data)
             if awaits:
-                continue
-            if app.pending or app.redelivery or app.is_behind:
-                app.pending.append(message)
-                continue
-            only = app.only
-            if only is not None and (subscription := only.choose()) is not None:
-                self.delivery.send(subscription, message, content.data)
-            else:
-                self._offer(app, message, content.data)
-        if awaits:
-            self.awaiting[guid] = []
-            self.log.when_copied(message, self._copied)
-            return PENDING
+                self.awaiting[guid] = []
+                self.log.when_copied(message, self._copied)
+                return PENDING
+        except Exception as error:
+            raise Inconsistent(f"taking a message into queue '{self.uri}'", error) from error
         return KEPT
 
     def _offer(self, app: App, message: Message, data: Buffer) -> None:
@@ -289,7 +298,10 @@ class Queue:
                 self.statistics.acks += 1
             else:
                 self.statistics.nacks += 1
-            poster.acknowledge(queue_id, correlation_id, guid, status)
+            try:
+                poster.acknowledge(queue_id, correlation_id, guid, status)
+            except Exception as error:
+                poster.fail(error)
 
     def _select_apps(self, message: Message, data: Buffer) -> None:
         """Leave the message to those apps that want it, as the domain says."""
@@ -320,34 +332,37 @@ class Queue:
     def confirm(self, stream: Stream, guid: Guid) -> bool:
         """An app is done with a message. False when the app had no such message to confirm."""
         app = stream.app
-        held = stream.unconfirmed.pop(guid, None)
-        if held is not None:
-            message, subscription = held
-            subscription.messages_left += 1
-            subscription.bytes_left += message.size
-            if subscription.group is not None:
-                subscription.group.blocked = False
-        else:
-            # A client that reconnected may confirm what was delivered to it before.
-            found = self.messages.get(guid)
-            if found is None or not found.outstanding & app.bit:
-                return False
-            message = found
-            recall(app, message)
-        self.statistics.confirms += 1
-        app.statistics.answered(self.now.ms - message.sent_ms)
-        app.forget(message)
-        if message.outstanding:
-            self.log.confirm(message, app.key)
-        else:
-            self.log.remove(message)
-            self.gone(message)
-        if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
-            # The poisonous one went well: no need to keep the distance.
-            stream.last_sent_ms = NEVER_MS
-            app.delayed_until_ms = NEVER_MS
-        if app.redelivery or app.pending or app.aside:
-            self.delivery.deliver(app)
+        try:
+            held = stream.unconfirmed.pop(guid, None)
+            if held is not None:
+                message, subscription = held
+                subscription.messages_left += 1
+                subscription.bytes_left += message.size
+                if subscription.group is not None:
+                    subscription.group.blocked = False
+            else:
+                # A client that reconnected may confirm what was delivered to it before.
+                found = self.messages.get(guid)
+                if found is None or not found.outstanding & app.bit:
+                    return False
+                message = found
+                recall(app, message)
+            self.statistics.confirms += 1
+            app.statistics.answered(self.now.ms - message.sent_ms)
+            app.forget(message)
+            if message.outstanding:
+                self.log.confirm(message, app.key)
+            else:
+                self.log.remove(message)
+                self.gone(message)
+            if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
+                # The poisonous one went well: no need to keep the distance.
+                stream.last_sent_ms = NEVER_MS
+                app.delayed_until_ms = NEVER_MS
+            if app.redelivery or app.pending or app.aside:
+                self.delivery.deliver(app)
+        except Exception as error:
+            raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
         return True
 
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
@@ -367,9 +382,10 @@ class Queue:
         if left > 0:
             app.attempts[guid] = left
             return
-        del stream.unconfirmed[guid]
-        release(held[1], message)
-        self._give_up(app, stream.sub_queue_id, message, attempts_max)
+        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
+            del stream.unconfirmed[guid]
+            release(held[1], message)
+            self._give_up(app, stream.sub_queue_id, message, attempts_max)
 
     def _tell_reject(self, stream: Stream, guid: Guid, left: int) -> None:
         log.info(
@@ -383,7 +399,10 @@ class Queue:
 
     def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
         """An app's last attempt has failed."""
-        self._poison.removed(app, sub_queue_id, message, attempts_max)
+        try:
+            self._poison.removed(app, sub_queue_id, message, attempts_max)
+        except Exception as error:
+            self.faults.note(f"telling of a message that is removed from queue '{self.uri}'", error)
         app.forget(message)
         if message.outstanding:
             self.log.confirm(message, app.key, ConfirmReason.REJECTED)
@@ -471,6 +490,14 @@ class Queue:
         A stream left without subscriptions keeps what it holds until it confirms or closes. A broker gives back what
         none of its clients wants any longer. Nothing is sent yet: call `deliver` when the client has its answer.
         """
+        for each in subscriptions:
+            # They are remembered: whatever is wrong with one shows before anything is changed.
+            with suppress(ExpressionError):
+                compile_expression(each.text)
+        with Change(f"the configuration of a consumer of queue '{self.uri}'"):
+            self._configure(stream, subscriptions)
+
+    def _configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         left = succeed(stream, subscriptions)
         self.rebuild(stream.app)
         if left and subscriptions and stream.sink.takes_all:
@@ -513,9 +540,12 @@ class Queue:
 
         A client that is `lost` may have been lost because of what it holds: that has one attempt less each.
         """
+        if stream in stream.app.streams:
+            with Change(f"the end of a consumer of queue '{self.uri}'"):
+                self._detach(stream, lost=lost)
+
+    def _detach(self, stream: Stream, *, lost: bool) -> None:
         app = stream.app
-        if stream not in app.streams:
-            return
         wanted = None
         if lost and stream.unconfirmed:
             count = len(stream.unconfirmed)

@@ -103,6 +103,13 @@ class QueueRequests:
                 return
         self._waiting.pop(queue_id, None)
 
+    def _go_on_later(self, queue_id: int) -> None:
+        """As `_go_on`, in the step of whoever answered the request before."""
+        try:
+            self._go_on(queue_id)
+        except Exception as error:
+            self._peer.fail(error)
+
     def _carry_out(self, queue_id: int, message: ControlMessage) -> bool:
         """Whether it is done already."""
         choice = message.choice
@@ -139,9 +146,15 @@ class QueueRequests:
         def opened(outcome: Queue | Refusal) -> None:
             nonlocal done
             done = True
-            self._opened(message, queue_id, request, outcome)
-            if later:
-                self._go_on(queue_id)
+            if not later:
+                self._opened(message, queue_id, request, outcome)
+                return
+            try:
+                self._opened(message, queue_id, request, outcome)
+            except Exception as error:
+                # This is the step of whoever answered.
+                self._peer.fail(error)
+            self._go_on_later(queue_id)
 
         self._host.open_queue(request.handle_parameters, opened)
         later = not done
@@ -160,7 +173,7 @@ class QueueRequests:
                 handle = Handle(self._peer, queue_id, outcome)
             try:
                 handle.open(parameters, outcome)
-            except Refusal:
+            except Exception:
                 give_back(outcome, parameters)
                 raise
         except Refusal as refusal:
@@ -195,11 +208,15 @@ class QueueRequests:
             done = True
             if self._closed:
                 return
-            self._peer.reply(message, response)
+            try:
+                self._peer.reply(message, response)
+            except Exception as error:
+                # Others are not to wait for it.
+                self._peer.fail(error)
             # After the response: a client knows its subscription ids only from there on.
             handle.queue.deliver(stream.app)
             if later:
-                self._go_on(queue_id)
+                self._go_on_later(queue_id)
 
         handle.queue.reconfigure(stream, make_subscriptions(stream, parameters), configured)
         later = not done

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from broker.core.clock import Now
+from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.removals import Removals
@@ -214,35 +215,38 @@ class Shard:
         ):
             self._make_room(size, due)
             files = self.files
-        offset = files.data_end
-        files.data_end = write_data_record(
-            files.data.buffer,
-            offset,
-            content.data,
-            content.options,
-            1 if content.has_properties else 0,
-            content.schema_id,
-        )
-        for app_key in auto_confirms:
-            self.append_confirm(queue_key, message, app_key, ConfirmReason.AUTO_CONFIRMED)
-            self.due += 1
-        self.sequence_number += 1
-        pack_message(
-            files.journal.buffer,
-            files.journal_end,
-            self.primary_lease_id,
-            self.sequence_number,
-            self.now.wall_s,
-            ref_count,
-            content.compression,
-            queue_key,
-            offset // DWORD,
-            message.guid,
-            content.crc32c,
-        )
-        files.journal_end += JOURNAL_RECORD_SIZE
-        self.due += ref_count
-        message.offset = offset
+        try:
+            offset = files.data_end
+            files.data_end = write_data_record(
+                files.data.buffer,
+                offset,
+                content.data,
+                content.options,
+                1 if content.has_properties else 0,
+                content.schema_id,
+            )
+            for app_key in auto_confirms:
+                self.append_confirm(queue_key, message, app_key, ConfirmReason.AUTO_CONFIRMED)
+                self.due += 1
+            self.sequence_number += 1
+            pack_message(
+                files.journal.buffer,
+                files.journal_end,
+                self.primary_lease_id,
+                self.sequence_number,
+                self.now.wall_s,
+                ref_count,
+                content.compression,
+                queue_key,
+                offset // DWORD,
+                message.guid,
+                content.crc32c,
+            )
+            files.journal_end += JOURNAL_RECORD_SIZE
+            self.due += ref_count
+            message.offset = offset
+        except Exception as error:
+            raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
 
     def await_copies(self, message: Message, action: Callable[[Message], None]) -> None:
         """Call `action` when enough nodes have the last record, which is the message's."""
@@ -251,9 +255,14 @@ class Shard:
     def copied(self, sequence_number: int) -> None:
         """Enough nodes have all records of this lease up to this one."""
         awaiting = self.awaiting
-        while awaiting and awaiting[0].sequence_number <= sequence_number:
-            _, message, action = awaiting.popleft()
-            action(message)
+        try:
+            while awaiting and awaiting[0].sequence_number <= sequence_number:
+                _, message, action = awaiting.popleft()
+                action(message)
+        except Exception as error:
+            raise Inconsistent(
+                f"what follows the copies of messages of partition {self.partition_id}", error
+            ) from error
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
@@ -316,20 +325,21 @@ class Shard:
         end = files.qlist_end + len(record)
         if not (self._reserve_journal(1) and files.qlist.reserve(end)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for queue {uri}")
-        files.qlist.buffer[files.qlist_end : end] = record
-        self.sequence_number += 1
-        pack_queue_op(
-            files.journal.buffer,
-            files.journal_end,
-            self.primary_lease_id,
-            self.sequence_number,
-            self.now.wall_s,
-            kind,
-            queue_key,
-            queue_uri_record_offset_words=files.qlist_end // WORD,
-        )
-        files.journal_end += JOURNAL_RECORD_SIZE
-        files.qlist_end = end
+        with Change(f"writing a queue to partition {self.partition_id}"):
+            files.qlist.buffer[files.qlist_end : end] = record
+            self.sequence_number += 1
+            pack_queue_op(
+                files.journal.buffer,
+                files.journal_end,
+                self.primary_lease_id,
+                self.sequence_number,
+                self.now.wall_s,
+                kind,
+                queue_key,
+                queue_uri_record_offset_words=files.qlist_end // WORD,
+            )
+            files.journal_end += JOURNAL_RECORD_SIZE
+            files.qlist_end = end
 
     def append_queue_op(
         self, kind: QueueOpType, queue_key: bytes, app_key: bytes = NULL_KEY, first: Message | None = None
@@ -352,20 +362,21 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         lease_id, number = self._position(first) if first is not None else (0, 0)
         files = self.files
-        self.sequence_number += 1
-        pack_queue_op(
-            files.journal.buffer,
-            files.journal_end,
-            self.primary_lease_id,
-            self.sequence_number,
-            self.now.wall_s,
-            kind,
-            queue_key,
-            app_key,
-            start_primary_lease_id=lease_id,
-            start_sequence_number=number,
-        )
-        files.journal_end += JOURNAL_RECORD_SIZE
+        with Change(f"writing an operation on a queue to partition {self.partition_id}"):
+            self.sequence_number += 1
+            pack_queue_op(
+                files.journal.buffer,
+                files.journal_end,
+                self.primary_lease_id,
+                self.sequence_number,
+                self.now.wall_s,
+                kind,
+                queue_key,
+                app_key,
+                start_primary_lease_id=lease_id,
+                start_sequence_number=number,
+            )
+            files.journal_end += JOURNAL_RECORD_SIZE
 
     def release(self, records: int) -> None:
         """So many records will not be needed: what they were for is purged."""

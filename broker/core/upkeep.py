@@ -6,7 +6,8 @@ import logging
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 
-from broker.core.messages import Message
+from broker.core.faults import Change
+from broker.core.messages import Full, Message
 from broker.core.queue import Queue, recall
 from broker.core.reports import arrival_time
 from broker.core.routing import App
@@ -86,16 +87,17 @@ def purge(queue: Queue) -> tuple[int, int]:
     none of these removed, if that cannot be recorded.
     """
     count, size = len(queue.messages), queue.bytes
-    for message in [queue.messages[guid] for guid in queue.awaiting]:
-        queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
-    messages = list(queue.messages.values())
-    if messages:
-        queue.log.purge()
-    for message in messages:
-        queue.log.release(message.outstanding.bit_count())
-        queue.forget(message)
-    for app in queue.apps.values():
-        app.clear()
+    with Change(f"the purge of queue '{queue.uri}'", Full):
+        for message in [queue.messages[guid] for guid in queue.awaiting]:
+            queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
+        messages = list(queue.messages.values())
+        if messages:
+            queue.log.purge()
+        for message in messages:
+            queue.log.release(message.outstanding.bit_count())
+            queue.forget(message)
+        for app in queue.apps.values():
+            app.clear()
     return count, size
 
 
@@ -103,8 +105,9 @@ def purge_app(queue: Queue, app: App) -> tuple[int, int]:
     """Remove all that one app has not confirmed; how many messages, and their bytes. `Full` as in `purge`."""
     wanted = [message for message in queue.messages.values() if message.outstanding & app.bit]
     if wanted:
-        queue.log.purge(app.key, wanted[0])
-        _take_from(queue, app, wanted)
+        with Change(f"the purge of queue '{queue.uri}' for app '{app.app_id}'", Full):
+            queue.log.purge(app.key, wanted[0])
+            _take_from(queue, app, wanted)
     return len(wanted), sum(message.size for message in wanted)
 
 

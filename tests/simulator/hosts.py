@@ -299,6 +299,7 @@ class Host:
         try:
             action()
             more = any(node.end_step())
+            assert node.faults.of_sessions == node.faults.others == 0, "a session's work failed: the log says why"
         except Crash:
             self.die(Death.IN_CALL)
             return

@@ -74,6 +74,9 @@ class Links:
         if node_id in self.up:
             self.sent.setdefault(node_id, bytearray()).extend(event)
 
+    def fail(self, node_id: int, error: Exception) -> None:
+        raise error
+
     def backlog(self, node_id: int) -> int:
         return 0
 

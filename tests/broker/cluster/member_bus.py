@@ -34,6 +34,9 @@ class Wire:
     def send_event(self, event: Buffer) -> None:
         self.events.append(bytes(event))
 
+    def fail(self, error: Exception) -> None:
+        raise error
+
     def end(self, reason: str) -> None:
         raise AssertionError(reason)
 
