@@ -135,6 +135,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             qlist=partition.max_qlist_file_size,
         )
         timestamps = _Timestamps(directory)
+        is_member = len(cluster.nodes) > 1
         opened = open_shards(
             directory,
             partition.num_partitions,
@@ -143,8 +144,9 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             now,
             timestamps,
             outlives_power=fsync.mode is not FsyncMode.NEVER,
+            heals=is_member,
         )
-        ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened)
+        ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened, heals=is_member)
         shards = {shard.partition_id: shard for shard, _ in opened}
         domains = Domains(config)
         node = Node(
@@ -159,7 +161,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         configure(node, cluster)
         recovered = {shard.partition_id: state for shard, state in opened}
         membership = None
-        if len(cluster.nodes) == 1:
+        if not is_member:
             node.start(recovered)
             Guests(node).serve()
         else:

@@ -12,6 +12,10 @@ From the newest set of files on:
 | in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
 | whole, with faults of severity error                | `StoreDamaged`                                          |
 | there is none                                       | an empty set is made                                    |
+
+A node of a cluster that `heals` starts all the same: it notes the damage (`broker.store.damage`), sets aside all files
+of the partition, or the ledger's, and makes an empty set. What becomes of that the other nodes decide. Files under such
+a note are never the base of anything: a process that died in between may have left any of them.
 """
 
 from __future__ import annotations
@@ -20,10 +24,13 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
+from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.ledger import Ledger
+from broker.core.messages import Full
 from broker.core.shard import Shard
 from broker.ports.files import Directory, StoreFile
+from broker.store.damage import LEDGER_NOTE, Damage, partition_note
 from broker.store.partition_files import PartitionFiles, PartitionLimits, readable, written_end
 from broker.store.recovery import Recovered, RecoveredQueue, recover
 from formats.control.messages import QueueInfo
@@ -36,8 +43,10 @@ from formats.disk.files import (
     group_file_sets,
     initial_bytes,
     open_file,
+    parse_file_name,
 )
 from formats.disk.journal import RecordType, scan, select
+from formats.disk.ledger import parse_ledger_file_name
 from formats.disk.recover import iter_qlist, journal_extent
 from formats.disk.validate import FileView, validate_file_set, validate_ledger
 from formats.errors import FormatError
@@ -62,16 +71,30 @@ class StoreDamaged(Exception):
     """A store that must not be served as it is; the text says what was found and how to go on."""
 
     def __init__(self, path: str, faults: list[Fault], more: bool) -> None:
-        lines = [f"{path}: the store is damaged, the node does not start"]
-        lines += [f"  {fault.file} at offset {fault.offset}: {fault.code}: {fault.reason}" for fault in faults]
+        self.faults = faults
+        self.found = [f"  {fault.file} at offset {fault.offset}: {fault.code}: {fault.reason}" for fault in faults]
         if more:
-            lines.append("  and more")
+            self.found.append("  and more")
+        lines = [f"{path}: the store is damaged, the node does not start", *self.found]
         lines.append(f"  {faults[0].advice}")
         lines.append(f"  See all with: bmqctl journal validate {path}")
         lines.append(f"  Keep what is sound with: bmqctl journal repair {path} --out DIRECTORY")
         lines.append("  To start without these messages, move the files named above to another folder.")
         super().__init__("\n".join(lines))
-        self.faults = faults
+
+
+class _StillDamaged(StoreDamaged):
+    """The store of an earlier process that was to be healed by other nodes, and was not."""
+
+    def __init__(self, directory: Directory, damage: Damage) -> None:
+        Exception.__init__(
+            self,
+            f"{directory.path}: the store was damaged, and other nodes were to heal it; the node does not start alone\n"
+            f"  {damage.name} says what was found, and where the damaged files are.\n"
+            f"  Put back what is sound of them (bmqctl journal repair), and remove {damage.name}.",
+        )
+        self.faults: list[Fault] = []
+        self.found = ["  it was damaged before, and has not been healed since"]
 
 
 def open_shards(
@@ -83,14 +106,28 @@ def open_shards(
     make_timestamp: Callable[[str], str],
     *,
     outlives_power: bool = False,
+    heals: bool = False,
 ) -> list[tuple[Shard, Recovered]]:
-    """All partitions of the store; for `outlives_power` see `Shard`. `StoreDamaged` if one must not be served."""
-    sets = group_file_sets(directory.names())
+    """All partitions of the store; for `outlives_power` see `Shard`.
+
+    `StoreDamaged` if one must not be served, unless there are others from which this node `heals`.
+    """
     out = []
     for partition_id in range(num_partitions):
-        own = [file_set for file_set in sets if file_set.partition_id == partition_id]
-        files, recovered = _open(directory, own, partition_id, limits, make_timestamp, outlives_power=outlives_power)
-        shard = Shard(partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power)
+        damage = Damage(directory, partition_note(partition_id))
+        try:
+            files, recovered = _open(
+                directory, partition_id, limits, make_timestamp, damage, outlives_power=outlives_power, heals=heals
+            )
+        except StoreDamaged as error:
+            if not heals:
+                raise
+            found = error.found
+            _set_aside(directory, damage, f"partition {partition_id}", _files_of(directory, partition_id), found)
+            files, recovered = _create_anew(directory, partition_id, limits, make_timestamp)
+        shard = Shard(
+            partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power, damage=damage
+        )
         shard.primary_lease_id = recovered.primary_lease_id
         out.append((shard, recovered))
         log.info(
@@ -109,33 +146,118 @@ def open_ledger(
     now: Now,
     make_timestamp: Callable[[str], str],
     opened: list[tuple[Shard, Recovered]],
+    *,
+    heals: bool = False,
 ) -> Ledger:
     """The cluster-state ledger as far as there is one. `StoreDamaged` if it cannot be read.
 
-    Or if it knows a queue of the `opened` partitions by another name: QLIST has no checksums, the ledger has.
+    Or if it knows a queue of the `opened` partitions by another name: QLIST has no checksums, the ledger has. A node
+    that `heals` opens such a partition anew, in its place.
     """
-    ledger = Ledger(directory, size_max, now, make_timestamp)
+    damage = Damage(directory, LEDGER_NOTE)
+    ledger = Ledger(directory, size_max, now, make_timestamp, damage)
+    refused = _read_ledger(ledger)
+    if refused is not None:
+        ledger.let_go()
+        if not heals:
+            raise refused
+        names = [name for name in directory.names() if parse_ledger_file_name(name)]
+        _set_aside(directory, damage, "the cluster-state ledger", names, refused.found)
+        ledger = Ledger(directory, size_max, now, make_timestamp, damage)
+    for index, (shard, recovered) in enumerate(opened):
+        mismatch = _mismatch(shard, recovered, ledger)
+        if mismatch is None:
+            continue
+        refused = StoreDamaged(directory.path, [mismatch], False)
+        _let_go(shard.files)
+        if not heals:
+            raise refused
+        number = shard.partition_id
+        _set_aside(directory, shard.damage, f"partition {number}", _files_of(directory, number), refused.found)
+        shard.files, empty = _create_anew(directory, number, shard.limits, make_timestamp)
+        shard.primary_lease_id = 0
+        opened[index] = shard, empty
+    return ledger
+
+
+def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
+    """Take in what there is; what is wrong with it, if something is."""
+    directory = ledger.directory
     try:
-        ledger.recover()
+        found = ledger.recover()
     except FormatError as error:
         assert ledger.file is not None
         view = FileView(ledger.file.name, ledger.file.buffer)
         reason = f"{error.path}: {error.reason}"
         faults = list(islice(validate_ledger(view), FAULTS_SHOWN))
-        faults = faults or [fault("ledger-record", view.name, error.offset, reason)]
-        raise StoreDamaged(directory.path, faults, False) from error
+        return StoreDamaged(directory.path, faults or [fault("ledger-record", view.name, error.offset, reason)], False)
+    return _StillDamaged(directory, ledger.damage) if found and ledger.damage.is_there else None
+
+
+def _mismatch(shard: Shard, recovered: Recovered, ledger: Ledger) -> Fault | None:
+    """The first queue that QLIST knows by another name than the ledger."""
     known = {info.key: info for info in ledger.state.queues.values()}
-    for shard, recovered in opened:
-        for queue in recovered.queues.values():
-            info = known.get(queue.key)
-            if info is None:
-                continue
-            for here, there in _names(queue, info):
-                if here != there:
-                    reason = f"queue {queue.key.hex().upper()}: {here} here, {there} in the ledger"
-                    name, at = shard.files.qlist.name, _offset_of(queue, shard.files)
-                    raise StoreDamaged(directory.path, [fault("qlist-mismatch", name, at, reason)], False)
-    return ledger
+    for queue in recovered.queues.values():
+        info = known.get(queue.key)
+        if info is None:
+            continue
+        for here, there in _names(queue, info):
+            if here != there:
+                reason = f"queue {queue.key.hex().upper()}: {here} here, {there} in the ledger"
+                return fault("qlist-mismatch", shard.files.qlist.name, _offset_of(queue, shard.files), reason)
+    return None
+
+
+# -- what other nodes are to heal
+
+
+def _files_of(directory: Directory, partition_id: int) -> list[str]:
+    parsed = ((name, parse_file_name(name)) for name in directory.names())
+    return [name for name, file in parsed if file is not None and file.partition_id == partition_id]
+
+
+def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str], found: list[str]) -> None:
+    """Keep damaged files where nobody uses them, and the node from being counted on, until others have healed it."""
+    text = "\n".join([f"{directory.path}: {part} is damaged", *found])
+    if not (damage.is_there or damage.note(text + "\n")):
+        raise Full("STORAGE_FAILURE", f"{text}\n  and there is no room for noting that: make some, and start the node")
+    moved = damage.set_aside(names)
+    lines = [
+        f"{text}",
+        "  It is healed by the other nodes. Until then this one does not count among those that know what there is.",
+        *(f"  Set aside: {path}" for path in moved),
+        f"  The note of it, {damage.name}, goes when all is here again; then what was set aside can be deleted.",
+        "  Should too many of the others be lost for good, stop the node, keep what is sound (bmqctl journal repair),",
+        f"  put that back, and remove {damage.name}.",
+    ]
+    alarm(log, "RECOVERY", "\n".join(lines))
+
+
+def _let_go(files: PartitionFiles) -> None:
+    """Close damaged files as they are."""
+    for file in (files.journal, files.data, files.qlist):
+        file.close()
+
+
+def _create_anew(
+    directory: Directory, partition_id: int, limits: PartitionLimits, make_timestamp: Callable[[str], str]
+) -> tuple[PartitionFiles, Recovered]:
+    try:
+        return _create(directory, partition_id, limits, make_timestamp)
+    except OSError as error:
+        raise Full("STORAGE_FAILURE", f"{directory.path}: no room for new files of partition {partition_id}") from error
+
+
+def _create(
+    directory: Directory, partition_id: int, limits: PartitionLimits, make_timestamp: Callable[[str], str]
+) -> tuple[PartitionFiles, Recovered]:
+    created = PartitionFiles.create(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
+    if created is None:
+        raise OSError(28, "No space left on device", directory.path)
+    return created, Recovered({}, [], 0, 0, 0, 0)
+
+
+# -- what there is
 
 
 def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
@@ -162,14 +284,15 @@ def _offset_of(queue: RecoveredQueue, files: PartitionFiles) -> int:
 
 def _open(
     directory: Directory,
-    sets: list[FileSet],
     partition_id: int,
     limits: PartitionLimits,
     make_timestamp: Callable[[str], str],
+    damage: Damage,
     *,
     outlives_power: bool,
+    heals: bool,
 ) -> tuple[PartitionFiles, Recovered]:
-    older = list(sets)
+    older = [each for each in group_file_sets(directory.names()) if each.partition_id == partition_id]
     while older:
         newest = older.pop()
         if _never_finished(directory, newest, limits, replaces=any(file_set.complete for file_set in older)):
@@ -180,6 +303,11 @@ def _open(
         elif newest.complete:
             files = PartitionFiles.open(directory, newest, limits)
             recovered = _recover(directory, files)
+            if isinstance(recovered, Recovered) and damage.is_there and (recovered.records or not heals):
+                recovered = _StillDamaged(directory, damage)
+            if isinstance(recovered, StoreDamaged):
+                _let_go(files)
+                raise recovered
             if older and outlives_power:
                 # A process that was killed may not have waited for what it wrote.
                 files.flush()
@@ -188,10 +316,9 @@ def _open(
             return files, recovered
         else:
             raise StoreDamaged(directory.path, [_incomplete(newest)], False)
-    created = PartitionFiles.create(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
-    if created is None:
-        raise OSError(28, "No space left on device", directory.path)
-    return created, Recovered({}, [], 0, 0, 0, 0)
+    if damage.is_there and not heals:
+        raise _StillDamaged(directory, damage)
+    return _create(directory, partition_id, limits, make_timestamp)
 
 
 def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:
@@ -284,12 +411,13 @@ def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
             yield fault("header", view.name, known, reason)
 
 
-def _recover(directory: Directory, files: PartitionFiles) -> Recovered:
+def _recover(directory: Directory, files: PartitionFiles) -> Recovered | StoreDamaged:
+    """What the files say, or why they must not be used. Not raised: a traceback's views keep files open."""
     views = [FileView(file.name, readable(file)) for file in (files.journal, files.data, files.qlist)]
     found = (fault for fault in validate_file_set(*views) if fault.severity is Severity.ERROR)
     errors = list(islice(chain(_unknown_headers(views), found), FAULTS_SHOWN + 1))
     if errors:
-        raise StoreDamaged(directory.path, errors[:FAULTS_SHOWN], len(errors) > FAULTS_SHOWN)
+        return StoreDamaged(directory.path, errors[:FAULTS_SHOWN], len(errors) > FAULTS_SHOWN)
     recovered = recover(files)
     for queue in recovered.queues.values():
         try:
@@ -297,7 +425,7 @@ def _recover(directory: Directory, files: PartitionFiles) -> Recovered:
         except FormatError as error:
             reason = f"queue {queue.key.hex().upper()}: {error.reason}"
             damage = fault("qlist-record", files.qlist.name, _offset_of(queue, files), reason)
-            raise StoreDamaged(directory.path, [damage], False) from error
+            return StoreDamaged(directory.path, [damage], False)
     if recovered.bytes_cut:
         log.warning("%s: %d bytes behind the last whole record were cut off", files.journal.name, recovered.bytes_cut)
     return recovered

@@ -43,6 +43,7 @@ class Event(Enum):
     FOL_LSN_RQST = "asked how far this ledger goes"
     FOL_LSN_RSPN = "a follower told its number"
     FAIL_FOL_LSN_RSPN = "a follower did not tell its number"
+    FOL_DAMAGED = "a follower's ledger is damaged"  # not in the reference
     QUORUM_LSN = "a quorum's numbers are known"
     LOST_QUORUM_LSN = "fewer than a quorum's numbers are known"
     SELF_HIGHEST_LSN = "no ledger goes further than this one"
@@ -71,6 +72,7 @@ class Action(Enum):
     STORE_SELF_LSN = "note this ledger's number"
     STORE_FOLLOWER_LSN = "note the follower's number"
     REMOVE_FOLLOWER_LSN = "forget the follower's number"
+    NOTE_DAMAGED = "expect no number of the follower"
     CHECK_LSN_QUORUM = "count the numbers"
     CLEANUP_LSNS = "forget all numbers"
     FIND_HIGHEST_LSN = "compare the numbers"
@@ -167,7 +169,6 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.SLCT_FOL, unknown, *_QUIT_LEADING, _A.REAPPLY)
         row(state, _E.REAPPLY_LDR, unknown, _A.CLEANUP_LSNS, _A.CANCEL_REQUESTS, _A.REAPPLY)
         row(state, _E.FOL_LSN_RQST, state, _A.REFUSE_FOLLOWER_LSN)
-        row(state, _E.FOL_CSL_RQST, state, _A.REFUSE_FOLLOWER_CLUSTER_STATE)
         row(state, _E.RST_UNKNOWN, unknown, *_QUIT_LEADING)
         row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
         row(state, _E.WATCHDOG, state, _A.REAPPLY_SELECT_LEADER)
@@ -178,6 +179,16 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.FOL_HIGHEST_LSN, _S.LDR_HEALING_STG2, _A.SEND_FOLLOWER_CLUSTER_STATE_REQUEST)
         row(state, _E.CSL_CMT_SUCCESS, state, _A.ABORT)
         row(state, _E.CSL_CMT_FAIL, state, _A.ABORT)
+
+    # Not in the reference: a follower with a damaged ledger must not tell a number, nor register, before the leader has
+    # the state. It asks the leader for that instead.
+    noted = (_A.REFUSE_FOLLOWER_CLUSTER_STATE, _A.NOTE_DAMAGED, _A.CHECK_LSN_QUORUM)
+    row(_S.LDR_HEALING_STG1, _E.FOL_CSL_RQST, _S.LDR_HEALING_STG1, *noted)
+    row(_S.LDR_HEALING_STG1, _E.FOL_DAMAGED, _S.LDR_HEALING_STG1, *noted[1:])
+    row(_S.LDR_HEALING_STG2, _E.FOL_CSL_RQST, _S.LDR_HEALING_STG2, *noted[:2])
+    row(_S.LDR_HEALING_STG2, _E.FOL_DAMAGED, _S.LDR_HEALING_STG2, _A.NOTE_DAMAGED)
+    for state in (_S.LDR_HEALING_STG3, _S.LDR_HEALED):
+        row(state, _E.FOL_CSL_RQST, state, _A.REFUSE_FOLLOWER_CLUSTER_STATE, _A.APPLY_STATE)
 
     state = _S.LDR_HEALING_STG1
     row(state, _E.FOL_LSN_RSPN, state, _A.STORE_FOLLOWER_LSN, _A.CHECK_LSN_QUORUM)
@@ -212,7 +223,6 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(state, _E.FOL_LSN_RQST, state, _A.REFUSE_FOLLOWER_LSN)
     row(state, _E.FOL_LSN_RSPN, state, _A.APPLY_STATE)
     row(state, _E.REGISTRATION_RQST, state, _A.SEND_REGISTRATION_RESPONSE, _A.APPLY_STATE)
-    row(state, _E.FOL_CSL_RQST, state, _A.REFUSE_FOLLOWER_CLUSTER_STATE)
     row(state, _E.CSL_CMT_SUCCESS, state, _A.UPDATE_PRIMARIES)
     row(state, _E.RST_UNKNOWN, unknown, _A.CLEANUP_LSNS)
     row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)

@@ -89,6 +89,7 @@ class Metadata(StateExchange):
         self._known_queues = KnownQueues()
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, Number] = {}
+        self._damaged: set[int] = set()
         self._events: deque[tuple[Event, Cause]] = deque()
         self._pulled: ClusterState | None = None
         # The term in which primaries were assigned by this node.
@@ -106,6 +107,7 @@ class Metadata(StateExchange):
             Action.STORE_SELF_LSN: self._store_own_number,
             Action.STORE_FOLLOWER_LSN: self._store_number,
             Action.REMOVE_FOLLOWER_LSN: self._remove_number,
+            Action.NOTE_DAMAGED: self._note_damaged,
             Action.CHECK_LSN_QUORUM: self._check_quorum,
             Action.CLEANUP_LSNS: self._cleanup_numbers,
             Action.FIND_HIGHEST_LSN: self._find_highest,
@@ -221,6 +223,7 @@ class Metadata(StateExchange):
         """A link is lost, and with it what was under way."""
         self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
         self.replicated.node_down(node_id)
+        self._damaged.discard(node_id)
         self._lose_primaries(node_id)
         if node_id == self.leader_id:
             self._lose_leader()
@@ -353,10 +356,21 @@ class Metadata(StateExchange):
         def bark() -> None:
             if self._watchdog is token:
                 self._watchdog = None
-                alarm(log, "RECOVERY", f"the cluster's state is not healed yet ({self.fsm_state.value}): trying anew")
+                alarm(log, "RECOVERY", f"the cluster's state is not healed yet ({self._what_is_missing}): trying anew")
                 self._apply(Event.WATCHDOG)
 
         self._timers.at(self._now.ms + delay_ms, bark)
+
+    @property
+    def _what_is_missing(self) -> str:
+        """What it waits for, for people."""
+        if self.fsm_state in FOLLOWING and self.ledger.damage.is_there:
+            return f"{self.fsm_state.value}; the ledger of this node is damaged"
+        if self._damaged:
+            nodes, known = ", ".join(map(str, sorted(self._damaged))), len(self._numbers)
+            quorum = self.replicated.quorum
+            return f"{self.fsm_state.value}; {known} of {quorum} are known, the ledgers of nodes {nodes} are damaged"
+        return self.fsm_state.value
 
     # -- the state, as the leader advises it
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from broker.cluster.copying import Copy
@@ -17,7 +18,7 @@ from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
 from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
-from broker.cluster.positions import Position
+from broker.cluster.positions import Position, position_at
 from broker.cluster.primary_actions import PrimaryActions
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
@@ -42,6 +43,7 @@ from formats.control.messages import (
 from formats.schema import Buffer
 from formats.wire.event import Frame
 from formats.wire.receipt import build_receipt_event, parse_receipt
+from formats.wire.storage import iter_storage
 
 __all__ = ["Partition", "PartitionReport", "named"]
 
@@ -198,12 +200,18 @@ class Partition(PrimaryActions, ReplicaActions):
         elif node_id == self.primary_id and self.is_replica:
             # Whatever was on its way is lost.
             self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
+        elif self.is_primary:
+            # One with damaged files waits for that before it says anything.
+            self._say(node_id, PrimaryStatus.ACTIVE)
 
     def node_down(self, node_id: int) -> None:
         """Call `Requests.node_down` as well."""
         if self.stream is not None:
             self.stream.forget(node_id)
         self.healed.discard(node_id)
+        self.damaged.discard(node_id)
+        if node_id == self._told_active[0]:
+            self._told_active = (-1, 0)
 
     def stop(self) -> None:
         """The node stops: it takes no more part."""
@@ -228,8 +236,9 @@ class Partition(PrimaryActions, ReplicaActions):
                 self._on_primary_state_request(asked, request)
             case ReplicaStateRequest():
                 if self._is_of_primary(asked, request.primary_lease_id):
+                    is_damaged = self.shard.damage.is_there
                     self.fire(
-                        Event.REPLICA_STATE_RQST,
+                        Event.DAMAGED_STATE_RQST if is_damaged else Event.REPLICA_STATE_RQST,
                         Fact(
                             node_id=node_id,
                             asked=asked,
@@ -281,15 +290,24 @@ class Partition(PrimaryActions, ReplicaActions):
         return False
 
     def _on_advisory(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
+        is_active = advisory.status is PrimaryStatus.ACTIVE
+        self._told_active = (node_id, advisory.primary_lease_id) if is_active else (-1, 0)
         if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
-            self.primary_is_active = advisory.status is PrimaryStatus.ACTIVE
-            self.on_primary_status(node_id, self.primary_is_active)
+            self.primary_is_active = is_active
+            self.on_primary_status(node_id, is_active)
+            if self.state is State.REPLICA_WAITING and self.shard.damage.is_there and not self._asked_numbers:
+                # It has all that there is, and may know now that this node needs it.
+                self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)
 
     # -- records
 
     def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """STORAGE from the primary."""
         if node_id == self.primary_id:
+            if self.shard.damage.is_there:
+                # The first of its records may say that it serves the shard, if nothing else has.
+                for message in islice(iter_storage(data, frame.body, frame.end), 1):
+                    self._told_active = node_id, position_at(message.record).lease_id
             self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
 
     def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:

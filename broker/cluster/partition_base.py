@@ -13,6 +13,7 @@ from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
 from broker.cluster.replication import Stream, Transfer
 from broker.cluster.requests import Choice, Requests
+from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
 from broker.core.shard import Shard
@@ -110,8 +111,9 @@ class PartitionBase:
     """The partition's data, and the actions that primary and replica share.
 
     `standings` are those of the nodes that have said how far they are, this one included; `healed` are the nodes, this
-    one included, that have all that the primary had when it opened. `stream` is there while this node is a primary that
-    needs nothing from others.
+    one included, that have all that the primary had when it opened. `damaged` are other nodes that may have
+    acknowledged what they do not have: they count only once they are healed. `stream` is there while this node is a
+    primary that needs nothing from others.
     """
 
     state: State
@@ -145,7 +147,10 @@ class PartitionBase:
         self.primary_id: int | None = None
         self.primary_lease_id = 0
         self.primary_is_active = False  # another node that is primary says that it serves the shard
+        # The node, and its lease, that said so last: it may have done so before this one knew that it is primary.
+        self._told_active = (-1, 0)
         self.standings: dict[int, Standing] = {}
+        self.damaged: set[int] = set()
         self.healed: set[int] = set()
         self.stream: Stream | None = None
         self.transfer: Transfer | None = None  # to a primary that heals itself from here
@@ -238,6 +243,7 @@ class PartitionBase:
         else:
             self.copy.settle()
         self.standings.clear()
+        self.damaged.clear()
         self.healed.clear()
         self._buffered.clear()
 
@@ -272,9 +278,36 @@ class PartitionBase:
         def bark() -> None:
             if generation == self._watchdog_generation:
                 log.error("Partition [%d]: not healed in %d ms", self.shard.partition_id, self._watchdog_ms)
+                self._tell_what_is_missing()
                 self.fire(Event.WATCHDOG, Fact())
 
         self._timers.at(self._now.ms + self._watchdog_ms, bark)
+
+    def _tell_what_is_missing(self) -> None:
+        """Damage needs an operator when the nodes that are left cannot heal it."""
+        if self.is_replica and self.shard.damage.is_there:
+            waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
+        elif not self.is_replica and (self.damaged or self.shard.damage.is_there):
+            told = ", ".join(map(str, sorted(self._told))) or "none"
+            waits_for = f"{self.quorum} nodes with sound files to say how far they are (so far: {told})"
+        else:
+            return
+        own = (
+            f"; the files of this node are damaged, see {self.shard.damage.name}" if self.shard.damage.is_there else ""
+        )
+        others = f"; those of nodes {', '.join(map(str, sorted(self.damaged)))} are damaged" if self.damaged else ""
+        alarm(
+            log,
+            "RECOVERY",
+            f"Partition [{self.shard.partition_id}] waits for {waits_for}{own}{others}. Start the nodes that are not "
+            "there. If they are lost for good, set a smaller election quorum; what only they had is then lost",
+        )
+
+    @property
+    def _told(self) -> list[int]:
+        """The nodes that have said how far they are, and can be relied on."""
+        is_sound = not self.shard.damage.is_there
+        return [node_id for node_id in self.standings if is_sound or node_id != self.links.own_id]
 
     def stop_watchdog(self, event: Event, fact: Fact) -> None:
         self._watchdog_generation += 1
@@ -308,6 +341,10 @@ class PartitionBase:
 
     def refuse_as_primary(self, event: Event, fact: Fact) -> None:
         self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.NOT_REPLICA, "Not a replica")
+
+    def refuse_as_damaged(self, event: Event, fact: Fact) -> None:
+        text = "Partition is damaged"
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, text)
 
     def refuse_while_waiting(self, event: Event, fact: Fact) -> None:
         text = "Self replica waiting for PrimaryStateResponse"

@@ -2,7 +2,8 @@
 
 Source: mqbc::PartitionStateTable. What only concerns the reference's files is left out. Where this departs from it, the
 row says so: a primary that loses its office becomes a replica, where the reference ends the process; and a replica that
-was left behind while it was healed is healed again.
+was left behind while it was healed is healed again. A replica with damaged files says how far it is only once it is
+healed; its primary heals it as if it had nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ class Event(Enum):
     REAPPLY_SELF_PRIMARY = "begin again as primary"
     REAPPLY_SELF_REPLICA = "begin again as replica"
     REPLICA_STATE_RQST = "the primary asks how far this node is"
+    DAMAGED_STATE_RQST = "the primary asks how far this node is, whose files are damaged"
     REPLICA_STATE_RSPN = "a replica says how far it is"
     FAIL_REPLICA_STATE_RSPN = "a replica does not say how far it is"
+    DAMAGED_REPLICA_STATE_RSPN = "a replica cannot say how far it was: its files are damaged"
     PRIMARY_STATE_RQST = "a replica says how far it is, and asks back"
     PRIMARY_STATE_RSPN = "the primary says how far it is"
     FAIL_PRIMARY_STATE_RSPN = "the primary does not say how far it is"
@@ -77,7 +80,7 @@ _LET_GO = ("clean_up", "clear_primary", "stop_watchdog", "cancel_requests")
 _AGAIN = ("clean_up", "cancel_requests", "reapply_event")
 _ANEW = (*_LET_GO, "reapply_event")
 
-_HEALED_AS_PRIMARY = ("open", "store_own", "send_to_replicas", "count_own", "check_healed")
+_HEALED_AS_PRIMARY = ("open", "store_own", "send_to_replicas", "ask_damaged", "count_own", "check_healed")
 
 TABLE: dict[tuple[State, Event], Row] = {
     (_S.UNKNOWN, _E.DETECT_SELF_PRIMARY): Row(
@@ -100,6 +103,9 @@ TABLE: dict[tuple[State, Event], Row] = {
         ("store_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
     ),
     (_S.PRIMARY_HEALING_STG1, _E.FAIL_REPLICA_STATE_RSPN): Row(("ask_replica_later",), _S.PRIMARY_HEALING_STG1),
+    (_S.PRIMARY_HEALING_STG1, _E.DAMAGED_REPLICA_STATE_RSPN): Row(  # not in theirs, as all rows for damaged files
+        ("note_damaged", "check_positions", "ask_replica_later"), _S.PRIMARY_HEALING_STG1
+    ),
     (_S.PRIMARY_HEALING_STG1, _E.PRIMARY_STATE_RQST): Row(
         ("store_replica", "answer_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
     ),
@@ -128,6 +134,9 @@ TABLE: dict[tuple[State, Event], Row] = {
         ("store_replica", "send_to_replica"), _S.PRIMARY_HEALING_STG2
     ),
     (_S.PRIMARY_HEALING_STG2, _E.FAIL_REPLICA_STATE_RSPN): Row(("ask_replica_later",), _S.PRIMARY_HEALING_STG2),
+    (_S.PRIMARY_HEALING_STG2, _E.DAMAGED_REPLICA_STATE_RSPN): Row(
+        ("note_damaged", "send_to_damaged"), _S.PRIMARY_HEALING_STG2
+    ),
     (_S.PRIMARY_HEALING_STG2, _E.PRIMARY_STATE_RQST): Row(
         ("store_replica", "answer_replica", "send_to_replica"), _S.PRIMARY_HEALING_STG2
     ),
@@ -154,6 +163,9 @@ TABLE: dict[tuple[State, Event], Row] = {
         ("store_own", "store_replica", "send_to_replica", "say_active"), _S.PRIMARY_HEALED
     ),
     (_S.PRIMARY_HEALED, _E.FAIL_REPLICA_STATE_RSPN): Row(("ask_replica_later",), _S.PRIMARY_HEALED),
+    (_S.PRIMARY_HEALED, _E.DAMAGED_REPLICA_STATE_RSPN): Row(
+        ("store_own", "send_to_damaged", "say_active"), _S.PRIMARY_HEALED
+    ),
     (_S.PRIMARY_HEALED, _E.PRIMARY_STATE_RQST): Row(
         ("store_own", "store_replica", "answer_replica", "send_to_replica", "say_active"), _S.PRIMARY_HEALED
     ),
@@ -167,6 +179,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.REPLICA_WAITING, _E.DETECT_SELF_REPLICA): Row(_ANEW, _S.UNKNOWN),
     (_S.REPLICA_WAITING, _E.REAPPLY_SELF_REPLICA): Row(_AGAIN, _S.UNKNOWN),
     (_S.REPLICA_WAITING, _E.REPLICA_STATE_RQST): Row(("refuse_while_waiting",), _S.REPLICA_WAITING),
+    (_S.REPLICA_WAITING, _E.DAMAGED_STATE_RQST): Row(("store_primary", "refuse_as_damaged"), _S.REPLICA_HEALING),
     (_S.REPLICA_WAITING, _E.PRIMARY_STATE_RQST): Row(("refuse_as_no_primary",), _S.REPLICA_WAITING),
     (_S.REPLICA_WAITING, _E.PRIMARY_STATE_RSPN): Row(("store_primary",), _S.REPLICA_HEALING),
     (_S.REPLICA_WAITING, _E.FAIL_PRIMARY_STATE_RSPN): Row(("ask_primary_later",), _S.REPLICA_HEALING),
@@ -179,6 +192,9 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.REPLICA_HEALING, _E.REAPPLY_SELF_REPLICA): Row(_AGAIN, _S.UNKNOWN),
     (_S.REPLICA_HEALING, _E.REPLICA_STATE_RQST): Row(
         ("stop_receiving", "store_own", "store_primary", "answer_primary"), _S.REPLICA_HEALING
+    ),
+    (_S.REPLICA_HEALING, _E.DAMAGED_STATE_RQST): Row(
+        ("stop_receiving", "store_primary", "refuse_as_damaged"), _S.REPLICA_HEALING
     ),
     (_S.REPLICA_HEALING, _E.PRIMARY_STATE_RQST): Row(("refuse_as_no_primary",), _S.REPLICA_HEALING),
     (_S.REPLICA_HEALING, _E.PRIMARY_STATE_RSPN): Row((), _S.REPLICA_HEALING),

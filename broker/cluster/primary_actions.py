@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from broker.cluster.copying import OutOfStep
+from broker.cluster.coverage import covers
 from broker.cluster.divergence import Cure, Kinship, judge
 from broker.cluster.partition_base import (
     DATA_TIMEOUT_MS,
@@ -43,6 +44,20 @@ class PrimaryActions(PartitionBase):
 
     def store_replica(self, event: Event, fact: Fact) -> None:
         self.standings[fact.node_id] = Standing(fact.end, fact.sync_point)
+        self.damaged.discard(fact.node_id)
+
+    def note_damaged(self, event: Event, fact: Fact) -> None:
+        self.standings.pop(fact.node_id, None)
+        self.damaged.add(fact.node_id)
+
+    def ask_damaged(self, event: Event, fact: Fact) -> None:
+        """They can be healed from here. Each hears then how far this node is now."""
+        for node_id in self.damaged:
+            self.ask_replica(node_id)
+
+    def send_to_damaged(self, event: Event, fact: Fact) -> None:
+        self.standings[fact.node_id] = Standing(NOWHERE, NOWHERE)
+        self._send_to(fact.node_id)
 
     def forget_replica(self, event: Event, fact: Fact) -> None:
         self.standings.pop(fact.node_id, None)
@@ -52,12 +67,18 @@ class PrimaryActions(PartitionBase):
         self.ask_replica_later(event, fact)
 
     def check_positions(self, event: Event, fact: Fact) -> None:
-        if len(self.standings) >= self.quorum:
+        told, damaged = len(self._told), len(self.damaged) + self.shard.damage.is_there
+        nodes = 1 + len(self.links.other_ids)
+        if told >= self.quorum or covers(told, damaged, nodes, self.copies_wanted):
             self.fire(Event.QUORUM_REPLICA_SEQ)
 
     def find_highest(self, event: Event, fact: Fact) -> None:
         own_id = self.links.own_id
-        highest_id = max(self.standings, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
+        highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
+        if self.standings[highest_id].position == NOWHERE:
+            # Nothing was ever acknowledged.
+            self.shard.damage.heal()
+            highest_id = own_id
         if highest_id == own_id:
             self.fire(Event.SELF_HIGHEST_SEQ)
         else:
@@ -79,6 +100,8 @@ class PrimaryActions(PartitionBase):
                 end = Position.of(answer.latest_sequence_number)
                 sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
                 self.fire(Event.REPLICA_STATE_RSPN, Fact(node_id=node_id, end=end, sync_point=sync_point))
+            elif isinstance(answer, Status) and answer.code == ClusterError.STORAGE_FAILURE:
+                self.fire(Event.DAMAGED_REPLICA_STATE_RSPN, Fact(node_id=node_id))
             else:
                 self.fire(Event.FAIL_REPLICA_STATE_RSPN, Fact(node_id=node_id))
 

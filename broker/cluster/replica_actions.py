@@ -39,6 +39,8 @@ class ReplicaActions(PartitionBase):
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         own = self.standings[self.links.own_id]
+        if self.shard.damage.is_there and self._told_active != (self.primary_id, self.primary_lease_id):
+            return  # the primary might count this node among those that know what there is, and have lost nothing
         if self._begins_anew and own.position != NOWHERE:
             return  # no disk for that: it is tried again in a while, the primary would only say so again
 
@@ -163,6 +165,7 @@ class ReplicaActions(PartitionBase):
         assert receiving is not None
         if self.copy.position == receiving.end:
             self.copy.complete(receiving.sync_point)
+            self.shard.damage.heal()
             if receiving.asked is not None:
                 self.fire(Event.DONE_RECEIVING_DATA_CHUNKS)
 

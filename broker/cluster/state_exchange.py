@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.cluster.cluster_table import Event, State
+from broker.cluster.coverage import covers
 from broker.cluster.exchange import Exchange, Response
 from broker.cluster.links import Links
 from broker.cluster.primaries import Primaries
@@ -27,6 +28,7 @@ from formats.control.messages import (
     LeaderMessageSequence,
     RegistrationRequest,
     RegistrationResponse,
+    Status,
 )
 
 __all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
@@ -58,6 +60,8 @@ class StateExchange:
     _exchange: Exchange
     _primaries: Primaries
     _numbers: dict[int, Number]
+    # The nodes that may have recorded more than their ledgers say.
+    _damaged: set[int]
     # What a follower that is ahead has sent, until this node's own ledger has it.
     _pulled: ClusterState | None
     _apply: Callable[..., None]
@@ -69,12 +73,20 @@ class StateExchange:
     # -- how far the ledgers go
 
     def _store_own_number(self, event: Event, cause: Cause) -> None:
-        self._numbers[self._own_id] = self.ledger.number
+        if self.ledger.damage.is_there:
+            self._damaged.add(self._own_id)
+        else:
+            self._numbers[self._own_id] = self.ledger.number
+
+    def _note_damaged(self, event: Event, cause: Cause) -> None:
+        assert cause.node_id is not None
+        self._damaged.add(cause.node_id)
 
     def _store_number(self, event: Event, cause: Cause) -> None:
         assert cause.node_id is not None
         assert cause.number is not None
         self._numbers[cause.node_id] = cause.number
+        self._damaged.discard(cause.node_id)
 
     def _remove_number(self, event: Event, cause: Cause) -> None:
         assert cause.node_id is not None
@@ -82,10 +94,12 @@ class StateExchange:
 
     def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
         self._numbers.clear()
+        self._damaged.clear()
         self._pulled = None
 
     def _check_quorum(self, event: Event, cause: Cause) -> None:
-        if len(self._numbers) >= self.replicated.quorum:
+        nodes, quorum = 1 + len(self._links.other_ids), self.replicated.quorum
+        if len(self._numbers) >= quorum or covers(len(self._numbers), len(self._damaged), nodes, quorum):
             self._apply(Event.QUORUM_LSN)
         elif self.fsm_state is State.LDR_HEALING_STG2:
             self._apply(Event.LOST_QUORUM_LSN)
@@ -115,12 +129,20 @@ class StateExchange:
     def _numbered(self, node_id: int, choice: object) -> None:
         if isinstance(choice, FollowerLSNResponse):
             self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=number_of(choice.sequence_number)))
+        elif isinstance(choice, Status) and choice.code == ClusterError.CSL_FAILURE:
+            self._apply(Event.FOL_DAMAGED, Cause(node_id))
         else:
             self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
 
     def _tell_number(self, event: Event, cause: Cause) -> None:
-        if self._is_leaders(cause):
+        if self._is_leaders(cause) and self._is_sound(cause):
             self._respond(cause, FollowerLSNResponse(sequence_number=sequence_of(self.ledger.number)))
+
+    def _is_sound(self, cause: Cause) -> bool:
+        """Whether this node's ledger may be relied on; otherwise the leader is told that it must not."""
+        if self.ledger.damage.is_there:
+            self._refuse(cause, ClusterError.CSL_FAILURE, "Ledger is damaged")
+        return not self.ledger.damage.is_there
 
     def _refuse_number(self, event: Event, cause: Cause) -> None:
         if self.fsm_state is State.FOL_WAITING:
@@ -150,7 +172,7 @@ class StateExchange:
             self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
 
     def _tell_state(self, event: Event, cause: Cause) -> None:
-        if self._is_leaders(cause):
+        if self._is_leaders(cause) and self._is_sound(cause):
             recorded = self.ledger.recorded
             snapshot = LeaderAdvisory(
                 sequence_number=sequence_of(self.ledger.number),
@@ -164,6 +186,11 @@ class StateExchange:
 
     def _register(self, event: Event, cause: Cause) -> None:
         assert self.leader_id is not None
+        if self.ledger.damage.is_there:
+            # A registration would count among the ledgers that the leader compares. It advises its state to all when it
+            # has one, and when somebody asks for it.
+            self._exchange.ask(self.leader_id, FollowerClusterStateRequest(), self._registered)
+            return
         request = RegistrationRequest(sequence_number=sequence_of(self.ledger.number))
         self._exchange.ask(self.leader_id, request, self._registered)
 

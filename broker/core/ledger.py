@@ -16,6 +16,7 @@ from broker.core.clock import Now
 from broker.core.faults import Change
 from broker.core.messages import Full
 from broker.ports.files import Directory, StoreFile
+from broker.store.damage import LEDGER_NOTE, Damage
 from broker.store.partition_files import readable, written_end, zero_from
 from formats.control import ber
 from formats.control.messages import (
@@ -44,6 +45,7 @@ from formats.disk.ledger import (
     initial_ledger_bytes,
     open_ledger,
     parse_ledger_file_name,
+    parse_ledger_record,
 )
 from formats.disk.padding import WORD
 from formats.disk.recover import iter_ledger
@@ -68,6 +70,10 @@ Make = Callable[[LeaderMessageSequence], Advisory]
 
 # Room for the commit of each advisory, in bytes: what its record takes with the highest numbers.
 COMMIT_SIZE_MAX = 104
+
+
+# The part of a record's header that says how long header and record are.
+LENGTHS_SIZE = 8
 
 
 class Number(NamedTuple):
@@ -124,9 +130,18 @@ class Ledger:
 
     `state` is what is recorded and committed. What a file says when it is opened counts as committed: whether its last
     advisories were is known again when a leader has told its state. `uncommitted` are those recorded since, in order.
+    While there is `damage`, this node may have recorded more than it has.
     """
 
-    def __init__(self, directory: Directory, size_max: int, now: Now, make_timestamp: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        size_max: int,
+        now: Now,
+        make_timestamp: Callable[[str], str],
+        damage: Damage | None = None,
+    ) -> None:
+        self.damage = damage or Damage(directory, LEDGER_NOTE)
         self.directory = directory
         self.size_max = size_max
         self.now = now
@@ -181,7 +196,7 @@ class Ledger:
                 self.state.apply(ber.decode(ClusterMessage, record.body))
                 self.end = record.end
         except FormatError:
-            if not _is_torn(file, self.end):
+            if not _is_torn(file, self.end) or _has_rotten_length(file, self.end):
                 raise
         following = find_ledger_record(readable(file), self.end)
         if following is not None:
@@ -254,6 +269,10 @@ class Ledger:
             # A later leader's state replaces whatever an earlier one did not get through.
             for old in [old for old in self.uncommitted if old.term < number.term]:
                 del self.uncommitted[old]
+            if self.damage.is_there:
+                # And it knows all that a quorum has recorded.
+                self.flush()
+                self.damage.heal()
         self.uncommitted[number] = Uncommitted(advisory, record)
 
     def commit(self, number: Number, committed: Number, record: bytes) -> Advisory:
@@ -364,6 +383,12 @@ class Ledger:
             self.file = None
             self.directory.remove(name)
 
+    def let_go(self) -> None:
+        """Close a damaged file as it is."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
     def flush(self) -> None:
         """Wait until it is on the disk."""
         if self.file is not None:
@@ -383,6 +408,21 @@ def _is_torn(file: StoreFile, at: int) -> bool:
         return True
     header = LEDGER_RECORD_HEADER.unpack(file.buffer, at)
     return written < at + (header.header_words + header.leader_advisory_words) * WORD
+
+
+def _has_rotten_length(file: StoreFile, at: int) -> bool:
+    """Whether the record at `at` is sound but for one bit of what says how long it is: nothing has torn it then."""
+    record = bytearray(readable(file)[at:])
+    for bit in range(min(8 * LENGTHS_SIZE, 8 * len(record))):
+        mask = 1 << bit % 8
+        record[bit // 8] ^= mask
+        try:
+            parse_ledger_record(record, 0)
+        except FormatError:
+            record[bit // 8] ^= mask
+        else:
+            return True
+    return False
 
 
 def app_infos(apps: list[tuple[str, bytes]]) -> tuple[AppIdInfo, ...]:

@@ -19,6 +19,7 @@ import numpy as np
 from broker.core.clock import Now
 from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
+from broker.store.damage import Damage, partition_note
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.removals import Removals
 from broker.store.rollover import Rollover
@@ -82,7 +83,8 @@ class Shard:
 
     `copies_wanted` is how many nodes, this one included, must have a record before it counts as kept. `awaiting` are,
     in the order of their records, the messages that wait for that. With
-    `outlives_power` files are on the disk before they replace others.
+    `outlives_power` files are on the disk before they replace others. While there is `damage`, this node may have
+    acknowledged what it does not have.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class Shard:
         make_timestamp: Callable[[str], str],
         *,
         outlives_power: bool = False,
+        damage: Damage | None = None,
     ) -> None:
+        self.damage = damage or Damage(files.directory, partition_note(partition_id))
         self.partition_id = partition_id
         self.node_id = node_id
         self.files = files

@@ -66,6 +66,10 @@ class Directory(Protocol):
         """Take a file out of service, and keep or drop it as configured."""
         ...
 
+    def set_aside(self, name: str) -> str:
+        """Take a damaged file out of service, and keep it for people; where it is now."""
+        ...
+
     def flush(self) -> None:
         """Wait until it is on the disk which files there are."""
         ...

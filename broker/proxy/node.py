@@ -57,5 +57,8 @@ class _NoDirectory:
     def archive(self, name: str) -> None:
         raise OSError("a proxy keeps no files")
 
+    def set_aside(self, name: str) -> str:
+        raise OSError("a proxy keeps no files")
+
     def flush(self) -> None:
         """There is nothing to be flushed."""

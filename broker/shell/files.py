@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import shutil
@@ -16,7 +17,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["DataDirectory", "DirectoryInUse", "MappedFile"]
+__all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "set_aside"]
 
 # Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
@@ -116,6 +117,23 @@ class MappedFile:
         os.close(self._fd)
 
 
+# Where damaged files are kept, in the folder of the store.
+DAMAGED_FOLDER = "damaged"
+
+
+def set_aside(folder: Path, name: str) -> str:
+    """Move a damaged file to where nothing deletes it; its path there."""
+    damaged = folder / DAMAGED_FOLDER
+    damaged.mkdir(exist_ok=True)
+    target = damaged / name
+    for number in itertools.count(2):
+        if not target.exists():
+            break
+        target = damaged / f"{name}.{number}"
+    (folder / name).rename(target)
+    return str(target)
+
+
 class DirectoryInUse(Exception):
     """Another node holds the store; `holder` is what its lock file says."""
 
@@ -172,6 +190,9 @@ class DataDirectory:
         kept = sorted(self._archive.glob(f"{partition}.*{suffix}"))
         for old in kept[: -self._keep]:
             old.unlink()
+
+    def set_aside(self, name: str) -> str:
+        return set_aside(self._path, name)
 
     def flush(self) -> None:
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

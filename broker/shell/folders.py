@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from broker.shell.files import MappedFile
+from broker.shell.files import MappedFile, set_aside
 
 __all__ = ["FileFolder"]
 
@@ -39,6 +39,9 @@ class FileFolder:
 
     def archive(self, name: str) -> None:
         self.remove(name)
+
+    def set_aside(self, name: str) -> str:
+        return set_aside(self._path, name)
 
     def remove_folder(self, name: str) -> None:
         shutil.rmtree(self._path / name)

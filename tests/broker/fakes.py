@@ -101,6 +101,8 @@ class MemoryDirectory:
     keeps_archive: bool = False
     files: dict[str, Content] = field(default_factory=dict)
     archived: dict[str, bytes] = field(default_factory=dict)
+    # Damaged files that were set aside, which takes no disk here.
+    damaged: list[tuple[str, bytes]] = field(default_factory=list)
     # The names of the files that were waited for, in order; its own path is the folder.
     flushed: list[str] = field(default_factory=list)
     # As many are waited for, then `Crash` is raised.
@@ -133,6 +135,14 @@ class MemoryDirectory:
         if not self.keeps_archive:
             self.take(-content.backed)
         self.archived[name] = bytes(content.data)
+
+    def set_aside(self, name: str) -> str:
+        self.step()
+        content = self.files.pop(name)
+        self.platter.pop(name, None)
+        self.take(-content.backed)
+        self.damaged.append((name, bytes(content.data)))
+        return f"{self.path}/damaged/{name}"
 
     def flush(self) -> None:
         self.wait_for(self.path)
@@ -167,6 +177,7 @@ class MemoryDirectory:
             keeps_archive=self.keeps_archive,
             files=files,
             archived=dict(self.archived),
+            damaged=list(self.damaged),
             platter=dict(self.platter),
         )
 

@@ -6,6 +6,7 @@ process. It outlives the machine only if it was written back, which happens in u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,6 +21,7 @@ __all__ = ["CAPACITY", "Disk"]
 
 CAPACITY = 1 << 40
 SECTOR_BYTES = 512
+ROT_TRIES_MAX = 30
 
 
 @dataclass
@@ -117,6 +119,28 @@ class Disk:
         self._flip(name, at, mask)
         self.rotten = (name, at, mask)
         return True
+
+    def rot_file(self, extension: str, notices: Callable[[MemoryDirectory], bool]) -> bool:
+        """Flip one bit of what is written in a file at rest whose name ends so, one that the node `notices`.
+
+        Of what has no checksum some bits can rot without a trace (`formats/disk/CHECKSUMS.md`): nobody can heal them.
+        False if there is nothing to rot.
+        """
+        names = [name for name in self.directory.names() if name.endswith(extension)]
+        ends = {name: len(self.directory.files[name].data.rstrip(b"\0")) for name in names}
+        for _ in range(ROT_TRIES_MAX if any(ends.values()) else 0):
+            name = self.random.choice([name for name, end in ends.items() if end])
+            flip = (name, self.random.randrange(ends[name]), 1 << self.random.randrange(8))
+            self._flip(*flip)
+            if notices(self.directory.after_crash()):
+                return True
+            self._flip(*flip)
+        return False
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a part of the store is noted as damaged, and not healed yet."""
+        return any(name.endswith(".damaged") for name in self.directory.names())
 
     def mend(self) -> None:
         """The operator brings the rotten bit back, from a backup."""

@@ -43,7 +43,8 @@ class Faults:
         self._recovering = False  # a node has lost what it had written: until it has that again, nothing else happens
         if world.is_cluster:
             kinds.remove(self.lose_power)
-            kinds += [self.lose_power_alone, self.lose_disk_alone]
+            kinds.remove(self.rot)
+            kinds += [self.lose_power_alone, self.lose_disk_alone, self.rot_anywhere]
         if Feature.FSYNC in world.features:
             kinds += [self.lose_power, self.lose_power_in_step, self.lose_power_everywhere]
         chosen = [kind for kind in kinds if random.random() < 0.5]
@@ -139,6 +140,16 @@ class Faults:
         if host.node is not None:
             host.die(Death.KILL)
             host.disk.rot()
+            self._restart(host)
+
+    def rot_anywhere(self) -> None:
+        """A process dies, and a bit of any of its files rots: never at more than a minority of the disks."""
+        hosts = self._world.hosts
+        host = self._host()
+        damaged = sum(other.is_damaged for other in hosts if other is not host)
+        if host.node is not None and not host.is_damaged and damaged < (len(hosts) - 1) // 2:
+            host.die(Death.KILL)
+            host.rot(self._random.choice(("journal", "data", "qlist", "csl")))
             self._restart(host)
 
     def fill_disk(self) -> None:

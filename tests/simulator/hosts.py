@@ -84,6 +84,7 @@ class Host:
         self.slow_us = 0  # how long its disk keeps a step waiting, at most
         self.tear_next = False
         self.power_fails_next = False
+        self.is_rotten = False  # and no process has noticed yet
         self.rollover_calls_left: int | None = None  # to its disk, before it dies
         self._archived = 0
         self._receives_anew = False
@@ -118,6 +119,7 @@ class Host:
             return
         self.refused = ""
         self.disk.rotten = None
+        self.is_rotten = False
         self.node = node
         self.world.say(f"{self.name} starts")
         self.world.started(self)
@@ -137,10 +139,18 @@ class Host:
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
         is_synced = Feature.FSYNC in self.world.features
         partition_count, limits = self.world.partition_count, self.world.limits
+        heals = self.world.is_cluster
         opened = open_shards(
-            directory, partition_count, self.node_id, limits, now, make_timestamp, outlives_power=is_synced
+            directory,
+            partition_count,
+            self.node_id,
+            limits,
+            now,
+            make_timestamp,
+            outlives_power=is_synced,
+            heals=heals,
         )
-        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened)
+        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, heals=heals)
         shards = {shard.partition_id: shard for shard, _ in opened}
         node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
         node.work.amount = node.work.left = self.world.slice_units
@@ -421,6 +431,34 @@ class Host:
             mine.link = accepted.link = network.connect(mine, accepted)
 
         self.world.clock.after(network.delay_us(), connect)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its disk has lost something that others have not yet healed, noticed or not."""
+        return self.is_rotten or self.disk.is_damaged
+
+    def rot(self, extension: str) -> None:
+        """While no process runs, a bit of a file whose name ends so rots."""
+        assert self.node is None
+        self.is_rotten = self.disk.rot_file(extension, self._notices)
+        if self.is_rotten:
+            self.world.say(f"{self.name}: rot in a file of {extension}")
+
+    def _notices(self, directory: MemoryDirectory) -> bool:
+        """Whether a node would refuse this folder if it were alone."""
+
+        def make_timestamp(prefix: str) -> str:
+            return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(self._now.wall_s, UTC))
+
+        world = self.world
+        try:
+            opened = open_shards(
+                directory, world.partition_count, self.node_id, world.limits, self._now, make_timestamp
+            )
+            open_ledger(directory, LEDGER_SIZE, self._now, make_timestamp, opened)
+        except StoreDamaged:
+            return True
+        return False
 
     def fill_disk(self, left: int) -> None:
         """So many bytes are left."""

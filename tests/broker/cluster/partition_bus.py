@@ -72,6 +72,7 @@ class Node:
             self.now,
             make_timestamp,
             outlives_power=self.bus.outlives_power,
+            heals=True,
         )
         self.requests = Requests(self, self.now, self.timers)
         self.pace = HealingPace(self.now, self.timers)

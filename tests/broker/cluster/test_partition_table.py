@@ -9,6 +9,8 @@ import pytest
 from broker.cluster.partition import Partition
 from broker.cluster.partition_table import TABLE, Event, Row, State
 
+DAMAGED = (Event.DAMAGED_STATE_RQST, Event.DAMAGED_REPLICA_STATE_RSPN)
+
 # Rows that the reference does not have: what they are for stands beside them in the table.
 OWN = {
     (State.PRIMARY_HEALING_STG1, Event.DETECT_SELF_PRIMARY),
@@ -19,6 +21,7 @@ OWN = {
     (State.PRIMARY_HEALED, Event.FAIL_REPLICA_DATA_RSPN_PUSH),
     (State.PRIMARY_HEALED, Event.REPLICA_DATA_RSPN_PUSH),
     (State.REPLICA_HEALED, Event.REPLICA_DATA_RQST_DROP),
+    *((state, event) for state, event in TABLE if event in DAMAGED),
 }
 REFERENCE_ROWS = 80
 

@@ -185,3 +185,20 @@ def test_what_was_written_can_be_waited_for(directory: Directory) -> None:
     directory.flush()
     file.close()
     assert "bmq_0.x.bmq_data" in directory.names()
+
+
+def test_what_is_set_aside_is_not_in_the_folder_and_not_lost(place: tuple[Directory, Fill]) -> None:
+    directory, _ = place
+    paths = []
+    for content in (b"first", b"second"):
+        file = directory.open("a", len(content))
+        assert file.reserve(len(content))
+        file.buffer[:] = content
+        file.close()
+        paths.append(directory.set_aside("a"))
+        assert "a" not in directory.names()
+    if isinstance(directory, MemoryDirectory):
+        assert [content for _, content in directory.damaged] == [b"first", b"second"]
+    else:
+        assert [Path(path).read_bytes() for path in paths] == [b"first", b"second"]
+        assert [Path(path).name for path in paths] == ["a", "a.2"]
