@@ -6,11 +6,13 @@ import os
 import socket
 import ssl
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from bmqctl.client.authentication import Authentication, Credentials, NotAuthenticated
 from bmqctl.client.identity import client_identity
 from formats.control import ber, jsonc
 from formats.control.messages import (
@@ -51,12 +53,21 @@ class AdminClient:
     """One connection, identified as an administrator's; to be used in a `with` statement.
 
     `timeout_s` bounds the connecting, and the silence before an answer. `tls_authority` is a file with the
-    certificates, in PEM, by which the broker's is known; without it the connection is plain.
+    certificates, in PEM, by which the broker's is known; without it the connection is plain. With `credentials` it
+    authenticates, and again before a command when they are about to run out.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float = 30.0, tls_authority: Path | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float = 30.0,
+        tls_authority: Path | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._received = bytearray()
         self._requests = 0
+        self._authentication = Authentication(credentials) if credentials is not None else None
         try:
             self._sock = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -64,6 +75,7 @@ class AdminClient:
         if tls_authority is not None:
             self._sock = _secured(self._sock, host, tls_authority)
         try:
+            self._authenticate()
             self._identify()
         except BaseException:
             self._sock.close()
@@ -71,6 +83,9 @@ class AdminClient:
 
     def send(self, command: str) -> str:
         """The broker's answer to one command."""
+        due_ns = self._authentication.due_ns if self._authentication is not None else None
+        if due_ns is not None and time.monotonic_ns() >= due_ns:
+            self._authenticate()
         self._requests += 1
         self._write(ControlMessage(r_id=self._requests, choice=AdminCommand(command=command)))
         while True:
@@ -96,6 +111,18 @@ class AdminClient:
     ) -> None:
         self.close()
 
+    def _authenticate(self) -> None:
+        if self._authentication is None:
+            return
+        self._write_bytes(self._authentication.request())
+        _, body = self._event(EventType.AUTHENTICATION)
+        try:
+            self._authentication.answered(body, time.monotonic_ns())
+        except NotAuthenticated as fault:
+            raise AdminLost(f"the broker refused the credentials: {fault}") from None
+        except FormatError as error:
+            raise AdminLost(f"the broker sent a message that is none: {error}") from None
+
     def _identify(self) -> None:
         identity = client_identity(Path(sys.argv[0]).name, os.getpid(), 1, GuidInfo(), USER_AGENT)
         identity = replace(identity, client_type=ClientType.TCPADMIN)
@@ -117,7 +144,10 @@ class AdminClient:
             raise AdminLost(f"the connection failed: {error.strerror or error}") from None
 
     def _control(self) -> tuple[Frame, bytes]:
-        """The next control event; heartbeats are answered."""
+        return self._event(EventType.CONTROL)
+
+    def _event(self, kind: EventType) -> tuple[Frame, bytes]:
+        """The next event of a kind; heartbeats are answered."""
         while True:
             try:
                 frame = next_frame(self._received, 0, len(self._received), EVENT_BYTES_MAX)
@@ -130,7 +160,7 @@ class AdminClient:
             del self._received[: frame.end]
             if frame.type == EventType.HEARTBEAT_REQ:
                 self._write_bytes(HEARTBEAT_RESPONSE)
-            elif frame.type == EventType.CONTROL:
+            elif frame.type == kind:
                 return frame, body
 
     def _read(self) -> None:

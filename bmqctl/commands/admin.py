@@ -12,11 +12,30 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.client.authentication import Credentials
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 
-__all__ = ["admin", "endpoint_of"]
+__all__ = ["AuthnData", "AuthnMechanism", "TlsAuthority", "admin", "credentials_of", "endpoint_of"]
 
 NOT_A_COMMAND = "Unable to decode command"
+
+TlsAuthority = Annotated[
+    Path | None,
+    typer.Option(
+        help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
+        show_default=False,
+    ),
+]
+AuthnMechanism = Annotated[str | None, typer.Option(help="As in BASIC; none without.", show_default=False)]
+AuthnData = Annotated[
+    str,
+    typer.Option(help="Credentials, as in user:password.", envvar="BMQCTL_AUTHN_DATA", show_default=False),
+]
+
+
+def credentials_of(mechanism: str | None, data: str) -> Credentials | None:
+    """The credentials that the options name."""
+    return None if mechanism is None else Credentials(mechanism, data.encode())
 
 
 def endpoint_of(command: str, broker: str) -> tuple[str, int]:
@@ -40,13 +59,9 @@ def admin(
         str, typer.Option("--broker", "-b", help="The broker, as tcp://HOST:PORT.")
     ] = "tcp://localhost:30114",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30,
-    tls_authority: Annotated[
-        Path | None,
-        typer.Option(
-            help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
-            show_default=False,
-        ),
-    ] = None,
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
 ) -> None:
     """Administer a broker: send it commands and print its answers.
 
@@ -63,12 +78,14 @@ def admin(
 
         bmqctl admin --broker tcp://10.0.0.5:30114 < commands.txt
 
+        BMQCTL_AUTHN_DATA=ops:secret bmqctl admin --authn-mechanism BASIC STAT SHOW
+
     Exit codes: 0 if all were answered; 1 if one was no command, or its answer is JSON and says that it failed, or the
     broker went away; 2 if there is no broker.
     """
     host, port = endpoint_of("admin", broker)
     try:
-        client = AdminClient(host, port, timeout, tls_authority)
+        client = AdminClient(host, port, timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
     except AdminLost as lost:
         refuse("admin", str(lost))
     lines = [" ".join(command)] if command else (line.strip() for line in sys.stdin)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.commands.admin import endpoint_of
+from bmqctl.client.authentication import Credentials
+from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
 
 __all__ = ["app"]
@@ -29,7 +31,14 @@ def root() -> None:
 
 
 @app.command()
-def status(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5, as_json: AsJson = False) -> None:
+def status(
+    broker: Broker = DEFAULT_BROKER,
+    timeout: Timeout = 5,
+    as_json: AsJson = False,
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
     """Show the leader, the nodes, and each partition with its primary, lease and replicas.
 
     One node is asked, and by what it says all the others.
@@ -42,7 +51,7 @@ def status(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5, as_json: AsJso
 
     Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
     """
-    views = _ask_all(broker, timeout)
+    views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     with until_reader_leaves():
         if as_json:
             print(json.dumps({"nodes": views}, indent=4))
@@ -53,7 +62,13 @@ def status(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5, as_json: AsJso
 
 
 @app.command()
-def explain(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5) -> None:
+def explain(
+    broker: Broker = DEFAULT_BROKER,
+    timeout: Timeout = 5,
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
     """Say what is not well, and which nodes see it so.
 
     Examples:
@@ -62,7 +77,7 @@ def explain(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5) -> None:
 
     Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
     """
-    views = _ask_all(broker, timeout)
+    views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     problems = _problems(views)
     asked = len([view for view in views if "view" in view])
     with until_reader_leaves():
@@ -77,11 +92,19 @@ def explain(broker: Broker = DEFAULT_BROKER, timeout: Timeout = 5) -> None:
 # -- asking
 
 
-def _ask_all(broker: str, timeout_s: float) -> list[dict[str, Any]]:
+class _Asking(NamedTuple):
+    """How all nodes are asked."""
+
+    timeout_s: float
+    tls_authority: Path | None
+    credentials: Credentials | None
+
+
+def _ask_all(broker: str, asking: _Asking) -> list[dict[str, Any]]:
     """What each node says, by its id; what cannot be asked is there with its `error`."""
     host, port = endpoint_of("cluster", broker)
     try:
-        first = _ask(host, port, timeout_s)
+        first = _ask(host, port, asking)
     except AdminLost as lost:
         refuse("cluster", str(lost))
     found = []
@@ -90,7 +113,7 @@ def _ask_all(broker: str, timeout_s: float) -> list[dict[str, Any]]:
             found.append(first)
             continue
         try:
-            found.append(_ask(*_place(node["endpoint"]), timeout_s))
+            found.append(_ask(*_place(node["endpoint"]), asking))
         except AdminLost as lost:
             found.append({"nodeId": node["nodeId"], "error": str(lost)})
     return found
@@ -101,8 +124,8 @@ def _place(endpoint: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _ask(host: str, port: int, timeout_s: float) -> dict[str, Any]:
-    with AdminClient(host, port, timeout_s) as client:
+def _ask(host: str, port: int, asking: _Asking) -> dict[str, Any]:
+    with AdminClient(host, port, *asking) as client:
         clusters = json.loads(client.send("ENCODING JSON_COMPACT CLUSTERS LIST"))["clusterList"]["clusters"]
         own = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
         if own is None:

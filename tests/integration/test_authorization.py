@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from bmqctl.client import admin
 from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.client.authentication import Credentials
 from bmqctl.testing import NodeProcess
 from formats.codes import EventType
 from formats.control import ber
@@ -113,8 +118,52 @@ def test_who_may_read_and_write_what(node: NodeProcess) -> None:
             )
 
 
+def bmqctl(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from bmqctl.app import main; main()", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"BMQCTL_AUTHN_DATA": "ops:x"},
+        check=False,
+    )
+
+
+def test_the_command_line_authenticates(node: NodeProcess) -> None:
+    where = ("--broker", node.uri)
+    assert "not authorized" in bmqctl("admin", *where, "CLUSTERS", "LIST").stderr
+    listed = bmqctl("admin", *where, "--authn-mechanism", "BASIC", "CLUSTERS", "LIST")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "[LOCAL ] mine:" in listed.stdout
+    explained = bmqctl("cluster", "explain", *where, "--authn-mechanism", "basic")
+    assert (explained.returncode, explained.stdout) == (0, "All is well, 1 of 1 nodes say.\n")
+    wrong = bmqctl("admin", *where, "--authn-mechanism", "BASIC", "--authn-data", "ops:TOPSECRET", "CLUSTERS", "LIST")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("bmqctl admin: the broker refused the credentials: ")
+    assert "TOPSECRET" not in wrong.stderr
+
+
+def test_an_administrator_authenticates_again_before_its_time_is_up(
+    node: NodeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later:
+        """A clock that is ten minutes ahead, which is how long BASIC stands."""
+
+        @staticmethod
+        def monotonic_ns() -> int:
+            return time.monotonic_ns() + 600 * 1_000_000_000
+
+    with AdminClient("127.0.0.1", node.port, credentials=Credentials("BASIC", b"ops:x")) as ops:
+        said = node.log.count("authenticated as 'BASIC_USER-ops'")
+        ops.send("CLUSTERS LIST")
+        assert node.log.count("authenticated as 'BASIC_USER-ops'") == said
+        monkeypatch.setattr(admin, "time", Later)
+        assert "mine" in ops.send("CLUSTERS LIST")
+        assert node.log.count("authenticated as 'BASIC_USER-ops'") == said + 1
+
+
 def test_who_may_administer(node: NodeProcess) -> None:
-    with pytest.raises(AdminLost):
+    with pytest.raises(AdminLost, match="the broker refused: Connection not authorized"):
         AdminClient("127.0.0.1", node.port, 10.0)
     with User(node, "ops", ClientType.TCPADMIN) as ops:
         command = build_schema_event(
