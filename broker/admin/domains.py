@@ -25,9 +25,9 @@ from broker.core.changes import reconfigure as reconfigure_domain
 from broker.core.config import DEFAULT_APP_ID
 from broker.core.domains import Domain
 from broker.core.messages import Full
+from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
 from broker.core.reports import arrival_time
-from broker.core.upkeep import purge, purge_app
 from formats.disk.keys import NULL_KEY
 
 __all__ = [

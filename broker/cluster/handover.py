@@ -16,6 +16,7 @@ from broker.cluster.relay import RelayQueue
 from broker.core.delivery import release
 from broker.core.handles import Handle
 from broker.core.messages import PENDING, Buffer, Content, Full, Message
+from broker.core.purges import abandon
 from broker.core.queue import Queue, Stream
 from formats.codes import AckStatus
 
@@ -73,10 +74,9 @@ def retire(queue: Queue) -> None:
     queue.consumption.configure(0)
     queue.delivery.end()
     queue.awaiting.clear()
-    queue.messages.clear()
     for app in queue.apps.values():
         app.streams.clear()
-        app.clear()
+    abandon(queue)
 
 
 def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:

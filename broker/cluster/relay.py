@@ -26,6 +26,7 @@ from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import Buffer, Content, Message, Posted, Poster
+from broker.core.purges import take_all
 from broker.core.queue import REJECT_LINES_MAX, App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from broker.core.redelivery import Wanted
@@ -436,12 +437,15 @@ class RelayQueue(Queue):
 
     def removed(self, guid: bytes | None) -> None:
         """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
-        for message in [self.messages.get(guid)] if guid is not None else list(self.messages.values()):
-            if message is not None:
-                wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
-                self.forget(message)
-                for app in wanting:
-                    self.deliver(app)
+        if guid is None:
+            take_all(self)
+            return
+        message = self.messages.get(guid)
+        if message is not None:
+            wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
+            self.forget(message)
+            for app in wanting:
+                self.deliver(app)
 
     # -- confirms and rejects up
 

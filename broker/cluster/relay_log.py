@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from broker.core.config import DomainConfig
@@ -53,6 +53,12 @@ class RelayLog:
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         """Nothing to record."""
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """Nothing to note."""
+
+    def begin_purge(self, finish: Callable[[], None]) -> None:
+        """There are no files."""
 
     def release(self, records: int) -> None:
         """Nothing was set aside."""

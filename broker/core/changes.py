@@ -16,6 +16,7 @@ from broker.core.domains import Domain
 from broker.core.faults import Change
 from broker.core.ledger import Ledger, app_infos
 from broker.core.messages import Full
+from broker.core.purges import first_of
 from broker.core.queue import App, Queue
 from broker.core.shard import Shard
 from broker.core.upkeep import add_app, remove_app
@@ -166,7 +167,7 @@ def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], 
             shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
         # An app that comes back under another key goes first.
         for app in removed:
-            first = next((message for message in queue.messages.values() if message.outstanding & app.bit), None)
+            first = first_of(queue, app)
             if first is not None:
                 queue.log.purge(app.key, first)
             shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)

@@ -95,7 +95,7 @@ class Delivery:
         self._log = source.log
         self._now = source.now
         self._work = source.work
-        self._is_over = False
+        self.is_over = False  # somebody else hands the messages out
         self._statistics = source.statistics
         self._values_of: Message | None = None
         self._values: Values = {}
@@ -103,12 +103,12 @@ class Delivery:
 
     def end(self) -> None:
         """Somebody else hands the queue's messages out from now on."""
-        self._is_over = True
+        self.is_over = True
 
     def deliver(self, app: App) -> None:
         """Send what waits, oldest first, for as long as somebody has room; now, or a part of it in slices."""
         try:
-            if not (app.is_behind or self._deliver(app)):
+            if not (app.is_behind or self.is_over or self._deliver(app)):
                 self._catch_up_later(app)
         except Exception as error:
             raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
@@ -124,7 +124,7 @@ class Delivery:
         self._work.add(self._catch_up(app))
 
     def _catch_up(self, app: App) -> Task:
-        while not self._is_over:
+        while not self.is_over:
             returning = app.returning
             if (returning is None or self._settle(app, returning)) and self._deliver(app):
                 app.is_behind = False

@@ -9,7 +9,7 @@ one is taken for an old one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +61,13 @@ class History:
     window, `_latest_before` those in the one before.
     """
 
-    __slots__ = ("_chunks", "_data", "_latest", "_latest_before", "_turned_ms", "window_ms")
+    __slots__ = ("_buried", "_chunks", "_data", "_latest", "_latest_before", "_turned_ms", "window_ms")
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
         self._chunks: deque[Chunk] = deque()
         self._data: bytearray | None = None  # of the last chunk
+        self._buried: list[Container[bytes]] = []
         self._latest: dict[bytes, bytes] = {}
         self._latest_before: dict[bytes, bytes] = {}
         self._turned_ms = 0
@@ -89,7 +90,7 @@ class History:
             self._latest[producer] = ticks
             return True
         self._latest.setdefault(producer, latest)
-        return not any(chunk.has(guid) for chunk in self._chunks)
+        return not any(chunk.has(guid) for chunk in self._chunks) and not any(guid in each for each in self._buried)
 
     def add(self, guid: bytes, now_ms: int) -> None:
         """A message is gone."""
@@ -99,6 +100,15 @@ class History:
         elif self.window_ms:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
+
+    def bury(self, guids: Container[bytes]) -> None:
+        """Very many messages are gone, which are `add`ed as they are taken from the container."""
+        if self.window_ms:
+            self._buried.append(guids)
+
+    def unbury(self, guids: Container[bytes]) -> None:
+        """They all have been."""
+        self._buried = [each for each in self._buried if each is not guids]
 
     def restore(self, guids: bytes, now_ms: int, before: Iterable[Removed] = ()) -> None:
         """Messages that were removed before this process began to look: `guids` as if they had been removed now.

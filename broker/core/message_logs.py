@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.core.messages import Buffer, Content, Message
 from broker.core.shard import Shard
@@ -48,6 +48,12 @@ class FileLog:
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first)
 
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        self._shard.register(self._key, messages)
+
+    def begin_purge(self, finish: Callable[[], None]) -> None:
+        self._shard.begin_purge(finish)
+
     def release(self, records: int) -> None:
         self._shard.release(records)
 
@@ -91,6 +97,12 @@ class MemoryLog:
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         """Nothing to record."""
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """Nothing to note."""
+
+    def begin_purge(self, finish: Callable[[], None]) -> None:
+        """There are no files."""
 
     def release(self, records: int) -> None:
         """Nothing was set aside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -136,6 +136,14 @@ class Log(Protocol):
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
         """All messages, or all of one app from its `first` on, are removed; raises `Full`, having written nothing."""
+        ...
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """These are the queue's messages from now on: they are others, not some more or less."""
+        ...
+
+    def begin_purge(self, finish: Callable[[], None]) -> None:
+        """Messages have yet to be removed that a purge has recorded; `finish` removes what is left of them at once."""
         ...
 
     def release(self, records: int) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from broker.core.alarms import alarm
@@ -142,6 +142,7 @@ class Queue:
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
+        self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # how often it is open for writing
         self.is_expiring = False  # a task removes what is too old
         self.was_opened = False  # since the node started
@@ -184,6 +185,13 @@ class Queue:
             text = texts.get(app.app_id, "")
             app.subscription = compile_expression(text) if text else None
             self._has_app_subscriptions |= bool(text)
+
+    def free_bit(self) -> int:
+        """A bit of `Message.outstanding` that no app has, nor had lately."""
+        taken = 0
+        for bit in chain((app.bit for app in self.apps.values()), self.ghosts):
+            taken |= bit
+        return ~taken & (taken + 1)
 
     @property
     def attempts_max(self) -> int | None:

@@ -55,10 +55,7 @@ class Rounds:
             return
         self._is_under_way = True
         self._began_ms = now_ms
-        task = self._round()
-        for _ in task:
-            self._holder.work.add(task)
-            break
+        self._holder.work.start(self._round())
 
     def _round(self) -> Task:
         holder = self._holder

@@ -14,31 +14,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from broker.core.clock import Now
 from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
 from broker.store.damage import Damage, partition_note
+from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.removals import Removals
 from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
-    MESSAGE_RECORD,
     ConfirmReason,
     DeletionRecordFlag,
     QueueOpType,
-    RecordType,
     SyncPointType,
     pack_confirm,
     pack_deletion,
     pack_message,
     pack_queue_op,
     pack_sync_point,
-    scan,
-    select,
 )
 from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
@@ -111,6 +106,7 @@ class Shard:
         self.primary_lease_id = 0
         self.sequence_number = 0
         self.due = 0
+        self._purges: list[Callable[[], None]] = []
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
         self._journal_granted = 0
         self._data_granted = 0
@@ -163,6 +159,7 @@ class Shard:
         self.active = False
         self.awaiting.clear()
         self.stores.clear()
+        self._purges.clear()
         self.due = 0
         self._full = ""
         self._alarmed = self._closed = False
@@ -382,6 +379,16 @@ class Shard:
             )
             files.journal_end += JOURNAL_RECORD_SIZE
 
+    def begin_purge(self, finish: Callable[[], None]) -> None:
+        """Messages have yet to be removed that a purge has recorded; `finish` removes what is left of them at once."""
+        self._purges.append(finish)
+
+    def _finish_purges(self) -> None:
+        """A restart, or a replica, takes them for gone: a rollover must not carry them over."""
+        purges, self._purges = self._purges, []
+        for finish in purges:
+            finish()
+
     def release(self, records: int) -> None:
         """So many records will not be needed: what they were for is purged."""
         self.due -= records
@@ -389,13 +396,7 @@ class Shard:
 
     def _position(self, message: Message) -> tuple[int, int]:
         """The lease id and sequence number of a message's record."""
-        journal = self.files.journal.buffer
-        first = open_file(journal, FileType.JOURNAL).first_record_offset
-        records = scan(journal, first, (self.files.journal_end - first) // JOURNAL_RECORD_SIZE)
-        found, _ = select(records, RecordType.MESSAGE)
-        offsets = MESSAGE_RECORD.column(found, "message_offset_dwords")
-        (row,) = np.flatnonzero(offsets == message.offset // DWORD)[-1:].tolist()
-        record = MESSAGE_RECORD.unpack(found[row : row + 1].tobytes())
+        record = find_message(self.files, message.offset)
         return record.primary_lease_id, record.sequence_number
 
     def forget(self, queue_key: bytes) -> None:
@@ -484,6 +485,7 @@ class Shard:
 
     def _move(self, data: int, records: int, qlist: int, part_max: float = 1 - FREED_PART_MIN) -> None:
         """`part_max` is the part of the limits that may be in use in the new files."""
+        self._finish_purges()
         alive = {key + guid: message for key, store in self.stores.items() for guid, message in store.items()}
         plan = Rollover(self.files, alive, set(self.stores))
         for name, kept, wanted, limit, kept_part_max in (

@@ -1,4 +1,4 @@
-"""What is done to a queue from outside: its messages expire or are purged, its apps come and go."""
+"""What is done to a queue from outside: its messages expire, its apps come and go."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 
-from broker.core.faults import Change
-from broker.core.messages import Full, Message
-from broker.core.queue import Queue, recall
+from broker.core.messages import Message
+from broker.core.purges import strip
+from broker.core.queue import Queue
 from broker.core.reports import arrival_time
 from broker.core.routing import App
 from broker.core.work import Task
 from formats.disk.journal import DeletionRecordFlag
 
-__all__ = ["add_app", "expire", "purge", "purge_app", "remove_app"]
+__all__ = ["add_app", "expire", "remove_app"]
 
 log = logging.getLogger("broker.queue")
 
@@ -23,11 +23,7 @@ def expire(queue: Queue) -> None:
     """Remove messages that are older than the domain lets them become: of many, the rest in slices."""
     if queue.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
         return
-    task = _expire(queue)
-    for _ in task:
-        queue.is_expiring = True
-        queue.work.add(task)
-        break
+    queue.is_expiring = queue.work.start(_expire(queue))
 
 
 def _expire(queue: Queue) -> Task:
@@ -35,10 +31,13 @@ def _expire(queue: Queue) -> Task:
     given_up = count = 0
     latest: Message | None = None
     while True:
+        while not queue.work.may_go_on():
+            yield
         late = _late(queue)
         given_up += len(late)
         for message in late:
             queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
+        queue.work.left -= len(late)
         expired = _expired(queue)
         count += len(expired)
         for message in expired:
@@ -49,10 +48,9 @@ def _expire(queue: Queue) -> Task:
             # Who held them has room; and what waits must not wait behind what is gone.
             for app in queue.apps.values():
                 queue.deliver(app)
-        queue.work.left -= len(late) + len(expired)
-        if queue.work.may_go_on():
+        queue.work.left -= len(expired)
+        if not (late or expired):
             break
-        yield
     queue.is_expiring = False
     if given_up:
         patience_ms = queue.config.deduplication_time_ms
@@ -67,7 +65,7 @@ def _late(queue: Queue) -> list[Message]:
     if not (patience_ms and queue.awaiting):
         return []
     before_ms = queue.now.ms - patience_ms
-    waiting = map(queue.messages.__getitem__, islice(queue.awaiting, max(0, queue.work.left)))
+    waiting = map(queue.messages.__getitem__, islice(queue.awaiting, queue.work.left))
     return list(takewhile(lambda message: message.arrived_ms < before_ms, waiting))
 
 
@@ -76,61 +74,13 @@ def _expired(queue: Queue) -> list[Message]:
     if ttl_s is None:
         return []
     before_ms = queue.now.ms - ttl_s * 1000
-    oldest = islice(queue.messages.values(), max(0, queue.work.left))
+    oldest = islice(queue.messages.values(), queue.work.left)
     return list(takewhile(lambda message: message.arrived_ms < before_ms, oldest))
-
-
-def purge(queue: Queue) -> tuple[int, int]:
-    """Remove all messages; how many, and their bytes.
-
-    Those that were never acknowledged go one by one, so that their records say so; the others with one record. `Full`,
-    none of these removed, if that cannot be recorded.
-    """
-    count, size = len(queue.messages), queue.bytes
-    with Change(f"the purge of queue '{queue.uri}'", Full):
-        for message in [queue.messages[guid] for guid in queue.awaiting]:
-            queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
-        messages = list(queue.messages.values())
-        if messages:
-            queue.log.purge()
-        for message in messages:
-            queue.log.release(message.outstanding.bit_count())
-            queue.forget(message)
-        for app in queue.apps.values():
-            app.clear()
-    return count, size
-
-
-def purge_app(queue: Queue, app: App) -> tuple[int, int]:
-    """Remove all that one app has not confirmed; how many messages, and their bytes. `Full` as in `purge`."""
-    wanted = [message for message in queue.messages.values() if message.outstanding & app.bit]
-    if wanted:
-        with Change(f"the purge of queue '{queue.uri}' for app '{app.app_id}'", Full):
-            queue.log.purge(app.key, wanted[0])
-            _take_from(queue, app, wanted)
-    return len(wanted), sum(message.size for message in wanted)
-
-
-def _take_from(queue: Queue, app: App, wanted: list[Message]) -> None:
-    """An app is done with messages, which a purge has recorded; those that nobody else wants are removed."""
-    for message in wanted:
-        recall(app, message)
-        if message.outstanding == app.bit:
-            queue.record_removal(message)
-            app.forget(message)
-            queue.gone(message)
-        else:
-            queue.log.release(1)
-            app.forget(message)
-    app.clear()
 
 
 def add_app(queue: Queue, app_id: str, key: bytes) -> App:
     """An app of a fanout queue, from now on: those who read it already get what comes. It is recorded already."""
-    taken = 0
-    for app in queue.apps.values():
-        taken |= app.bit
-    bit = ~taken & (taken + 1)
+    bit = queue.free_bit()
     known = queue.unregistered.pop(app_id, None)
     app = known or App(app_id, key, bit)
     app.key, app.bit = key, bit
@@ -141,7 +91,7 @@ def add_app(queue: Queue, app_id: str, key: bytes) -> App:
 
 def remove_app(queue: Queue, app: App) -> None:
     """An app is no more; those who read it stay, and get nothing. What it had is recorded as purged already."""
-    _take_from(queue, app, [message for message in queue.messages.values() if message.outstanding & app.bit])
+    strip(queue, app)
     del queue.apps[app.app_id]
     queue.consumption.forget(app)
     app.key, app.bit = b"", 0

@@ -39,6 +39,13 @@ class Work:
         """Do a task from the end of this step on."""
         self._tasks.append(task)
 
+    def start(self, task: Task) -> bool:
+        """Do a slice of a task now, and the rest later; whether there is a rest."""
+        for _ in task:
+            self.add(task)
+            return True
+        return False
+
     def may_go_on(self) -> bool:
         """Whether there is something left for this step to do. The clock stands still within a step: once it has moved,
         it is another.
@@ -66,6 +73,11 @@ class Work:
                     break
         self._begin_step()
         return bool(tasks)
+
+    def complete(self, task: Task) -> None:
+        """Do the rest of a task now, however long it takes."""
+        for _ in task:
+            self._begin_step()
 
     def finish(self) -> None:
         """Do all that there is, however long it takes."""

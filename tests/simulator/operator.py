@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.core.changes import reconfigure
 from broker.core.messages import Full
 from broker.core.node import Node
-from broker.core.upkeep import purge
+from broker.core.purges import purge
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Host
 

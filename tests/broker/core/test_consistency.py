@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker.core.changes import reconfigure
+from broker.core.purges import purge, purge_app
 from broker.core.shard import Shard
-from broker.core.upkeep import purge, purge_app
 from formats.codes import AckStatus
 from formats.disk.journal import DeletionRecordFlag, decode_record
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start

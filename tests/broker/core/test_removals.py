@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.history import History
-from broker.core.upkeep import purge
+from broker.core.purges import purge
 from broker.store.partition_files import PartitionLimits
 from broker.store.removals import PRODUCER_SIZE, hashes_of, latest_of
 from formats.codes import AckStatus

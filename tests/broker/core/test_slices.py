@@ -411,11 +411,13 @@ def test_many_queues_are_looked_after_in_slices() -> None:
         client.open(number + 1, f"bmq://memory/q{number}", 4 | 8)
         add(rig.node.queues[f"bmq://memory/q{number}"], number)
     rig.now.ms += 5000
+    began_ms = rig.now.ms
     rig.node.tick()
     left = [sum(1 for queue in rig.node.queues.values() if queue.messages)]
     while any(rig.node.end_step()):
         left.append(sum(1 for queue in rig.node.queues.values() if queue.messages))
     assert left[-1] == 0
+    assert rig.now.ms == began_ms
     assert all(before - after <= 2 * AMOUNT for before, after in zip([200, *left], left, strict=False))
 
 
@@ -432,3 +434,19 @@ def test_a_durable_queue_expires_and_keeps_its_books(rig: Rig) -> None:
     assert not rig.node.queues[QUEUE].messages
     assert rig.node.shards[0].due == 0
     assert not rig.faults()
+
+
+def test_expiry_goes_on_until_nothing_is_too_old(caplog: pytest.LogCaptureFixture) -> None:
+    """Also when the clock moves between the slices."""
+    caplog.set_level("INFO")
+    rig = slicing(start(domains=[replace(DOMAINS["memory"], message_ttl_s=1)]))
+    queue = fill(rig)
+    rig.now.ms += 5000
+    rig.node.tick()
+    sizes = [len(queue.messages)]
+    while any(rig.node.end_step()):
+        rig.now.ms += 1
+        sizes.append(len(queue.messages))
+    assert sizes[-1] == 0
+    assert all(before - after <= 2 * AMOUNT for before, after in zip([MANY, *sizes], sizes, strict=False))
+    assert caplog.text.count("messages due to TTL expiration") == 1

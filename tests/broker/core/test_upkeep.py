@@ -10,8 +10,8 @@ import pytest
 from broker.core.changes import collect_idle_queues, reconfigure
 from broker.core.config import DomainConfig, Mode
 from broker.core.messages import Content, Full
+from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
-from broker.core.upkeep import purge, purge_app
 from broker.core.work import SLICE
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from broker.core.changes import reconfigure
 from broker.core.messages import Full
+from broker.core.purges import purge, purge_app
 from broker.core.shard import SPARE_RECORDS_MAX
-from broker.core.upkeep import purge, purge_app
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.disk.files import JOURNAL_RECORD_SIZE

@@ -1,0 +1,48 @@
+"""Finding the record of a message in a journal of millions, while everybody waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.store.partition_files import PartitionFiles
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, MessageRecord, RecordType, scan
+from formats.disk.padding import DWORD
+
+__all__ = ["find_message"]
+
+# So many records are looked at together.
+ROWS = 4096
+
+
+def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
+    """The record of the message whose payload is at `offset` of DATA; it must be there.
+
+    By halves: messages lie in DATA in the order of their records, and those that were removed do, too.
+    """
+    journal = files.journal.buffer
+    first = open_file(journal, FileType.JOURNAL).first_record_offset
+    records = scan(journal, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
+    wanted = offset // DWORD
+
+    def messages(start: int, end: int) -> list[int]:
+        """The rows from `start` on that are messages, of the next that has any."""
+        for at in range(start, end, ROWS):
+            rows = np.flatnonzero(ANY_RECORD.column(records[at : min(at + ROWS, end)], "type") == RecordType.MESSAGE)
+            if rows.size:
+                return (rows + at).tolist()
+        return []
+
+    def place(row: int) -> int:
+        return int(MESSAGE_RECORD.column(records[row : row + 1].view(MESSAGE_RECORD.dtype), "message_offset_dwords")[0])
+
+    low, high = 0, len(records)
+    while high - low > ROWS:
+        middle = (low + high) // 2
+        found = messages(middle, high)
+        if found and place(found[0]) <= wanted:
+            low = found[0]
+        else:
+            high = middle
+    (row,) = [row for row in messages(low, high) if place(row) == wanted]
+    return MESSAGE_RECORD.unpack(records[row : row + 1].tobytes())

@@ -1,0 +1,245 @@
+"""The runner behind scripts/benchmark-steps: the longest step of a node with very many messages stored.
+
+The node is the broker's own core on mapped files in a temporary directory, without its shell, so that each step can be
+measured: first the one that begins a case, then all that the node does by itself until there is nothing left to do.
+Between two of these another client posts a message, and what it waits for its acknowledgment is the other figure.
+Times of the clock are those of a machine that may have more to do; the CPU's are the process's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from broker.core.changes import reconfigure
+from broker.core.config import DomainConfig, Mode
+from broker.core.messages import Content
+from broker.core.purges import purge, purge_app
+from broker.core.queue import Queue
+from broker.shell.files import DataDirectory
+from broker.store.partition_files import PartitionLimits
+from formats.codes import AckStatus
+from tests.broker.rig import ACK, WRITE, Client, Rig, Wanted, guid, start
+
+MESSAGES = 1_000_000
+PAYLOAD = b"x" * 64
+OTHER = "bmq://other/q"
+QUEUE, FANOUT = "bmq://steps/q", "bmq://fanout/q"
+TTL_S = 3600
+WANTED_MS = 50.0
+
+DOMAINS = (
+    DomainConfig("steps", Mode.PRIORITY, message_ttl_s=TTL_S),
+    DomainConfig("fanout", Mode.FANOUT, ("foo", "bar")),
+    DomainConfig("other", Mode.PRIORITY),
+)
+
+
+class Outcome(NamedTuple):
+    """What a case came to; times in milliseconds."""
+
+    case: str
+    first_ms: float  # the step that begins it
+    longest_ms: float
+    longest_cpu_ms: float
+    steps: int
+    total_ms: float
+    delay_ms: float  # of another client's acknowledgment, at most
+
+
+class Bench:
+    """A node with many messages in one queue, and the steps that it takes."""
+
+    def __init__(self, folder: Path, messages: int, uri: str = QUEUE) -> None:
+        limits = PartitionLimits(journal=messages * 240 + (1 << 20), data=messages * 160 + (1 << 22), qlist=1 << 16)
+        directory: Any = DataDirectory(folder, folder / "archive")
+        self.rig: Rig = start(directory, domains=DOMAINS, limits=limits)
+        self.messages = messages
+        self.uri = uri
+        self._numbers = iter(range(1 << 22, 1 << 23))
+        self.other = self.rig.connect()
+        self.other.open(1, OTHER, WRITE | ACK)
+        self.producer = self.rig.connect()
+        self.producer.open(1, uri, WRITE | ACK)
+
+    @property
+    def queue(self) -> Queue:
+        return self.rig.node.queues[self.uri]
+
+    def fill(self) -> None:
+        content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
+        post = self.queue.post
+        for number in range(self.messages):
+            post(guid(number), content)
+        self.rest()
+
+    def rest(self) -> None:
+        """What the node has begun is done."""
+        while any(self.rig.node.end_step()):
+            self.rig.now.ms += 1
+        self.rig.node.dirty.clear()
+
+    def consumer(self, *wanted: Wanted, app: str = "") -> Client:
+        client = self.rig.connect()
+        client.open(1, self.uri, 2, app, 1 if app else 0)
+        client.subscribe(1, *wanted or (Wanted(),), app=app or "__default")
+        return client
+
+    def drain(self, *clients: Client) -> None:
+        """Consumers take all that the node has for them."""
+        while True:
+            more = any(self.rig.node.end_step())
+            self.rig.now.ms += 1
+            for client in clients:
+                if client.session.output_size():
+                    client.session.take_output()
+                    client.session.output_sent()
+                    more = True
+            if not more:
+                return
+
+    def measure(self, case: str, action: Callable[[], object], *consumers: Client) -> Outcome:
+        """Take a step, and all that follows from it."""
+        node, times, cpu_times, delays = self.rig.node, [], [], []
+        more, act = True, action
+        while more:
+            self.rig.now.ms += 1
+            wall, cpu = time.perf_counter(), time.process_time()
+            act()
+            more = any(node.end_step())
+            between, cpu_after = time.perf_counter(), time.process_time()
+            status = self.other.post(1, guid(next(self._numbers)), PAYLOAD)
+            assert status is AckStatus.SUCCESS, status
+            times.append((between - wall) * 1000)
+            cpu_times.append((cpu_after - cpu) * 1000)
+            delays.append((time.perf_counter() - wall) * 1000)
+            for client in consumers:
+                if client.session.output_size():
+                    client.session.take_output()
+                    client.session.output_sent()
+                    more = True
+            act = _nothing
+        return Outcome(case, times[0], max(times), max(cpu_times), len(times), sum(times), max(delays))
+
+    def pass_time(self, seconds: int) -> None:
+        self.rig.now.ms += seconds * 1000
+        self.rig.now.wall_s += seconds
+
+    def close(self) -> None:
+        self.rig.stop()
+
+
+def _nothing() -> None:
+    """The node goes on by itself."""
+
+
+Cases = dict[str, tuple[str, Callable[[Bench], list[Outcome]]]]
+
+
+def put_aside(bench: Bench) -> list[Outcome]:
+    bench.consumer(Wanted("x > 1"))
+    bench.fill()
+    other = bench.consumer(Wanted("x > 1"))
+    changed = bench.measure("another expression, all put aside", lambda: other.subscribe(1, Wanted("x > 2")))
+    same = bench.measure("the same expressions, all put aside", lambda: other.subscribe(1, Wanted("x > 2", count=2)))
+    leaves = bench.measure("its consumer leaves", lambda: bench.rig.node.disconnect(other.session, "gone"))
+    return [changed, same, leaves]
+
+
+def outstanding(bench: Bench) -> list[Outcome]:
+    first, second = bench.consumer(Wanted()), bench.consumer(Wanted())
+    bench.fill()
+    bench.drain(first, second)
+    third = bench.consumer(Wanted(messages_max=0))
+    configured = bench.measure("configure with half of all unconfirmed", lambda: first.subscribe(1, Wanted(count=2)))
+    left = bench.measure("a consumer leaves with half of all", lambda: first.session.end("gone"), second)
+    both = bench.measure("the other leaves with all", lambda: second.session.end("gone"))
+    joined = bench.measure("a consumer joins and gets all", lambda: third.subscribe(1, Wanted()), third)
+    return [configured, left, both, joined]
+
+
+def expiry(bench: Bench) -> list[Outcome]:
+    bench.fill()
+    bench.pass_time(TTL_S + 10)
+    return [bench.measure("all messages expire", bench.rig.node.tick)]
+
+
+def purged(bench: Bench) -> list[Outcome]:
+    bench.fill()
+    consumer = bench.consumer(Wanted())
+    bench.drain(consumer)
+    return [bench.measure("purge of a queue", lambda: purge(bench.queue))]
+
+
+def apps(bench: Bench) -> list[Outcome]:
+    bench.fill()
+    domain = bench.rig.node.domains["fanout"]
+
+    def change(*app_ids: str) -> Callable[[], None]:
+        return lambda: reconfigure(bench.rig.node, domain, replace(domain.config, app_ids=app_ids))
+
+    return [
+        bench.measure("an app is added", change("foo", "bar", "baz")),
+        bench.measure("purge of an app", lambda: purge_app(bench.queue, bench.queue.apps["bar"])),
+        bench.measure("the last app with messages is removed", change("bar", "baz")),
+    ]
+
+
+def rollover(bench: Bench) -> list[Outcome]:
+    bench.fill()
+    return [bench.measure("rollover", bench.rig.node.shards[0].roll_over)]
+
+
+CASES: Cases = {
+    "put-aside": (QUEUE, put_aside),
+    "outstanding": (QUEUE, outstanding),
+    "expiry": (QUEUE, expiry),
+    "purge": (QUEUE, purged),
+    "apps": (FANOUT, apps),
+    "rollover": (QUEUE, rollover),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmark-steps", description=__doc__)
+    parser.add_argument("--messages", type=int, default=MESSAGES, metavar="N", help="how many are stored")
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(CASES), default=list(CASES), metavar="CASE", help="of these"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    options = parser.parse_args()
+    gc.disable()
+    found: list[Outcome] = []
+    for name in options.only:
+        uri, run = CASES[name]
+        with tempfile.TemporaryDirectory(prefix="benchmark-steps-") as folder:
+            bench = Bench(Path(folder), options.messages, uri)
+            found += run(bench)
+            bench.close()
+            del bench
+        gc.collect()
+        print(f"{name}: done", file=sys.stderr)
+    if options.json:
+        print(json.dumps([each._asdict() for each in found], indent=2))
+        return
+    print(f"{options.messages} messages; milliseconds, wanted below {WANTED_MS:.0f} for the longest step")
+    print(f"{'case':40} {'first':>8} {'longest':>8} {'CPU':>8} {'delay':>8} {'steps':>7} {'total':>8}")
+    for each in found:
+        print(
+            f"{each.case:40} {each.first_ms:8.1f} {each.longest_ms:8.1f} {each.longest_cpu_ms:8.1f} "
+            f"{each.delay_ms:8.1f} {each.steps:7} {each.total_ms:8.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
