@@ -32,6 +32,7 @@ from broker.os_errors import os_error_line
 from broker.ports.files import Directory, StoreFile
 from broker.process import (
     BROKER_FILE,
+    Outgoing,
     addresses,
     announce_available,
     cluster_info,
@@ -127,6 +128,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         app_config = config.broker.app_config
         authentications = make_authentications(app_config.authentication, where(config, BROKER_FILE))
         authorizations = make_authorizations(app_config.authorization, where(config, BROKER_FILE))
+        outgoing = Outgoing(config)
         gc.disable()
         now = start_clock()
         limits = PartitionLimits(
@@ -176,7 +178,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         if membership is not None:
             # Until it has healed others have more to do than it has.
             set_slice(LONG_SLICE_NS)
-            membership.connect(server, _available)
+            membership.connect(config, outgoing, server, _available)
         try:
             trio.run(server.run, _ready(config, node))
         except Inconsistent:

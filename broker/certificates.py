@@ -1,6 +1,7 @@
-"""What a node shows peers that connect with TLS: its certificate, and the versions that it speaks.
+"""What a broker shows peers over TLS: its certificate, and the versions that it speaks; and whom it trusts.
 
-Peers are not asked for certificates of their own: who they are is a matter of authentication.
+It shows the one certificate to who connects and to whom it dials. Who connects is asked for a certificate only where
+the configuration says so; whom it dials must have one for the host that was dialed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.config import ConfigError
-from broker.config.broker_schema import TlsConfig
+from broker.config.broker_schema import ClientCertificate, TlsConfig
 
-__all__ = ["make_context"]
+__all__ = ["make_context", "make_dialing_context"]
 
 WHERE = "$.appConfig.tlsConfig"
+
+_VERIFY_MODES = {
+    ClientCertificate.NONE: ssl.CERT_NONE,
+    ClientCertificate.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientCertificate.REQUIRED: ssl.CERT_REQUIRED,
+}
 
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -22,6 +29,19 @@ _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_
 def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
     """The server's side of TLS as `config` has it; `ConfigError` about `file` if that cannot be."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = _VERIFY_MODES[config.client_certificate]
+    _equip(context, config, file)
+    return context
+
+
+def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
+    """The side of TLS of who dials a broker, likewise."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _equip(context, config, file)
+    return context
+
+
+def _equip(context: ssl.SSLContext, config: TlsConfig, file: str) -> None:
     context.minimum_version, context.maximum_version = _versions(config.versions, file)
     # The chain that is shown is completed from the authorities, where the certificate's file has not all of it.
     authority, certificate, key = config.certificate_authority, config.certificate, config.key
@@ -30,7 +50,6 @@ def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
     _load(lambda: context.load_verify_locations(authority), "certificateAuthority", authority, file)
     what = f"{certificate} with key {key}"
     _load(lambda: context.load_cert_chain(certificate, key, _no_password), "certificate", what, file)
-    return context
 
 
 def _check_readable(path: str, member: str, file: str) -> None:

@@ -13,9 +13,13 @@ from broker.cluster.member import Member, MemberConfig
 from broker.cluster.origins import Origins
 from broker.cluster.peers import Peers
 from broker.cluster.view import view_of
-from broker.config.cluster_schema import ClusterDefinition, MasterAssignmentAlgorithm
+from broker.config import NodeConfig
+from broker.config.cluster_schema import ClusterDefinition, ClusterNode, MasterAssignmentAlgorithm
+from broker.config.links import needs_proof
+from broker.core.authentication import basic_principal
 from broker.core.node import Node
-from broker.shell.dialing import Place, addresses_of
+from broker.process import Outgoing
+from broker.shell.dialing import addresses_of
 from broker.shell.server import Server
 from broker.shell.term_file import TermFile
 from broker.store.recovery import Recovered
@@ -70,14 +74,13 @@ class Membership:
         folder: Path,
     ) -> None:
         self._cluster = cluster
-        self._places = {other.id: (other.host, other.port) for other in cluster.nodes}
         self._node = node
         names = {other.id: other.name for other in cluster.nodes}
         self._term_file = TermFile(folder)
         own_id = node.identity.node_id
         self.member = Member(
             node,
-            [node_id for node_id in self._places if node_id != own_id],
+            [node_id for node_id in names if node_id != own_id],
             member_config(cluster),
             recovered,
             secrets.randbelow,
@@ -90,21 +93,23 @@ class Membership:
         """The server has ended: keep the term no longer."""
         self._term_file.close()
 
-    def connect(self, server: Server, on_available: Callable[[], None]) -> None:
+    def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server, on_available: Callable[[], None]) -> None:
         """Find the others as soon as the server runs; `on_available` is called when the node takes part."""
         self.member.on_available = on_available
 
+        places = outgoing.places(self._cluster)
+
         def dial(node_id: int) -> None:
-            host, port = self._places[node_id]
             server.dial(
-                Place(host, port),
+                places[node_id],
                 lambda address: peers.connected(node_id, address),
                 lambda reason: peers.failed(node_id, reason),
             )
 
-        peers = Peers(self._node, self.member, dial, self._admission(server))
+        admission = self._admission(config, server)
+        peers = Peers(self._node, self.member, dial, admission, outgoing.credentials(server))
         name = self._node.identity.cluster_name
-        endpoints = {node_id: f"{host}:{port}" for node_id, (host, port) in self._places.items()}
+        endpoints = {node_id: f"{place.host}:{place.port}" for node_id, place in places.items()}
         self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
 
         def leave() -> None:
@@ -115,13 +120,21 @@ class Membership:
         self.member.start()
         self._node.timers.at(self._node.now.ms, peers.start)
 
-    def _admission(self, server: Server) -> Admission:
+    def _admission(self, config: NodeConfig, server: Server) -> Admission:
         """Who is let in as one of the other nodes."""
         node = self._node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
             server.in_thread(lambda: addresses_of(host), done)
 
-        hosts = {node_id: host for node_id, (host, _) in self._places.items()}
-        known = {other.id: KnownNode(other.name) for other in self._cluster.nodes}
-        return Admission(known, Origins(hosts, node.identity.node_id, node.now, look_up))
+        own_id, nodes = node.identity.node_id, self._cluster.nodes
+        hosts = {other.id: other.host for other in nodes}
+        known = {other.id: KnownNode(other.name, _principals(other)) for other in nodes}
+        tls = next(other.tls for other in nodes if other.id == own_id)
+        proof = needs_proof(config.broker.app_config, tls=tls)
+        return Admission(known, Origins(hosts, own_id, node.now, look_up), needs_proof=proof)
+
+
+def _principals(node: ClusterNode) -> frozenset[str]:
+    """Who a node may have authenticated as: the principal that the configuration has for it, or one of its name."""
+    return frozenset((node.principal,) if node.principal else (node.name, basic_principal(node.name)))

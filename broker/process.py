@@ -14,16 +14,19 @@ from pathlib import Path
 from broker.admin.environment import Context, Environment
 from broker.admin.results import ClusterInfo, ClusterNode
 from broker.admin.service import Admin
-from broker.certificates import make_context
+from broker.certificates import make_context, make_dialing_context
 from broker.config import NodeConfig
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.control import ControlLines
 from broker.core.authentication import Authentications
 from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
+from broker.core.credentials import Credentials
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
+from broker.credentials import make_credential_provider
 from broker.shell.control_pipe import ControlPipe
+from broker.shell.dialing import Place
 from broker.shell.logs import LogSwitches
 from broker.shell.rejected import keep_rejected
 from broker.shell.server import Listener, Server, listen
@@ -31,6 +34,7 @@ from formats.guid import GuidGenerator
 
 __all__ = [
     "BROKER_FILE",
+    "Outgoing",
     "addresses",
     "announce_available",
     "cluster_info",
@@ -91,6 +95,25 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authe
     node.authentications = authentications
     authentications.run_blocking = server.in_thread
     return server
+
+
+class Outgoing:
+    """What this broker shows those that it dials: its credentials and its certificate, as far as it has them."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        app, file = config.broker.app_config, where(config, BROKER_FILE)
+        clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
+        needs_tls = any(node.tls for cluster in clusters for node in cluster.nodes)
+        self._provider = make_credential_provider(app.authentication, file)
+        self._tls = make_dialing_context(app.tls_config, file) if app.tls_config and needs_tls else None
+
+    def credentials(self, server: Server) -> Credentials | None:
+        """What to authenticate by, found out beside the server's loop; None where this broker does not."""
+        return None if self._provider is None else Credentials(self._provider, server.in_thread)
+
+    def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Place]:
+        """Where the nodes of a cluster are dialed, by their ids."""
+        return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
 
 
 def take_commands(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
@@ -15,10 +15,12 @@ from broker.authorizers import make_authorizations
 from broker.config import UNNAMED, ConfigError, NodeConfig
 from broker.config.cluster_schema import ClusterProxyDefinition
 from broker.config.dump import to_json
+from broker.core.credentials import Credentials
 from broker.core.node import Node
 from broker.domains import ProxyDomains
 from broker.process import (
     BROKER_FILE,
+    Outgoing,
     addresses,
     announce_available,
     cluster_info,
@@ -57,6 +59,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
         authentications = make_authentications(config.broker.app_config.authentication, where(config, BROKER_FILE))
+        outgoing = Outgoing(config)
         domains = ProxyDomains(config)
         node = ProxyNode(
             identity_of(config, clusters[0].name),
@@ -76,7 +79,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
             secrets.randbelow,
         )
         proxy.on_available = announce_available
-        _connect(config, proxy, node, server)
+        _connect(config, outgoing, proxy, node, server)
         freeze_collector()
         trio.run(server.run, _ready(config))
 
@@ -86,13 +89,15 @@ def _upstream(cluster: ClusterProxyDefinition) -> UpstreamCluster:
     return UpstreamCluster(cluster.name, nodes)
 
 
-def _connect(config: NodeConfig, proxy: Proxy, node: Node, server: Server) -> None:
+def _connect(config: NodeConfig, outgoing: Outgoing, proxy: Proxy, node: Node, server: Server) -> None:
     """Find the brokers upstream as soon as the server runs."""
     links = []
+    credentials = outgoing.credentials(server)
     for cluster in config.clusters.proxy_clusters:
         # Who was given addresses alone asks for no cluster by name.
         asked_name = "" if config.directory is None and cluster.name == UNNAMED else cluster.name
-        links.append(_links(node, server, cluster, asked_name, proxy.clusters[cluster.name]))
+        hub = proxy.clusters[cluster.name]
+        links.append(_links(node, server, outgoing.places(cluster), asked_name, hub, credentials))
     leave = node.leave
 
     def start() -> None:
@@ -111,21 +116,23 @@ def _connect(config: NodeConfig, proxy: Proxy, node: Node, server: Server) -> No
 
 
 def _links(
-    node: Node, server: Server, cluster: ClusterProxyDefinition, asked_name: str, hub: ProxyCluster
+    node: Node,
+    server: Server,
+    places: Mapping[int, Place],
+    asked_name: str,
+    hub: ProxyCluster,
+    credentials: Credentials | None,
 ) -> UpstreamLinks:
-    places = {other.id: (other.host, other.port) for other in cluster.nodes}
-
     def dial(node_id: int) -> None:
-        host, port = places[node_id]
         server.dial(
-            Place(host, port),
+            places[node_id],
             lambda address: links.connected(node_id, address),
             lambda reason: links.failed(node_id, reason),
         )
 
     # Each proxy in an order of its own, so that not all of them use the same nodes.
     node_ids = sorted(places, key=lambda node_id: secrets.token_bytes(8))
-    links = UpstreamLinks(node, hub, asked_name, node_ids, hub.active.near, dial)
+    links = UpstreamLinks(node, hub, asked_name, node_ids, hub.active.near, dial, credentials)
     return links
 
 

@@ -1,6 +1,7 @@
 """Links that this broker begins: to its cluster's members, or from a proxy to the brokers above it.
 
-The broker that dials says who it is; the other answers with who it is itself, or refuses.
+The broker that dials authenticates itself, where it has credentials, and says who it is; the other answers with who it
+is itself, or refuses.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.cluster.authentication_client import AuthenticationClient
 from broker.core.clock import Now
+from broker.core.credentials import Credentials
 from broker.core.received import received
 from broker.core.session import Host, Session
 from broker.core.session_ports import BrokerPeer
@@ -32,6 +35,11 @@ REFUSED_MS = 5_000
 class Dialer(Protocol):
     """For whom a session is dialed; `node_id` says which of the brokers that it dials."""
 
+    @property
+    def credentials(self) -> Credentials | None:
+        """What the session authenticates by; None if it does not."""
+        ...
+
     def introduce(self, session_id: int) -> ClientIdentity:
         """What the session says of this broker."""
         ...
@@ -50,18 +58,47 @@ class Dialer(Protocol):
 
 
 class DialedSession(Session):
-    """A session that this broker began: it says who it is, and waits for the answer."""
+    """A session that this broker began: it authenticates itself, says who it is, and waits for the answer."""
 
     def __init__(self, host: Host, session_id: int, address: str, dialer: Dialer, node_id: int) -> None:
         self._dialer = dialer
         self._node_id = node_id
         super().__init__(host, session_id, address)
-        self.send_event(build_schema_event(ber.encode(NegotiationMessage(choice=dialer.introduce(session_id)))))
+        self._authentication = (
+            None
+            if dialer.credentials is None
+            else AuthenticationClient(self, dialer.credentials, host.now, self._introduce, self._on_unauthenticated)
+        )
+        if self._authentication is None:
+            self._introduce()
+        else:
+            self._authentication.begin()
+
+    def _introduce(self) -> None:
+        identity = self._dialer.introduce(self.session_id)
+        self.send_event(build_schema_event(ber.encode(NegotiationMessage(choice=identity))))
 
     def _enter(self, state: SessionState) -> None:
         super()._enter(state)
         if state is SessionState.NEGOTIATING:
             self._on_event = [self._on_answer] * len(EventType)
+        if state in (SessionState.NEGOTIATING, SessionState.RUNNING):
+            self._on_event[EventType.AUTHENTICATION] = self._on_authentication
+
+    def tick(self) -> None:
+        super().tick()
+        if self._authentication is not None and not self.finished:
+            self._authentication.tick()
+
+    def _on_authentication(self, data: memoryview, frame: Frame) -> None:
+        if self._authentication is None:
+            raise FormatError("EventHeader.type", frame.body, "this broker has not authenticated itself")
+        self._authentication.on_response(data, frame)
+
+    def _on_unauthenticated(self, reason: str) -> None:
+        if self.state is SessionState.NEGOTIATING:
+            self._dialer.refused(self._node_id, reason)
+        self.end(reason)
 
     def end(self, reason: str, *, lost: bool = True) -> None:
         was_unknown = self.state is SessionState.NEGOTIATING

@@ -15,6 +15,7 @@ from broker.cluster.agreement import disagreement
 from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
 from broker.cluster.member import Member
 from broker.cluster.peer_links import PeerLink
+from broker.core.credentials import Credentials
 from broker.core.negotiation import NO_NODE_ID, own_identity
 from broker.core.node import Node
 from broker.core.session import Session
@@ -39,8 +40,16 @@ class Peers:
     `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. The links are those of `member`.
     """
 
-    def __init__(self, node: Node, member: Member, dial: Callable[[int], None], admission: Admission) -> None:
+    def __init__(
+        self,
+        node: Node,
+        member: Member,
+        dial: Callable[[int], None],
+        admission: Admission,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.member = member
+        self.credentials = credentials
         self._admission = admission
         self._node = node
         self._dial = dial

@@ -256,11 +256,25 @@ class AuthorizerConfig(Model):
     rules: tuple[AuthorizationRule, ...] = ()
 
 
+class ClientCertificate(Enum):
+    NONE = "NONE"
+    OPTIONAL = "OPTIONAL"
+    REQUIRED = "REQUIRED"
+
+
 class TlsConfig(Model):
+    """`client_certificate`, not in the reference's schema: whether who connects is asked for a certificate."""
+
     certificate_authority: str
     certificate: str
     key: str
     versions: str = "TLSv1.3"
+    client_certificate: ClientCertificate = ClientCertificate.NONE
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether who connects is asked for a certificate."""
+        return self.client_certificate is not ClientCertificate.NONE
 
 
 class AppConfig(Model):

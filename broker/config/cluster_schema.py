@@ -32,9 +32,10 @@ def _endpoint(text: str) -> str:
 
 
 class TcpClusterNodeConnection(Model):
-    """`endpoint` is `tcp://HOST:PORT`."""
+    """`endpoint` is `tcp://HOST:PORT`. With `tls`, which is not in the reference's schema, it listens for TLS."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
+    tls: Bool = False
 
 
 class ClusterNodeConnection(Choice):
@@ -42,10 +43,18 @@ class ClusterNodeConnection(Choice):
 
 
 class ClusterNode(Model):
+    """`principal`, not in the reference's schema either, is who the node authenticates as, if not under its name."""
+
     id: Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
     name: str = ""
     data_center: str = ""
     transport: ClusterNodeConnection
+    principal: str = ""
+
+    @property
+    def tls(self) -> bool:
+        """Whether it is to be dialed over TLS."""
+        return self.transport.tcp is not None and self.transport.tcp.tls
 
     @property
     def host(self) -> str:

@@ -19,6 +19,7 @@ from broker.config.broker_schema import Configuration
 from broker.config.cluster_schema import ClusterProxyDefinition, ClustersDefinition
 from broker.config.domain_schema import DomainVariant
 from broker.config.errors import HIDDEN, ConfigError, shown
+from broker.config.links import ClusterPlace, refuse_unreachable
 from broker.config.model import Model, is_confidential
 from broker.config.node import NodeConfig, this_node
 
@@ -51,12 +52,18 @@ def load_broker_config(directory: Path) -> NodeConfig:
     broker = read(Configuration, directory / BROKER_FILE)
     clusters = read(ClustersDefinition, directory / CLUSTERS_FILE)
     known = {cluster.name for cluster in (*clusters.my_clusters, *clusters.proxy_clusters)}
-    more = [
-        read(ClusterProxyDefinition, file)
-        for file in sorted((directory / PROXIES_DIRECTORY).glob("*.json"))
-        if file.stem not in known
+    file = str(directory / CLUSTERS_FILE)
+    places = [ClusterPlace(each, file, f"$.myClusters[{index}]") for index, each in enumerate(clusters.my_clusters)]
+    places += [
+        ClusterPlace(each, file, f"$.proxyClusters[{index}]") for index, each in enumerate(clusters.proxy_clusters)
     ]
-    clusters = clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more)})
+    more = {
+        path: read(ClusterProxyDefinition, path)
+        for path in sorted((directory / PROXIES_DIRECTORY).glob("*.json"))
+        if path.stem not in known
+    }
+    places += [ClusterPlace(each, str(path), "$") for path, each in more.items()]
+    clusters = clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more.values())})
     _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
     config = NodeConfig(
         directory=directory,
@@ -66,7 +73,8 @@ def load_broker_config(directory: Path) -> NodeConfig:
         run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
     )
     for index, cluster in enumerate(clusters.my_clusters):
-        this_node(cluster, config, str(directory / CLUSTERS_FILE), f"$.myClusters[{index}].nodes")
+        this_node(cluster, config, file, f"$.myClusters[{index}].nodes")
+    refuse_unreachable(config, places, str(directory / BROKER_FILE))
     return config
 
 
@@ -102,13 +110,6 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
                 "asks for TLS, and there is no certificate",
                 'name one in "tlsConfig" of "appConfig", or set it to false',
             )
-    if app.authentication.credential_provider:
-        raise ConfigError(
-            file,
-            "$.appConfig.authentication.credentialProvider",
-            "asks for a plugin of a kind that this broker does not have",
-            "remove it, and admit only trusted hosts to the port",
-        )
 
 
 def read(model: type[M], file: Path) -> M:

@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "Standing",
     "Unauthenticated",
+    "basic_principal",
 ]
 
 log = logging.getLogger("broker.authentication")
@@ -77,6 +78,11 @@ class Authenticator(Protocol):
         ...
 
 
+def basic_principal(user: str) -> str:
+    """The principal that a user of BASIC is."""
+    return f"BASIC_USER-{user}"
+
+
 class BasicAuthenticator:
     """BASIC: `user:password` against a list (source: mqbauthn::BasicAuthenticator)."""
 
@@ -94,7 +100,7 @@ class BasicAuthenticator:
         known = self._passwords.get(user)
         if known is None or not hmac.compare_digest(known, password):
             raise Unauthenticated(f"Invalid username or password for user '{name}'")
-        return Granted(f"BASIC_USER-{name}", LIFETIME_MS)
+        return Granted(basic_principal(name), LIFETIME_MS)
 
 
 class AnonymousAuthenticator:

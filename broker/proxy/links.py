@@ -15,6 +15,7 @@ from typing import Protocol
 
 from broker.cluster.dialing import REDIAL_MS_MAX, DialedSession, Redialer
 from broker.cluster.peer_links import PeerLink
+from broker.core.credentials import Credentials
 from broker.core.negotiation import own_identity, tells_status
 from broker.core.node import Node
 from broker.core.session import Session
@@ -70,7 +71,7 @@ class UpstreamLinks:
     """The links to one cluster; `cluster_name` is what this proxy says that it wants to speak to.
 
     `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which
-    they are tried, but that those which are `near` come first.
+    they are tried, but that those which are `near` come first. `credentials` are those of this proxy.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class UpstreamLinks:
         node_ids: Iterable[int],
         near: Container[int],
         dial: Callable[[int], None],
+        credentials: Credentials | None = None,
     ) -> None:
+        self.credentials = credentials
         self._node = node
         self._hub = hub
         self._cluster_name = cluster_name

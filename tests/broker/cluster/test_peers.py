@@ -16,6 +16,7 @@ from broker.cluster.member import Member, MemberConfig
 from broker.cluster.origins import LookUp, Origins
 from broker.cluster.peers import Peers
 from broker.core.clock import Now
+from broker.core.credentials import Credentials
 from broker.core.node import Node
 from broker.core.session import Session
 from broker.opening import open_ledger, open_shards
@@ -47,6 +48,7 @@ class One:
         hosts: Mapping[int, str] | None = None,
         look_up: LookUp = lambda host, done: None,
         needs_proof: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
         directory, self.now = MemoryDirectory(), Now(START_S, 1_000_000)
 
@@ -74,7 +76,7 @@ class One:
         known = {number: KnownNode(f"node{number}", frozenset({f"BASIC_USER-node{number}"})) for number in ids}
         origins = Origins(hosts or dict.fromkeys(ids, "127.0.0.1"), node_id, self.now, look_up)
         admission = Admission(known, origins, needs_proof=needs_proof)
-        self.peers = Peers(self.node, self.member, self.dialed.append, admission)
+        self.peers = Peers(self.node, self.member, self.dialed.append, admission, credentials)
         self.member.start()
         self.peers.start()
 

@@ -266,14 +266,6 @@ PARAMETERS = ("definition", "parameters")
         ),
         (
             "bmqbrkrcfg.json",
-            ("appConfig", "authentication"),
-            {"credentialProvider": {"name": "Vault"}},
-            "$.appConfig.authentication.credentialProvider",
-            "asks for a plugin",
-            "trusted hosts",
-        ),
-        (
-            "bmqbrkrcfg.json",
             ("taskConfig", "allocatorType"),
             "FAST",
             "$.{}.{}",

@@ -45,6 +45,8 @@ class Below:
 class Link:
     """A connection that a proxy has made to a broker above it; `up` and `down` are the bytes that it has carried."""
 
+    credentials = None
+
     def __init__(self, below: Below, node_id: int, above: Node) -> None:
         self.below = below
         self.node_id = node_id

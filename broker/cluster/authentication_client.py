@@ -1,0 +1,104 @@
+"""How a session that this broker has begun authenticates itself: before it says who it is, and again in time.
+
+Source: mqba::AuthenticationClient.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.core.authentication import Credential
+from broker.core.clock import Now
+from broker.core.credentials import Credentials
+from formats.control import ber, jsonc
+from formats.control.messages import (
+    AuthenticationMessage,
+    AuthenticationRequest,
+    AuthenticationResponse,
+    StatusCategory,
+)
+from formats.errors import FormatError
+from formats.wire.event import EncodingType, EventType, Frame, build_schema_event, schema_encoding
+
+__all__ = ["AuthenticationClient"]
+
+log = logging.getLogger("broker.authentication")
+
+# A session authenticates again when so much of its time is over, and no later than so long before its end: it looks
+# once a second.
+RENEWED_AT = 0.8
+SPARE_MS = 2_500
+
+
+class Outgoing(Protocol):
+    """The session that authenticates itself."""
+
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def description(self) -> str: ...
+
+    def send_event(self, event: bytes) -> None: ...
+
+
+class AuthenticationClient:
+    """One session's. `authenticated` is called once, `failed` with the reason whenever it does not succeed."""
+
+    def __init__(
+        self,
+        session: Outgoing,
+        credentials: Credentials,
+        now: Now,
+        authenticated: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._credentials = credentials
+        self._now = now
+        self._authenticated = authenticated
+        self._failed = failed
+        self._is_known = False
+        self._is_answered = True
+        self._due_ms: int | None = None
+
+    def begin(self) -> None:
+        """Send a request as soon as there is a credential."""
+        self._due_ms = None
+        self._credentials.get(self._send)
+
+    def tick(self) -> None:
+        """Once a second: authenticate again before the time is over."""
+        if self._due_ms is not None and self._now.ms >= self._due_ms:
+            self.begin()
+
+    def _send(self, credential: Credential | str) -> None:
+        session = self._session
+        if session.finished:
+            return
+        if isinstance(credential, str):
+            self._failed(f"there are no credentials for it: {credential}")
+            return
+        log.info("%s: authenticates with mechanism '%s'", session.description, credential.mechanism)
+        request = AuthenticationRequest(mechanism=credential.mechanism, data=credential.data or None)
+        self._is_answered = False
+        message = ber.encode(AuthenticationMessage(choice=request))
+        session.send_event(build_schema_event(message, EventType.AUTHENTICATION))
+
+    def on_response(self, data: memoryview, frame: Frame) -> None:
+        """Take in the answer to a request. FormatError for what is none."""
+        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
+        response = codec.decode(AuthenticationMessage, data[frame.body : frame.end]).choice
+        if not isinstance(response, AuthenticationResponse) or self._is_answered:
+            raise FormatError("AuthenticationMessage", frame.body, "is no response to a request of this broker")
+        self._is_answered = True
+        if response.status.category is not StatusCategory.SUCCESS:
+            self._failed(f"refused this broker's credentials: {response.status.message}")
+            return
+        if response.lifetime_ms is not None:
+            lasts_ms = response.lifetime_ms
+            self._due_ms = self._now.ms + max(0, min(int(lasts_ms * RENEWED_AT), lasts_ms - SPARE_MS))
+        if not self._is_known:
+            self._is_known = True
+            self._authenticated()

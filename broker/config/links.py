@@ -1,0 +1,78 @@
+"""Whether a configuration lets this broker reach others, and them this one, as far as the files tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.config.broker_schema import AppConfig
+from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
+from broker.config.errors import ConfigError
+from broker.config.node import NodeConfig, this_node
+
+__all__ = ["ClusterPlace", "needs_proof", "refuse_unreachable"]
+
+
+class ClusterPlace(NamedTuple):
+    """A cluster that this broker is in, or is a proxy to, and where that is said."""
+
+    cluster: ClusterDefinition | ClusterProxyDefinition
+    file: str
+    json_path: str
+
+
+def needs_proof(app: AppConfig, *, tls: bool) -> bool:
+    """Whether nodes prove to each other who they are; `tls`: they listen for TLS.
+
+    They do where each has credentials, where nobody may be anonymous, and where who connects is asked for a
+    certificate.
+    """
+    authentication = app.authentication
+    anonymous = authentication.anonymous_credential
+    return (
+        authentication.credential_provider is not None
+        or (anonymous is not None and anonymous.disallow is not None)
+        or (tls and app.tls_config is not None and app.tls_config.asks_for_certificates)
+    )
+
+
+def refuse_unreachable(config: NodeConfig, places: Sequence[ClusterPlace], broker_file: str) -> None:
+    """`ConfigError` where this broker could not speak with another node of its cluster, or with one upstream."""
+    app = config.broker.app_config
+    for place in places:
+        is_member = isinstance(place.cluster, ClusterDefinition)
+        if is_member and len(place.cluster.nodes) == 1:
+            continue
+        for index, node in enumerate(place.cluster.nodes):
+            if node.tls and app.tls_config is None:
+                raise ConfigError(
+                    place.file,
+                    f"{place.json_path}.nodes[{index}].transport.tcp.tls",
+                    "asks for TLS, and this broker trusts no authority",
+                    'name one, and a certificate, in "tlsConfig" of "appConfig"',
+                )
+        if is_member:
+            _check_member(config, place, broker_file)
+
+
+def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> None:
+    assert isinstance(place.cluster, ClusterDefinition)
+    me = this_node(place.cluster, config, place.file, f"{place.json_path}.nodes")
+    listens = any(listener.tls for listener in config.listeners if listener.port == me.port)
+    if me.tls != listens:
+        raise ConfigError(
+            place.file,
+            f"{place.json_path}.nodes[{place.cluster.nodes.index(me)}].transport.tcp.tls",
+            f"is {str(me.tls).lower()}, and this node's listener on port {me.port} "
+            f"{'speaks' if listens else 'does not speak'} TLS: the other nodes could not reach it",
+            f"set it to {str(listens).lower()} in the files of all nodes, or change the listener",
+        )
+    authentication = config.broker.app_config.authentication
+    anonymous = authentication.anonymous_credential
+    if anonymous is not None and anonymous.disallow is not None and authentication.credential_provider is None:
+        raise ConfigError(
+            broker_file,
+            "$.appConfig.authentication.anonymousCredential.disallow",
+            "lets nobody in without credentials, and this node has none for the others of its cluster",
+            'name a "credentialProvider" beside it',
+        )

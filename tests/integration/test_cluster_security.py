@@ -1,0 +1,229 @@
+"""Real nodes that listen for TLS only and let nobody be anonymous, a proxy in front of them, and strangers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import blazingmq
+import pytest
+import trio
+import trustme
+
+from bmqctl.client.session import Session, SessionOptions
+from bmqctl.node_process import HOST, NodeProcess, free_port
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    AuthenticationMessage,
+    AuthenticationRequest,
+    ClientIdentity,
+    ClientType,
+    ElectorMessage,
+    GuidInfo,
+    LeaderHeartbeat,
+    NegotiationMessage,
+)
+from formats.wire.event import PROTOCOL_VERSION, build_schema_event
+from tests.integration.cluster_processes import ClusterProcesses
+from tests.integration.config_files import spoil
+from tests.integration.official import Client, confirm, queue_name
+
+STRONG = "bmq.test.persistent.priority.sc"
+USERS = {name: f"secret-of-{name}" for name in ("node1", "node2", "node3", "proxy", "client")}
+BROKER_FILE, CLUSTERS_FILE = "bmqbrkrcfg.json", "clusters.json"
+LISTENERS = ("appConfig", "networkInterfaces", "tcpInterface", "listeners")
+
+
+class Secured:
+    """A cluster of three and its certificates; `required`: nobody connects without one, or without credentials."""
+
+    def __init__(self, folder: Path, *, required: bool) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.cluster = ClusterProcesses(folder)
+        self.required = required
+        for number in self.cluster.nodes:
+            self.secure(folder / f"node{number}", f"node{number}", (0, 1, 2), "myClusters")
+            spoil(folder / f"node{number}", BROKER_FILE, *LISTENERS, 0, "tls", value=True)
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """Files with a certificate for this host and `name`, and its key."""
+        certificate = self.authority.issue_cert("localhost", HOST, name)
+        files = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        for file, blob in zip(files, (certificate.cert_chain_pems[0], certificate.private_key_pem), strict=True):
+            blob.write_to_path(file)
+        return files
+
+    @property
+    def authority_file(self) -> Path:
+        file = self.folder / "authority.pem"
+        self.authority.cert_pem.write_to_path(file)
+        return file
+
+    def secure(self, config: Path, name: str, nodes: tuple[int, ...], clusters: str) -> None:
+        """Have the broker `name` dial over TLS, show its certificate, and send its credentials, if those are wanted."""
+        certificate, key = self.issue(name)
+        tls: dict[str, Any] = {
+            "certificateAuthority": str(self.authority_file),
+            "certificate": str(certificate),
+            "key": str(key),
+            "clientCertificate": "REQUIRED" if self.required else "OPTIONAL",
+        }
+        spoil(config, BROKER_FILE, "appConfig", "tlsConfig", value=tls)
+        for index in nodes:
+            spoil(config, CLUSTERS_FILE, clusters, 0, "nodes", index, "transport", "tcp", "tls", value=True)
+        if self.required:
+            settings = [{"key": user, "value": {"stringVal": password}} for user, password in USERS.items()]
+            own = {"username": name, "password": USERS[name]}
+            authentication = {
+                "authenticators": [{"name": "BasicAuthenticator", "settings": settings}],
+                "anonymousCredential": {"disallow": {}},
+                "credentialProvider": {
+                    "name": "BasicCredentialProvider",
+                    "settings": [{"key": key, "value": {"stringVal": value}} for key, value in own.items()],
+                },
+            }
+            spoil(config, BROKER_FILE, "appConfig", "authentication", value=authentication)
+
+    def proxy(self) -> NodeProcess:
+        """A proxy in front of the cluster, which lets its own clients come as they are."""
+        config, port = self.folder / "proxy", free_port()
+        shutil.copytree(self.folder / "node1", config, ignore=shutil.ignore_patterns("storage"))
+        (cluster,) = json.loads((config / CLUSTERS_FILE).read_text())["myClusters"]
+        proxied = {"proxyClusters": [{"name": cluster["name"], "nodes": cluster["nodes"]}]}
+        (config / CLUSTERS_FILE).write_text(json.dumps(proxied))
+        self.secure(config, "proxy", (0, 1, 2), "proxyClusters")
+        spoil(config, BROKER_FILE, *LISTENERS, 0, "tls", value=False)
+        spoil(config, BROKER_FILE, "appConfig", "authentication", "anonymousCredential", value=None)
+        return NodeProcess(config / "storage", config_dir=config, port=port)
+
+    def stranger(self, number: int, name: str) -> ssl.SSLSocket:
+        """A connection to a node from who has the certificate `name`, and has authenticated as the client."""
+        context = ssl.create_default_context(cafile=str(self.authority_file))
+        context.load_cert_chain(*self.issue(name))
+        sock = socket.create_connection((HOST, self.cluster.nodes[number].port), 10)
+        stream = context.wrap_socket(sock, server_hostname=HOST)
+        request = AuthenticationRequest(mechanism="BASIC", data=f"client:{USERS['client']}".encode())
+        message = ber.encode(AuthenticationMessage(choice=request))
+        stream.sendall(build_schema_event(message, EventType.AUTHENTICATION))
+        assert stream.recv(1 << 16)
+        return stream
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    made = Secured(tmp_path, required=True)
+    with made.cluster:
+        made.cluster.wait_available()
+        yield made
+
+
+def says_that_it_is(node_id: int) -> bytes:
+    identity = ClientIdentity(
+        protocol_version=PROTOCOL_VERSION,
+        sdk_version=999_999,
+        client_type=ClientType.TCPBROKER,
+        process_name="bmqbrkr.tsk",
+        pid=1,
+        session_id=1,
+        host_name="localhost",
+        features="",
+        cluster_name="local",
+        cluster_node_id=node_id,
+        guid_info=GuidInfo(),
+        user_agent="",
+    )
+    return build_schema_event(ber.encode(NegotiationMessage(choice=identity)))
+
+
+def seen(cluster: ClusterProcesses, number: int) -> tuple[object, bytes]:
+    """What a node takes part in, and what it has on its disk of it."""
+    return cluster.role(number), (cluster.nodes[number].data_dir / "elector.term").read_bytes()
+
+
+def test_strangers_are_not_heard(secured: Secured) -> None:
+    """One says that it is a node, and names the last term there is: it would have been followed, and the term kept."""
+    cluster = secured.cluster
+    leader = cluster.leader()
+    before = {number: seen(cluster, number) for number in cluster.nodes}
+    heartbeat = build_schema_event(
+        ber.encode(ElectorMessage(term=(1 << 64) - 1, choice=LeaderHeartbeat())), EventType.ELECTOR
+    )
+    for number, node in cluster.nodes.items():
+        for other in {1, 2, 3} - {number}:
+            with secured.stranger(number, "client") as stream:
+                stream.sendall(says_that_it_is(other) + heartbeat)
+                while stream.recv(1 << 16):
+                    pass
+        node.wait_for("has authenticated as 'BASIC_USER-client' and has a certificate for")
+    # Nor does anybody get in without a certificate.
+    context = ssl.create_default_context(cafile=str(secured.authority_file))
+    with (
+        socket.create_connection((HOST, cluster.nodes[1].port), 10) as sock,
+        context.wrap_socket(sock, server_hostname=HOST) as stream,
+        pytest.raises(ssl.SSLError, match=r"(?i)certificate required"),
+    ):
+        stream.recv(1 << 16)
+    assert cluster.leader() == leader
+    for number, node in cluster.nodes.items():
+        assert seen(cluster, number) == before[number]
+        assert "has connected anew" not in node.output
+        assert "is not connected any more" not in node.output
+        assert "secret-of-" not in node.output
+
+
+def test_a_secured_cluster_serves_fails_over_and_heals(secured: Secured) -> None:
+    cluster, uri = secured.cluster, queue_name(STRONG)
+    payloads = [b"%06d" % number for number in range(300)]
+    with secured.proxy() as proxy:
+        proxy.wait_for("is available", 20)
+        with Client(proxy.uri) as client:
+            client.open(uri, read=True, write=True)
+
+            def post(first: int) -> None:
+                acks = client.post_all(uri, payloads[first : first + 100])
+                assert {ack.status for ack in acks} == {blazingmq.AckStatus.SUCCESS}
+
+            post(0)
+            first = cluster.leader()
+            cluster.kill(first)
+            assert cluster.leader() != first
+            post(100)
+            shutil.rmtree(cluster.nodes[first].data_dir)
+            cluster.start(first).wait_for("is available", 30)
+            # Without the healed one there is no majority now.
+            second = cluster.leader()
+            cluster.kill(second)
+            assert cluster.leader() != second
+            post(200)
+            confirm(client.wait_for_messages(300, uri))
+            assert list(dict.fromkeys(client.payloads(uri))) == payloads
+
+
+def test_certificates_alone_prove_who_nodes_are(tmp_path: Path) -> None:
+    """Clients need none. A node with a certificate for another is left alone: the others are enough."""
+    secured = Secured(tmp_path, required=False)
+    shutil.copy(tmp_path / "node3.pem", tmp_path / "node1.pem")
+    shutil.copy(tmp_path / "node3.key", tmp_path / "node1.key")
+    with secured.cluster as cluster:
+        told = "says that it is node 1, 'node1', and has a certificate for localhost, node3, not as that node"
+        cluster.nodes[2].wait_for(told, 20)
+        for number in (2, 3):
+            cluster.nodes[number].wait_for("is available", 20)
+        options = SessionOptions(tls_authority=secured.authority_file)
+        statuses = trio.run(_post, cluster.nodes[3].port, options, 50)
+        assert statuses == {0}
+        assert cluster.role(1)[2] == "None"
+
+
+async def _post(port: int, options: SessionOptions, count: int) -> set[int]:
+    with trio.fail_after(30):
+        async with Session.connect("localhost", port, options) as session:
+            queue = await session.open_queue(queue_name(STRONG), write=True)
+            return {int((await queue.post(b"%d" % number)).status) for number in range(count)}
