@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import mul
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["index_hash", "string_hash"]
+__all__ = ["hash_map_order", "index_hash", "string_hash"]
+
+V = TypeVar("V")
 
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 1 << 31
@@ -42,3 +44,19 @@ def index_hash(key: str) -> int:
     """
     number = abs(string_hash(key))
     return 0 if number == _SIGN else number
+
+
+def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]:
+    """The entries in the order in which a `java.util.HashMap` gives them, which was made with so many buckets.
+
+    The map doubles when more than three quarters are in use. Entries of one bucket come in the order in which they were
+    put; trees, into which Java turns buckets of eight and more, are left out of account.
+    """
+    while len(entries) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        number = string_hash(name) & _MASK
+        return (number ^ number >> 16) & buckets - 1
+
+    return {name: entries[name] for name in sorted(entries, key=bucket)}

@@ -1,0 +1,1 @@
+"""The broker: what it does with the requests of clients."""

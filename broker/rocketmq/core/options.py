@@ -1,0 +1,45 @@
+"""Who a broker is, and how it is configured; the names and defaults are the original's (source: BrokerConfig)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from formats.rocketmq.hosts import Host
+
+__all__ = ["DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
+
+DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class BrokerOptions(NamedTuple):
+    """The options of a broker. `address` is the one that it tells others, and writes into what it stores."""
+
+    cluster: str = "DefaultCluster"
+    name: str = "broker-a"
+    broker_id: int = 0
+    address: Host = Host("127.0.0.1", 10911)
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    permission: int = 6
+    auto_create_topic: bool = True
+    default_topic_queues: int = 8
+    message_bytes_max: int = 4 << 20
+    delay_levels_ms: tuple[int, ...] = ()
+    trace_topic: str | None = None
+    revive_queues: int = 8
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """The delays of all levels in milliseconds, level 1 first: `1s 5s 1m`.
+
+    Raises `ValueError` for anything that is no number with a unit of s, m, h or d.
+    """
+    delays = []
+    for word in text.split():
+        unit = _UNITS_MS.get(word[-1:])
+        if unit is None or not word[:-1].isdecimal():
+            raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d, as in {DELAY_LEVELS!r}")
+        delays.append(int(word[:-1]) * unit)
+    return tuple(delays)

@@ -1,0 +1,279 @@
+"""Requests to store messages (source: SendMessageProcessor, HookUtils).
+
+A request becomes a message with the broker's own properties beside the sender's. Messages with a delay level go to a
+topic of the broker's own, with their real topic in a property, until they are due. Transactions, messages with a
+delivery time of their own and requests that others answer are not carried out yet: see `Sender.send`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.message_store import MessageStore, Stored
+from formats.errors import FormatError
+from formats.rocketmq.batch import iter_batch
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.flags import SystemFlag, Transaction, transaction_of
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.java import hash_map_order
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties, encode_properties
+from formats.rocketmq.route_bodies import Permission, TopicConfig
+
+__all__ = ["Refused", "Sender"]
+
+_FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_UNIT, _UNIT_SUBSCRIPTION = 1, 2
+# A plain integer: the complement of a flag has just the bits that its class names.
+_V6_FLAGS: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+
+_TIMER_PROPERTIES: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"})
+
+REQUEST = HeaderCodec(SendMessageRequest)
+REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
+RESPONSE = HeaderCodec(SendMessageResponse)
+
+
+class Refused(Exception):
+    """A request that is not carried out: the code of the answer, and its text."""
+
+    def __init__(self, code: ResponseCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class _Sent(NamedTuple):
+    """A request to store messages, whichever its header's version is."""
+
+    header: SendMessageRequest
+    topic: TopicConfig
+    queue_id: int
+
+
+class Sender:
+    """Stores what producers send. `choose` gives a number from 0 on below the one that it is given."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        store: MessageStore,
+        choose: Callable[[int], int],
+        make_unique_id: Callable[[], str],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._store = store
+        self._choose = choose
+        self._make_unique_id = make_unique_id
+        self._store_host = options.address.pack()
+
+    def send(self, request: Frame, born_host: Host, now_ms: int) -> Frame:
+        """Carry out SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, and answer.
+
+        Prepared messages of transactions and timer messages are refused, as brokers do that are configured without.
+        """
+        fields = {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
+        try:
+            sent = self._check(request, now_ms)
+            response = self._store_batch if sent.header.is_batch else self._store_one
+            answer = response(sent, request, born_host, now_ms)
+        except Refused as refused:
+            return Frame(refused.code, 0, remark=refused.text or None, ext_fields=fields)
+        return Frame(ResponseCode.SUCCESS, 0, ext_fields={**fields, **RESPONSE.write(answer)})
+
+    def _check(self, request: Frame, now_ms: int) -> _Sent:
+        header = read_header(request)
+        fault = names.fault_of_topic(header.topic)
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if header.topic in names.NOT_FOR_CLIENTS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+        topic = self._topics.get(header.topic) or self._make_topic(header, now_ms)
+        if topic is None:
+            text = f"topic[{header.topic}] not exist, apply first please!{_FAQ}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+        if not (self._options.permission & topic.perm & Permission.WRITE):
+            text = f"the broker[{self._options.address.address}] sending message is forbidden"
+            raise Refused(ResponseCode.NO_PERMISSION, text)
+        queues = max(topic.write_queue_nums, topic.read_queue_nums)
+        if header.queue_id >= queues:
+            text = f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has {queues} queues"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
+        queue_id = header.queue_id if header.queue_id >= 0 else self._choose(max(1, topic.write_queue_nums))
+        return _Sent(header, topic, queue_id)
+
+    def _make_topic(self, header: SendMessageRequest, now_ms: int) -> TopicConfig | None:
+        is_retry = header.topic.startswith(names.RETRY_PREFIX)
+        flags = (_UNIT_SUBSCRIPTION if is_retry else _UNIT) if header.unit_mode else 0
+        made = self._topics.make_for_sender(
+            header.topic, header.default_topic, header.default_topic_queues, flags, now_ms
+        )
+        if made is None and is_retry:
+            return self._topics.make_for_group(header.topic, 1, flags, now_ms)
+        return made
+
+    def _store_one(self, sent: _Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+        header = sent.header
+        properties = self._properties(header.properties or "")
+        unique_id = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
+        properties["UNIQ_KEY"] = unique_id
+        properties["CLUSTER"] = self._options.cluster
+        self._refuse_absent(properties)
+        topic, queue_id = self._place_of(header, sent.queue_id, properties, now_ms)
+        message = self._message(sent, topic, queue_id, born_host, request.body, encode(properties))
+        stored = self._put(message, now_ms)
+        host = self._options.address
+        return SendMessageResponse(
+            str(OffsetId(host, stored.offset)), sent.queue_id, stored.queue_offset, transaction_id=unique_id
+        )
+
+    def _refuse_absent(self, properties: dict[str, str]) -> None:
+        """Refuse what is not built yet, in the original's words for brokers that have it switched off."""
+        if properties.get("TRAN_MSG", "").lower() == "true":
+            text = f"the broker[{self._options.address.address}] sending transaction message is forbidden"
+            raise Refused(ResponseCode.NO_PERMISSION, text)
+        if _integer(properties.get("DELAY")) <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
+            text = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+
+    def _store_batch(self, sent: _Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+        header = sent.header
+        if header.topic.startswith(names.RETRY_PREFIX):
+            text = f"batch request does not support retry group {header.topic}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+        try:
+            batch = list(iter_batch(request.body))
+        except FormatError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if not batch:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
+        stored = []
+        for flag, body, properties in batch:
+            message = self._message(sent, header.topic, sent.queue_id, born_host, body, properties)
+            stored.append(self._put(message._replace(flag=flag), now_ms))
+        ids = ",".join(str(OffsetId(self._options.address, each.offset)) for each in stored)
+        unique_id = decode_properties((header.properties or "").encode()).get("UNIQ_KEY")
+        return SendMessageResponse(ids, sent.queue_id, stored[0].queue_offset, transaction_id=unique_id)
+
+    def _message(
+        self,
+        sent: _Sent,
+        topic: str,
+        queue_id: int,
+        born_host: Host,
+        body: bytes | bytearray | memoryview,
+        properties: bytes,
+    ) -> Message:
+        header = sent.header
+        flags = header.system_flags & ~_V6_FLAGS
+        if sent.topic.topic_filter_type == "MULTI_TAG":
+            flags |= SystemFlag.MULTI_TAGS
+        if born_host.is_v6:
+            flags |= SystemFlag.BORN_HOST_V6
+        if self._options.address.is_v6:
+            flags |= SystemFlag.STORE_HOST_V6
+        return Message(
+            topic,
+            queue_id,
+            header.flag,
+            flags,
+            header.born_ms,
+            born_host.pack(),
+            self._store_host,
+            header.reconsume_times or 0,
+            0,
+            body,
+            properties,
+        )
+
+    def _put(self, message: Message, now_ms: int) -> Stored:
+        limit = self._options.message_bytes_max
+        if len(message.body) > limit or len(message.properties) > 0x7FFF or len(message.topic.encode()) > 255:
+            raise _illegal(limit)
+        try:
+            return self._store.put(message, now_ms)
+        except TooLarge:
+            raise _illegal(limit) from None
+        except DiskFull as error:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None
+
+    def _properties(self, text: str) -> dict[str, str]:
+        """The sender's properties with the broker's own, in the order in which the original has them by now."""
+        properties = hash_map_order(_sound(decode_properties(text.encode())))
+        properties["MSG_REGION"] = self._options.region
+        properties["TRACE_ON"] = "true" if self._options.trace_on else "false"
+        properties.pop("POP_CK", None)
+        return hash_map_order(properties)
+
+    def _place_of(
+        self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
+    ) -> tuple[str, int]:
+        """The topic and queue where a message waits: its own, unless it is delayed."""
+        if transaction_of(header.system_flags) not in (Transaction.NONE, Transaction.COMMIT):
+            return header.topic, queue_id
+        level = _integer(properties.get("DELAY"))
+        levels = self._options.delay_levels_ms
+        if level <= 0 or not levels:
+            return header.topic, queue_id
+        level = min(level, len(levels))
+        properties["DELAY"] = str(level)
+        properties["REAL_TOPIC"] = header.topic
+        properties["REAL_QID"] = str(queue_id)
+        return names.DELAY_TOPIC, level - 1
+
+
+def read_header(request: Frame) -> SendMessageRequest:
+    """The header of a request to store messages, in the form of version 1. Raises `FormatError`."""
+    if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+        return REQUEST.read(request.ext_fields)
+    short = REQUEST_V2.read(request.ext_fields)
+    return SendMessageRequest(
+        short.producer_group,
+        short.topic,
+        short.default_topic,
+        short.default_topic_queues,
+        short.queue_id,
+        short.system_flags,
+        short.born_ms,
+        short.flag,
+        short.properties,
+        short.reconsume_times,
+        short.unit_mode,
+        short.is_batch,
+        short.max_reconsume_times,
+    )
+
+
+def encode(properties: dict[str, str]) -> bytes:
+    """Properties as they are stored, in the original's order."""
+    return encode_properties(hash_map_order(properties))
+
+
+def _sound(properties: dict[str, str]) -> dict[str, str]:
+    """Without those that have no name or no value: the original drops them."""
+    return {name: value for name, value in properties.items() if name and value}
+
+
+def _integer(text: str | None) -> int:
+    if text is None or not text.removeprefix("-").isdecimal() or len(text) > 10:
+        return 0
+    return int(text)
+
+
+def _illegal(limit: int) -> Refused:
+    text = (
+        "the message is illegal, maybe msg body or properties length not matched. "
+        f"msg body length limit {limit}B, msg properties length limit 32KB."
+    )
+    return Refused(ResponseCode.MESSAGE_ILLEGAL, text)

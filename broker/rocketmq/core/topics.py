@@ -1,0 +1,121 @@
+"""The topics of a broker, and the file that keeps them (source: TopicConfigManager).
+
+Every change raises the version that brokers and nameservers compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.options import BrokerOptions
+from formats.rocketmq import fastjson
+from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.route_bodies import DataVersion, Permission, TopicConfig
+
+__all__ = ["Topics"]
+
+_BENCHMARK_QUEUES: Final = 1024
+_DELAY_QUEUES: Final = 18
+_DEFAULT_QUEUES: Final = 16
+_READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
+_INHERIT: Final = int(Permission.INHERIT)
+
+
+class _File(NamedTuple):
+    """`config/topics.json`."""
+
+    topic_config_table: dict[str, TopicConfig] = {}
+    data_version: DataVersion = DataVersion()
+
+
+_FILE = BodyCodec(_File)
+
+
+class Topics:
+    """The topics of a broker. `keep` writes their file; it may raise `OSError`, and the change is not made then."""
+
+    def __init__(self, options: BrokerOptions, stored: bytes, keep: Callable[[bytes], None]) -> None:
+        self._options = options
+        self._keep = keep
+        file = _FILE.read(stored) if stored else _File()
+        self.table: dict[str, TopicConfig] = {**file.topic_config_table}
+        for config in _system_topics(options):
+            self.table.setdefault(config.topic_name, config)
+        self.version = file.data_version
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic; None if there is none of that name."""
+        return self.table.get(topic)
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Make a topic, or change it."""
+        self._change({**self.table, config.topic_name: config}, now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> None:
+        """Delete a topic, if it is there."""
+        if topic in self.table:
+            self._change({name: config for name, config in self.table.items() if name != topic}, now_ms)
+
+    def _change(self, table: dict[str, TopicConfig], now_ms: int) -> None:
+        version = DataVersion(self.version.counter + 1, self.version.state_version, now_ms)
+        self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())
+        self.table, self.version = table, version
+
+    def make_for_sender(
+        self, topic: str, default_topic: str, queues: int, system_flags: int, now_ms: int
+    ) -> TopicConfig | None:
+        """Make a topic that somebody sends to, after the example of another one; None if that allows no such thing."""
+        default = self.get(default_topic)
+        if default is None or not default.perm & Permission.INHERIT:
+            return None
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._options.auto_create_topic:
+            return None
+        count = max(0, min(queues, default.write_queue_nums))
+        config = TopicConfig(
+            topic,
+            count,
+            count,
+            default.perm & ~Permission.INHERIT,
+            default.topic_filter_type,
+            system_flags,
+        )
+        self.put(config, now_ms)
+        return config
+
+    def make_for_group(self, topic: str, queues: int, system_flags: int, now_ms: int) -> TopicConfig:
+        """A retry or dead letter topic, made if need be."""
+        config = self.get(topic)
+        if config is None:
+            config = TopicConfig(topic, queues, queues, _READ_WRITE, topic_sys_flag=system_flags)
+            self.put(config, now_ms)
+        return config
+
+
+def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
+    """The topics that every broker has."""
+
+    def topic(name: str, queues: int = 1, permission: int = _READ_WRITE) -> TopicConfig:
+        return TopicConfig(name, queues, queues, permission)
+
+    everything = _INHERIT | _READ_WRITE
+    topics = [
+        topic("SELF_TEST_TOPIC"),
+        topic("BenchmarkTest", _BENCHMARK_QUEUES),
+        topic(options.cluster, _DEFAULT_QUEUES, everything),
+        topic(options.name, 1, everything),
+        topic("OFFSET_MOVED_EVENT"),
+        topic(names.DELAY_TOPIC, _DELAY_QUEUES),
+        topic(f"{options.cluster}_REPLY_TOPIC"),
+        topic(f"rmq_sys_REVIVE_LOG_{options.cluster}", options.revive_queues),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{options.name}", 1, _INHERIT),
+        topic(names.HALF_TOPIC),
+        topic(names.OP_TOPIC),
+        topic(names.TIMER_TOPIC),
+    ]
+    if options.auto_create_topic:
+        topics.append(topic(names.AUTO_CREATE_TOPIC, options.default_topic_queues, everything))
+    if options.trace_topic is not None:
+        topics.append(topic(options.trace_topic))
+    return topics

@@ -1,0 +1,252 @@
+"""Requests to store messages: the captured ones make the records that the original made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.rocketmq.core.names import DELAY_TOPIC, fault_of_group
+from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.sending import Sender, read_header
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from formats.rocketmq.batch import BatchMessage, encode_batch
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.java import hash_map_order
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties, encode_properties
+from formats.rocketmq.record import Record
+from formats.rocketmq.route_bodies import Permission, TopicConfig
+from tests.broker.rocketmq.folders import MemoryFolder
+from tests.golden.rocketmq.captures import CAPTURES, streams
+from tests.golden.rocketmq.stores import records, unpack
+
+PORT = 20911
+"""The golden broker's."""
+
+OPTIONS = BrokerOptions(
+    "GoldenCluster",
+    "broker-g",
+    address=Host("127.0.0.1", PORT),
+    delay_levels_ms=parse_delay_levels(DELAY_LEVELS),
+    message_bytes_max=4096,
+)
+PRODUCER = Host("127.0.0.1", 5555)
+CAPTURED = {"02-producer": 721, "03-compress": 6, "04-batch": 10, "05-ordered": 14, "06-delay": 3, "15-retry": 1}
+"""How many messages are sent in captures without transactions, timers and replies."""
+
+
+class Broker:
+    """A sender over a store in memory, with the golden broker's topics or a broker's first."""
+
+    def __init__(self, options: BrokerOptions = OPTIONS, topics: bytes = b"") -> None:
+        self.folder = MemoryFolder()
+        sizes = StoreOptions(1 << 20, 6000, 50, 400)
+        self.store: MessageStore = open_store(self.folder, sizes, lambda ms: f"{ms:017d}")
+        self.kept: list[bytes] = []
+        self.topics = Topics(options, topics, self.kept.append)
+        self.sender = Sender(options, self.topics, self.store, lambda below: below - 1, lambda: "MADE")
+
+    def send(
+        self, *, topic: str = "t", body: bytes = b"body", code: int = 310, properties: str = "", **fields: Any
+    ) -> Frame:
+        """Send a message by the short header; `fields` are its letters."""
+        header = {"a": "g", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 5, "h": 0, "i": properties, "j": 0}
+        header.update({"k": "false", "m": "false", **fields})
+        request = Frame(code, 1, ext_fields={name: str(value) for name, value in header.items()}, body=body)
+        return self.sender.send(request, PRODUCER, 1_000_000)
+
+    def stored(self, answer: Frame) -> list[Record]:
+        """The records that an answer names."""
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert answer.ext_fields is not None
+        ids = [OffsetId.parse(text) for text in answer.ext_fields["msgId"].split(",")]
+        return [self.store.log.read(each.physical_offset).record for each in ids]
+
+
+def captured_requests(name: str) -> Iterator[tuple[int, Frame]]:
+    for capture in (each for each in CAPTURES if each.startswith(f"pcap/{name}")):
+        for stream in streams(capture):
+            view, at = memoryview(stream.data), 0
+            while stream.target == PORT and (found := next_frame(view, at, len(view))) is not None:
+                frame, at = found
+                if frame.code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+                    yield stream.source, frame
+
+
+def test_captured_messages_become_the_records_of_the_original(tmp_path: Path) -> None:
+    (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
+    theirs: dict[tuple[str, str, bytes], list[Record]] = {}
+    for _, record in records(golden):
+        if isinstance(record, Record):
+            key = decode_properties(record.properties).get("UNIQ_KEY", "")
+            theirs.setdefault((record.topic, key, bytes(record.body)), []).append(record)
+    broker = Broker(OPTIONS._replace(message_bytes_max=4 << 20), (golden / "config" / "topics.json").read_bytes())
+    compared: Counter[str] = Counter()
+    for name in CAPTURED:
+        for port, request in captured_requests(name):
+            answer = broker.sender.send(request, Host("127.0.0.1", port), 1_000_000)
+            header = read_header(request)
+            for ours in broker.stored(answer):
+                key = decode_properties(ours.properties)["UNIQ_KEY"]
+                expected = next(
+                    record
+                    for record in theirs[ours.topic, key, bytes(ours.body)]
+                    if header.queue_id < 0 or record.queue_id == ours.queue_id
+                )
+                same = expected._replace(
+                    queue_id=ours.queue_id,
+                    queue_offset=ours.queue_offset,
+                    physical_offset=ours.physical_offset,
+                    stored_ms=ours.stored_ms,
+                )
+                assert ours == same
+                compared[name] += 1
+    assert compared == CAPTURED
+
+
+def test_answer_says_where_the_message_is() -> None:
+    broker = Broker()
+    answer = broker.send(properties="UNIQ_KEY\x01ID\x02TAGS\x01a\x02")
+    assert answer.ext_fields == {
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "msgId": "7F000001000051AF0000000000000000",
+        "queueId": "0",
+        "queueOffset": "0",
+        "transactionId": "ID",
+    }
+    again = broker.send(e=-1)
+    assert again.ext_fields is not None
+    assert (again.ext_fields["queueId"], again.ext_fields["transactionId"]) == ("3", "MADE")
+
+
+def test_topic_is_made_after_the_example_of_another() -> None:
+    broker = Broker()
+    assert broker.send(topic="new", d=100).code == ResponseCode.SUCCESS
+    made = broker.topics.get("new")
+    assert made == TopicConfig("new", 8, 8, 6)
+    assert Topics(OPTIONS, broker.kept[-1], lambda _: None).get("new") == made
+    strict = Broker(OPTIONS._replace(auto_create_topic=False))
+    answer = strict.send(topic="new")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert (answer.remark or "").startswith("topic[new] not exist, apply first please!\nSee https://")
+
+
+def test_retry_topic_is_made_for_whoever_sends_to_it() -> None:
+    broker = Broker(OPTIONS._replace(auto_create_topic=False))
+    assert broker.send(topic="%RETRY%g").code == ResponseCode.SUCCESS
+    assert broker.topics.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
+
+
+def test_topic_that_cannot_be_kept_is_not_made() -> None:
+    def full(_: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    topics = Topics(OPTIONS, b"", full)
+    with pytest.raises(OSError, match="No space left"):
+        topics.put(TopicConfig("t"), 5)
+    assert topics.get("t") is None
+    assert topics.version.counter == 0
+
+
+def test_delayed_message_waits_in_the_queue_of_its_level() -> None:
+    broker = Broker()
+    (record,) = broker.stored(broker.send(properties="DELAY\x013\x02", e=2))
+    assert (record.topic, record.queue_id) == (DELAY_TOPIC, 2)
+    properties = decode_properties(record.properties)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["DELAY"]) == ("t", "2", "3")
+    (record,) = broker.stored(broker.send(properties="DELAY\x0199\x02"))
+    assert (record.queue_id, decode_properties(record.properties)["DELAY"]) == (17, "18")
+
+
+def test_batch_is_stored_message_by_message() -> None:
+    broker = Broker()
+    batch = [BatchMessage(number, b"body%d" % number, encode_properties({"KEYS": f"k{number}"})) for number in range(3)]
+    answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
+    stored = broker.stored(answer)
+    assert [(record.flag, bytes(record.body), record.properties) for record in stored] == batch
+    assert [record.queue_offset for record in stored] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({"topic": "a b"}, ResponseCode.INVALID_PARAMETER, "contains illegal characters"),
+        ({"topic": " "}, ResponseCode.INVALID_PARAMETER, "The specified topic is blank."),
+        ({"topic": "t" * 128}, ResponseCode.INVALID_PARAMETER, "is longer than topic max length: 127"),
+        ({"topic": "%DLQ%" + "t" * 251}, ResponseCode.INVALID_PARAMETER, "longer than topic max length: 255"),
+        ({"topic": DELAY_TOPIC}, ResponseCode.NO_PERMISSION, f"Sending message to topic[{DELAY_TOPIC}] is forbidden."),
+        ({"e": 4}, ResponseCode.INVALID_PARAMETER, "request queueId[4] is illegal, topic t has 4 queues"),
+        ({"body": b"x" * 4097}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 4096B"),
+        ({"properties": "a\x01" + "b" * 32768}, ResponseCode.MESSAGE_ILLEGAL, "msg properties length limit 32KB"),
+        ({"m": "true", "body": b"xx"}, ResponseCode.MESSAGE_ILLEGAL, "needs 20 bytes, 2 left"),
+        ({"m": "true", "body": b""}, ResponseCode.MESSAGE_ILLEGAL, "the batch has no message"),
+        (
+            {"m": "true", "topic": "%RETRY%g"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "batch request does not support retry group",
+        ),
+        (
+            {"properties": "TRAN_MSG\x01true\x02"},
+            ResponseCode.NO_PERMISSION,
+            "sending transaction message is forbidden",
+        ),
+        ({"properties": "TIMER_DELAY_MS\x015\x02"}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
+    ],
+)
+def test_message_is_refused_with_the_original_s_code(fields: dict[str, Any], code: ResponseCode, text: str) -> None:
+    broker = Broker()
+    broker.topics.put(TopicConfig("t", 4, 4), 0)
+    answer = broker.send(**fields)
+    assert (answer.code, text in (answer.remark or "")) == (code, True), answer.remark
+    assert broker.store.log.end == 0
+
+
+def test_broker_or_topic_that_is_not_writable_refuses() -> None:
+    broker = Broker(OPTIONS._replace(permission=Permission.READ))
+    assert broker.send().code == ResponseCode.NO_PERMISSION
+    broker = Broker()
+    broker.topics.put(TopicConfig("t", 4, 4, perm=4), 0)
+    answer = broker.send()
+    assert (answer.code, answer.remark) == (
+        ResponseCode.NO_PERMISSION,
+        "the broker[127.0.0.1] sending message is forbidden",
+    )
+
+
+def test_full_disk_refuses() -> None:
+    broker = Broker()
+    broker.send()
+    broker.folder.folder("commitlog").free = 0
+    answer = broker.send()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "no disk for" in (answer.remark or "")
+
+
+def test_delay_levels_are_read_or_refused() -> None:
+    assert parse_delay_levels("1s 2m 1h 1d") == (1000, 120_000, 3_600_000, 86_400_000)
+    with pytest.raises(ValueError, match="'1w' is no delay; write a number and s, m, h or d"):
+        parse_delay_levels("1s 1w")
+
+
+def test_names_of_groups() -> None:
+    assert fault_of_group("g") is None
+    assert fault_of_group("g" * 121) == f"The specified group: {'g' * 121}, is longer than group max length: 120"
+
+
+def test_order_of_a_hash_map_that_has_grown() -> None:
+    """97 entries do not fit into 128 buckets: the map has 256 then, and gives them in another order."""
+    entries = {f"name{number}": number for number in range(97)}
+    del entries["name96"]
+    before = list(hash_map_order(entries))
+    entries["name96"] = 96
+    after = [name for name in hash_map_order(entries) if name != "name96"]
+    assert sorted(before) == sorted(after)
+    assert before != after
