@@ -98,6 +98,11 @@ class NodeProcess:
         return self._running.pid
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started, and has not ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def output(self) -> str:
         """What the process has written to stderr since it was last started."""
         return self._console.text()

@@ -271,7 +271,9 @@ class ClusterQueues:
     def _unregister(self, relay: RelayQueue) -> None:
         self._hops.remove(relay)
         place = self._places_of.pop(relay.queue_id)
-        del self._stored[place]
+        if self._stored.get(place) is relay:
+            # Another's may have been given the same key.
+            del self._stored[place]
         del self._of_partition[place[0]][relay.queue_id]
 
     def _forget(self, relay: RelayQueue) -> None:
