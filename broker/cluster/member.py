@@ -34,6 +34,7 @@ from formats.control.messages import (
     StopRequest,
     StopResponse,
 )
+from formats.disk.ledger import LEDGER_RECORD_HEADER
 from formats.errors import FormatError
 from formats.wire.event import Frame, schema_encoding, schema_message
 from formats.wire.receipt import parse_receipt
@@ -136,7 +137,7 @@ class Member:
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
             EventType.ELECTOR: self._on_elector,
             EventType.CONTROL: self._on_control,
-            EventType.CLUSTER_STATE: self.metadata.on_cluster_state,
+            EventType.CLUSTER_STATE: self._on_cluster_state,
             EventType.STORAGE: self._on_storage,
             EventType.PARTITION_SYNC: self._on_sync,
             EventType.REPLICATION_RECEIPT: self._on_receipt,
@@ -321,6 +322,11 @@ class Member:
         if partition is None:
             raise FormatError("partition_id", at, f"there is no partition {partition_id}")
         return partition
+
+    def _on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self.metadata.on_cluster_state(node_id, data, frame)
+        # It was made when it was sent: acks, commits and advisories tell what the time is elsewhere.
+        self._node.clocks.told(node_id, LEDGER_RECORD_HEADER.unpack(data, frame.body).timestamp)
 
     def _on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
         partition_id = storage_partition_id(data, frame.body, frame.end)

@@ -190,6 +190,7 @@ class ReplicaActions(PartitionBase):
     def write_live(self, event: Event, fact: Fact) -> None:
         assert fact.received is not None
         self._write_live(*fact.received)
+        self.shard.hears = not self.copy.is_anew
 
     def _write_live(self, data: memoryview, start: int, end: int) -> None:
         copy = self.copy

@@ -9,11 +9,13 @@ from broker.core.authentication import Authentications
 from broker.core.authorization import Authorizations
 from broker.core.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
 from broker.core.clock import Now
+from broker.core.clocks import Clocks
 from broker.core.cluster_errors import ClusterError
 from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.entrance import uncertified
+from broker.core.expiry_hold import Restoring, hold_expiry
 from broker.core.faults import Change, Faults
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
@@ -131,6 +133,7 @@ class Node:
         self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
+        self.clocks = Clocks(now)
         self._retention = Retention(self)
         self._queue_keys: set[bytes] = set()
         self._queue_counts = dict.fromkeys(shards, 0)
@@ -171,6 +174,8 @@ class Node:
         """Put back the queues and messages of a shard as it was recovered."""
         by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
         arrivals: dict[int, int] = {}
+        about = Restoring.of(shard.partition_id, state.timestamp, shard.heard, self.now)
+        restored: list[Queue] = []
         removed = shard.removals.before(shard.files, state.timestamp, self.now.ms)
         for message in state.messages:
             by_key[message.queue_key].append(message)
@@ -190,9 +195,13 @@ class Node:
                 self.queues[recovered.uri] = queue
             queue.history.restore(state.gone.get(key, b""), self.now.ms, removed.get(key, ()))
             for message in messages:
-                self._restore_message(shard, queue, message, arrivals)
+                self._restore_message(shard, queue, message, about.wall_s, arrivals)
+            restored.append(queue)
+        hold_expiry(restored, about, self.now, self.clocks)
 
-    def _restore_message(self, shard: Shard, queue: Queue, found: RecoveredMessage, arrivals: dict[int, int]) -> None:
+    def _restore_message(
+        self, shard: Shard, queue: Queue, found: RecoveredMessage, wall_s: int, arrivals: dict[int, int]
+    ) -> None:
         outstanding = 0
         for app in queue.apps.values():
             if app.key not in found.confirmed:
@@ -201,7 +210,7 @@ class Node:
         # Many come in the same second: one number serves them all.
         arrived_ms = arrivals.get(found.timestamp)
         if arrived_ms is None:
-            arrived_ms = self.now.ms - (self.now.wall_s - found.timestamp) * 1000
+            arrived_ms = self.now.ms - (wall_s - found.timestamp) * 1000
             arrivals[found.timestamp] = arrived_ms
         message = Message(found.guid, found.size, content, outstanding, arrived_ms)
         message.offset = found.offset
@@ -255,6 +264,7 @@ class Node:
         self._logged.clear()
         for session in list(self.sessions.values()):
             self.tick_session(session)
+        self.clocks.look()
         self._retention.tick()
         for shard in self.shards.values():
             shard.tick()

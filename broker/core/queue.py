@@ -79,6 +79,17 @@ Guid = bytes
 REJECT_LINES_MAX = 10
 
 
+class Hold(Protocol):
+    """Restored messages do not expire yet; see `broker.core.expiry_hold`."""
+
+    since_ms: int
+
+    def holds(self, ttl_s: int) -> bool: ...
+
+    @property
+    def younger_ms(self) -> int: ...
+
+
 class Surroundings(Protocol):
     """What a queue asks of its node."""
 
@@ -144,6 +155,7 @@ class Queue:
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # how often it is open for writing
+        self.expiry_hold: Hold | None = None  # why what was restored does not expire yet
         self.is_expiring = False  # a task removes what is too old
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle

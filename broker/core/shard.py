@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.core.clock import Now
+from broker.core.clocks import Heard
 from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
 from broker.store.damage import Damage, partition_note
@@ -25,6 +26,7 @@ from broker.store.rollover import Rollover
 from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
+    ANY_RECORD,
     ConfirmReason,
     DeletionRecordFlag,
     QueueOpType,
@@ -119,6 +121,8 @@ class Shard:
         self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
         self.active = False  # this node is its primary: it may write
+        self.hears = False  # a record has come from the primary as it wrote it, since the last tick
+        self.heard: Heard | None = None  # the last that did
         # Called when all is in the old files, and when the new ones are ready for their first sync point, at an offset.
         self.before_rollover: Callable[[], None] = lambda: None
         self.after_rollover: Callable[[int], None] = lambda start: None
@@ -157,6 +161,7 @@ class Shard:
     def deactivate(self) -> None:
         """This node is no longer primary: nobody waits, no queue has its messages here."""
         self.active = False
+        self.heard = Heard(self.now.wall_s, self.now.ms)
         self.awaiting.clear()
         self.stores.clear()
         self._purges.clear()
@@ -168,11 +173,18 @@ class Shard:
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
         self.removals.tick(self.files, self.now.ms)
+        if self.hears:
+            self.hears = False
+            self._hear()
         if not self.active:
             return
         self._full = ""
         if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
+
+    def _hear(self) -> None:
+        at = self.files.journal_end - JOURNAL_RECORD_SIZE
+        self.heard = Heard(ANY_RECORD.unpack(self.files.journal.buffer, at).timestamp, self.now.ms)
 
     def _sync_point(self, kind: SyncPointType) -> None:
         files = self.files

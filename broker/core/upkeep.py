@@ -75,7 +75,18 @@ def _expired(queue: Queue) -> list[Message]:
         return []
     before_ms = queue.now.ms - ttl_s * 1000
     oldest = islice(queue.messages.values(), queue.work.left)
-    return list(takewhile(lambda message: message.arrived_ms < before_ms, oldest))
+    hold = queue.expiry_hold
+    if hold is None:
+        return list(takewhile(lambda message: message.arrived_ms < before_ms, oldest))
+    if hold.holds(ttl_s):
+        return []
+    since_ms, younger_ms = hold.since_ms, hold.younger_ms
+    return list(
+        takewhile(
+            lambda message: message.arrived_ms + (younger_ms if message.arrived_ms <= since_ms else 0) < before_ms,
+            oldest,
+        )
+    )
 
 
 def add_app(queue: Queue, app_id: str, key: bytes) -> App:

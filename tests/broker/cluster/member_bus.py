@@ -47,7 +47,7 @@ class Process:
     def __init__(self, members: Members, node_id: int, directory: MemoryDirectory) -> None:
         self.node_id = node_id
         self.directory = directory
-        now = self.now = members.now
+        now = self.now = Now(members.now.wall_s + members.off_s.get(node_id, 0), members.now.ms)
 
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
@@ -98,6 +98,7 @@ class Members:
         self.elector_quorum = count // 2 + 1 if elector_quorum is None else elector_quorum
         self.domains: dict[str, DomainConfig] = dict(DOMAINS)
         self.now = Now(START_S, 1_000_000)
+        self.off_s: dict[int, int] = {}  # by node: how wrong its wall clock is
         self.processes: dict[int, Process] = {}
         self.wires: dict[tuple[int, int], Wire] = {}
         for node_id in self.ids:
@@ -146,6 +147,8 @@ class Members:
             self.now.ms += 100
             self.now.wall_s = START_S + (self.now.ms - 1_000_000) // 1000
             for process in self.processes.values():
+                process.now.ms = self.now.ms
+                process.now.wall_s = self.now.wall_s + self.off_s.get(process.node_id, 0)
                 process.node.tick()
 
     def until(self, wanted: Callable[[], object], ms: int = 60_000) -> None:
