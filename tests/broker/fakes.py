@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass, field
 
 from broker.ports.files import Directory, StoreFile
@@ -109,6 +111,11 @@ class MemoryDirectory:
     flushes_left: int = 1 << 40
     # What a machine without power still has of each file.
     platter: dict[str, bytes] = field(default_factory=dict)
+    # What was done to the folder since it was flushed, in order: a file that is there since then, by its name, or what
+    # the disk has of one that is there no longer.
+    unflushed: list[tuple[str, bytes | None]] = field(default_factory=list)
+    # As many flushes fail, and leave undone what they were asked for.
+    flushes_failing: int = 0
 
     @property
     def path(self) -> str:
@@ -119,6 +126,8 @@ class MemoryDirectory:
 
     def open(self, name: str, size: int) -> MemoryFile:
         self.step()
+        if name not in self.files:
+            self.unflushed.append((name, None))
         content = self.files.setdefault(name, Content(bytearray()))
         content.data += bytes(max(0, size - len(content.data)))
         return MemoryFile(self, name, content)
@@ -126,12 +135,12 @@ class MemoryDirectory:
     def remove(self, name: str) -> None:
         self.step()
         self.take(-self.files.pop(name).backed)
-        self.platter.pop(name, None)
+        self.unflushed.append((name, self.platter.pop(name, b"")))
 
     def archive(self, name: str) -> None:
         self.step()
         content = self.files.pop(name)
-        self.platter.pop(name, None)
+        self.unflushed.append((name, self.platter.pop(name, b"")))
         if not self.keeps_archive:
             self.take(-content.backed)
         self.archived[name] = bytes(content.data)
@@ -146,6 +155,7 @@ class MemoryDirectory:
 
     def flush(self) -> None:
         self.wait_for(self.path)
+        self.unflushed.clear()
 
     # -- faults
 
@@ -159,6 +169,9 @@ class MemoryDirectory:
         if not self.flushes_left:
             raise Crash
         self.flushes_left -= 1
+        if self.flushes_failing:
+            self.flushes_failing -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
         self.flushed.append(name)
 
     def take(self, size: int) -> bool:
@@ -179,6 +192,7 @@ class MemoryDirectory:
             archived=dict(self.archived),
             damaged=list(self.damaged),
             platter=dict(self.platter),
+            unflushed=list(self.unflushed),
         )
 
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:

@@ -58,6 +58,8 @@ def _request(r_id: int, choice: OpenQueue | ConfigureStream) -> bytes:
 class Client:
     """One process with one link at a time, to whichever node takes it."""
 
+    asks = False
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.random: Random = world.random
@@ -373,6 +375,8 @@ class Consumer(Client):
 
         def taken() -> None:
             for uri, app, guid in done:
-                records.confirmed(uri, app or "__default", (guid,), host)
+                records.confirmed(uri, app or "__default", (guid,))
+                if host is not None:
+                    self.world.passage.confirmed(host, app or "__default", guid, self.world.clock.us)
 
         self.send(event, taken)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from broker.cluster.member import Member
 from broker.core.handles import Refusal
+from broker.core.node import Node
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import QueueInfo
@@ -16,7 +18,6 @@ from tests.simulator.hosts import Host
 from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.journals import Journals
 from tests.simulator.operator import EXTRA_APP
-from tests.simulator.passage import Passage
 from tests.simulator.world import APPS, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
@@ -35,14 +36,10 @@ class ClusterRecords(Records):
         super().__init__(apps, promises)
         self._world = world
         self._durable: set[tuple[str, bytes]] = set()
-        self.passage = Passage(self, world.leads)
         self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.NOT_READY, AckStatus.UNKNOWN)
 
-    def confirmed(self, uri: str, app: str, guids: Iterable[bytes], host: Host | None = None) -> None:
-        """A broker has handled the confirms: that alone is not enough, but this one knows."""
-        if host is not None:
-            for guid in guids:
-                self.passage.confirmed(host, app, guid, self._world.clock.us)
+    def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
+        """A broker has handled the confirms: that alone is not enough."""
 
     def durable(self, uri: str, app: str, guid: bytes) -> None:
         """A majority has the record that an app is done with a message."""
@@ -58,11 +55,6 @@ class ClusterRecords(Records):
         if post is not None and status == AckStatus.SUCCESS and not post.acked:
             self._check_copies(post, "acknowledged")
         super().ack(guid, status)
-
-    def may_be_new(self, post: Post, app: str) -> bool:
-        """Whether a node may rightly take a message that an app is done with for another."""
-        view = self.views[post.uri].get(app)
-        return view is not None and post.guid in view.confirmed and self._may_be_new(post, view)
 
     def taken_twice(self, guid: bytes) -> None:
         """A majority has a message again, as another: rightly only if nobody can know any longer that it was there."""
@@ -89,10 +81,6 @@ class ClusterRecords(Records):
 
     def is_kept(self, post: Post) -> bool:
         return self.promises[post.uri] is Promise.KEPT or self._is_safe(post)
-
-    def is_unordered(self, post: Post, app: str) -> bool:
-        """What was with somebody else before may come again after others."""
-        return super().is_unordered(post, app) or (post.guid, app) in self.passage.again or post.refused
 
 
 class ClusterWorld(World):
@@ -140,8 +128,11 @@ class ClusterWorld(World):
     def before_flush(self, host: Host) -> None:
         """A step has written, and nothing of it has left yet."""
         node, member = host.node, host.member
-        if node is None or member is None:
-            return
+        if node is not None and member is not None:
+            self._look_at(host, node, member)
+        super().before_flush(host)
+
+    def _look_at(self, host: Host, node: Node, member: Member) -> None:
         self.agreement.look(host.node_id, node, member.metadata, member.election)
         for journals in self.journals.values():
             was = len(journals.primaries)
@@ -152,7 +143,6 @@ class ClusterWorld(World):
             journals.twice.clear()
             if len(journals.primaries) != was:
                 self._check_primary(journals, host)
-        self.records.passage.look(host, self.clock.us)
         for what, belief in self._beliefs_of(host):
             if self._beliefs.get((host.name, what)) != belief:
                 self._beliefs[host.name, what] = belief

@@ -15,7 +15,7 @@ import numpy as np
 from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
-from tests.broker.fakes import MemoryDirectory
+from tests.broker.fakes import Content, MemoryDirectory
 
 __all__ = ["CAPACITY", "Disk"]
 
@@ -35,6 +35,7 @@ class Disk:
 
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
+        self.directory.unflushed.clear()
         self.directory.platter = {name: bytes(content.data) for name, content in self.directory.files.items()}
 
     def sync(self, unsynced: list[StoreFile | Directory]) -> None:
@@ -64,13 +65,17 @@ class Disk:
                 return False
         return True
 
-    def power_lost(self, *, in_order: bool = False) -> None:
-        """Of what was not written back, some sectors are there and some are not; files come and go at once.
+    def power_lost(self, *, in_order: bool = False, keeps_folders: bool = True) -> None:
+        """Of what was not written back, some sectors are there and some are not; files come and go at once, if it
+        `keeps_folders`.
 
         `in_order` those are there that were written first. Otherwise a node may refuse to start: damage amid its
         records looks the same, whatever made it, and only an operator can tell.
         """
         torn = self.directory.after_crash()
+        if not keeps_folders:
+            self._undo_folder(torn)
+        torn.unflushed.clear()
         at_risk = []
         # Journals and the ledger name what is in the others.
         files = list(torn.files.items())
@@ -91,6 +96,18 @@ class Disk:
             if in_order or self.random.random() < 0.5:
                 data[at : at + SECTOR_BYTES] = old
         self.directory = torn
+
+    def _undo_folder(self, torn: MemoryDirectory) -> None:
+        """Of what was done to the folder and not flushed, the latest is undone."""
+        undone = torn.unflushed[self.random.randint(0, len(torn.unflushed)) :]
+        for name, content in reversed(undone):
+            if content is None:
+                torn.files.pop(name, None)
+                torn.platter.pop(name, None)
+            else:
+                torn.files[name] = Content(bytearray(content), len(content))
+                torn.platter[name] = content
+                torn.archived.pop(name, None)
 
     def wipe(self) -> None:
         """A new disk."""

@@ -31,6 +31,8 @@ Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
 class NodeEnd:
     """A node's end of a link to another node."""
 
+    asks = True
+
     def __init__(self, host: Host, node: Node, session: Session) -> None:
         self.host = host
         self.machine = host.name
@@ -44,7 +46,14 @@ class NodeEnd:
 
     def _receive(self, data: bytes) -> None:
         buffer = bytearray(self._held + data)
-        used = self.session.receive(memoryview(buffer))
+        try:
+            used = self.session.receive(memoryview(buffer))
+        except OSError as error:
+            if not self.host.fails_flushes:
+                raise
+            # As the loop does it.
+            self._node.faults.end_session(self.session, error)
+            used = len(buffer)
         self._held = bytes(buffer[used:])
         buffer[:] = b"\xee" * len(buffer)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulator.clients import Consumer
 from tests.simulator.features import Feature
+from tests.simulator.harsh import HarshFaults
 from tests.simulator.hosts import Death, Host
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ class Faults:
             kinds += [self.lose_power_alone, self.lose_disk_alone, self.rot_anywhere]
         if Feature.FSYNC in world.features:
             kinds += [self.lose_power, self.lose_power_in_step, self.lose_power_everywhere]
+        self._harsh = HarshFaults(world)
         chosen = [kind for kind in kinds if random.random() < 0.5]
-        self._kinds = chosen or [self.kill]
+        self._kinds = (chosen or [self.kill]) + self._harsh.kinds
         self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
 
     def add(self, *kinds: Callable[[], None]) -> None:

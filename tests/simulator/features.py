@@ -1,4 +1,4 @@
-"""What a world has besides its two queues; which of it, the seed decides by itself.
+"""What a world has besides its two queues, and how many nodes; the seed decides by itself.
 
 Without any of it a world is what it was before there were features: seeds that failed then still tell their story.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from enum import Enum
 from random import Random
+from typing import NamedTuple
 
-__all__ = ["Feature", "features_of"]
+__all__ = ["Feature", "Shape", "features_of", "shape_of"]
 
 
 class Feature(Enum):
@@ -18,9 +19,44 @@ class Feature(Enum):
     APPS = "an app that comes and goes while nodes run"
     PURGE = "an operator who empties queues"
     FSYNC = "nodes that wait for their disks before they say anything, and lose power at any time"
+    FOLDERS = "files that come and go, and have not when power fails before the folder was synced"
+    FLUSHES = "power failures between two flushes, and flushes that fail"
+    TERMS = "terms that cannot be kept for a while"
+    DESCRIPTORS = "machines that can open no more connections for a while"
+    HALF_OPEN = "links of which one end is gone, and the other hears nothing of it"
+    TWINS = "nodes that connect once more, though they are connected"
+    AIMED = "faults that wait for the moment at which they hurt"
+
+
+# Those that worlds have of which only the number of nodes is given, two in five of them.
+_FIRST = tuple(Feature)[:6]
+# How many worlds of ten have so many nodes.
+_NODES = (1, 1, 3, 3, 3, 3, 3, 5, 5, 7)
+_PROXIES_PART = 0.25
+
+
+class Shape(NamedTuple):
+    """What a world is made of; `has_proxies` below the nodes."""
+
+    nodes: int
+    has_proxies: bool
+    features: frozenset[Feature]
+
+    def __str__(self) -> str:
+        proxies = " and proxies" if self.has_proxies else ""
+        names = ", ".join(feature.name.lower() for feature in Feature if feature in self.features)
+        return f"{self.nodes} node(s){proxies}: {names or 'plain'}"
 
 
 def features_of(seed: int) -> frozenset[Feature]:
     """About two in five of them."""
     random = Random(f"features {seed}")
-    return frozenset(feature for feature in Feature if random.random() < 0.4)
+    return frozenset(feature for feature in _FIRST if random.random() < 0.4)
+
+
+def shape_of(seed: int) -> Shape:
+    """The world of a seed in the mix of all kinds."""
+    random = Random(f"shape {seed}")
+    nodes = random.choice(_NODES)
+    has_proxies = random.random() < _PROXIES_PART and nodes > 1
+    return Shape(nodes, has_proxies, frozenset(feature for feature in Feature if random.random() < 0.4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +19,7 @@ from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.durability import Durability
+from broker.core.faults import Inconsistent
 from broker.core.messages import Full
 from broker.core.node import Node
 from broker.core.session import Session
@@ -29,6 +32,7 @@ from tests.simulator.clock import MachineClock
 from tests.simulator.disk import CAPACITY, Disk
 from tests.simulator.ends import ClientSideEnd, NodeEnd
 from tests.simulator.features import Feature
+from tests.simulator.invariants import Violation
 from tests.simulator.network import Taken
 
 if TYPE_CHECKING:
@@ -64,6 +68,7 @@ class Death(Enum):
     IN_CALL = "killed between two calls to its disk"
     TORN = "killed between two bytes of a record"
     POWER = "its machine loses power"
+    DISK = "its disk fails"
     STOP = "stopped"
 
 
@@ -86,6 +91,9 @@ class Host:
         self.power_fails_next = False
         self.is_rotten = False  # and no process has noticed yet
         self.rollover_calls_left: int | None = None  # to its disk, before it dies
+        self.fails_flushes = False  # its disk fails, or has failed, to write what it is asked for
+        self.keeps_terms_now = True
+        self.is_reachable = True
         self._archived = 0
         self._receives_anew = False
         self._now = Now()
@@ -112,14 +120,20 @@ class Host:
             self.world.say(f"{self.name} does not start: {full}")
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
             return
-        except Crash:
+        except BaseException as error:
+            if not isinstance(error, (Crash, *self._disk_errors())):
+                raise
             self.world.say(f"{self.name} dies while it starts")
-            self.disk.process_died()
+            if not self.directory.flushes_left:
+                self._lose_power()
+            else:
+                self.disk.process_died()
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
             return
         self.refused = ""
         self.disk.rotten = None
         self.is_rotten = False
+        self.fails_flushes = bool(self.directory.flushes_failing)
         self.node = node
         self.world.say(f"{self.name} starts")
         self.world.started(self)
@@ -184,7 +198,22 @@ class Host:
         node.leave = leave
 
     def _keep_term(self, term: int) -> None:
+        if not self.keeps_terms_now:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "elector.term")
         self.disk.term = term
+
+    def keep_terms(self) -> None:
+        """Terms can be kept again."""
+        self.keeps_terms_now = True
+
+    def be_reachable(self) -> None:
+        """Connections can be made again."""
+        self.is_reachable = True
+
+    def dial_again(self, other: Host) -> None:
+        """Connect to a node that it may be connected to."""
+        if self.peers is not None:
+            self._dial(other.node_id)
 
     def _join(self) -> None:
         assert self.peers is not None
@@ -226,14 +255,26 @@ class Host:
             else:
                 end.link.close(end, "the connection was reset", lose=how is not Death.STOP)
         self.ends.clear()
-        if how in (Death.IN_CALL, Death.TORN):
+        if how in (Death.IN_CALL, Death.TORN, Death.DISK) or not self.directory.flushes_left:
             # Whoever asked for it did not know when.
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
         if how is Death.POWER:
-            self.disk.power_lost(in_order=Feature.FSYNC in self.world.features)
-            self.world.power_lost(self)
+            self._lose_power()
         else:
             self.disk.process_died()
+
+    def _lose_power(self) -> None:
+        features = self.world.features
+        self.disk.power_lost(in_order=Feature.FSYNC in features, keeps_folders=Feature.FOLDERS not in features)
+        self.world.power_lost(self)
+
+    def _disk_errors(self) -> tuple[type[BaseException], ...]:
+        """What a disk that fails makes of a step, as far as it ends the process."""
+        return (OSError, Inconsistent) if self.fails_flushes else ()
+
+    def _dies_in_call(self) -> None:
+        """A call to the disk was the last; at a flush it is the power that was lost."""
+        self.die(Death.IN_CALL if self.directory.flushes_left else Death.POWER)
 
     def retire(self, then: Callable[[], None]) -> None:
         """Stop as SIGTERM does it: as soon as others have taken over, or after a while; `then` the process is gone."""
@@ -308,10 +349,13 @@ class Host:
         written = self._written(node) if before is not None or self.slow_us or self.power_fails_next else 0
         try:
             action()
+            node.end_failed()
             more = any(node.end_step())
-            assert node.faults.of_sessions == node.faults.others == 0, "a session's work failed: the log says why"
         except Crash:
-            self.die(Death.IN_CALL)
+            self._dies_in_call()
+            return
+        except self._disk_errors():
+            self.die(Death.DISK)
             return
         if before is not None and self._written(node) != written:
             self.disk.step_torn(before)
@@ -320,7 +364,16 @@ class Host:
         if self.power_fails_next and self._written(node) != written:
             self.die(Death.POWER)
             return
-        node.before_sending()
+        try:
+            node.before_sending()
+        except Crash:
+            self._dies_in_call()
+            return
+        except self._disk_errors():
+            self.die(Death.DISK)
+            return
+        if node.faults.of_sessions + node.faults.others and not self.fails_flushes:
+            raise Violation(f"{self.name} has stumbled over {node.faults.of_sessions + node.faults.others} fault(s)")
         self.world.before_flush(self)
         archived = len(self.directory.archived)
         if archived != self._archived:
@@ -337,6 +390,8 @@ class Host:
             self.world.clock.after(1, lambda: self.step(_nothing))
         if self.slow_us and self._written(node) != written:
             self.pause(self.world.random.randrange(self.slow_us))
+        if self.world.traps:
+            self.world.traps = [trap for trap in self.world.traps if not trap(self)]
 
     def _written(self, node: Node) -> int:
         return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())
@@ -371,7 +426,7 @@ class Host:
     def accept(self, client: Client) -> None:
         """A client dials; it hears of the connection when the process has taken it."""
         node = self.node
-        if node is None:
+        if node is None or not self.is_reachable:
             client.refused()
             return
 
@@ -417,6 +472,8 @@ class Host:
                 self.world.clock.after(DIAL_TIMEOUT_US, lambda: fail("no answer"))
             elif theirs is None:
                 fail("Connection refused")
+            elif not self.is_reachable or not other.is_reachable:
+                fail("Too many open files")
             else:
                 self.step(lambda: join(theirs))
 
@@ -478,7 +535,11 @@ class Host:
         self.free_disk()
         self.fast_disk()
         self.tear_next = self.power_fails_next = False
-        self.directory.steps_left = CAPACITY
+        self.keep_terms()
+        self.be_reachable()
+        self.rollover_calls_left = None
+        self.directory.flushes_failing = 0
+        self.directory.flushes_left = self.directory.steps_left = CAPACITY
         if self._paused_until_us > self.world.clock.us:
             self._paused_until_us = self.world.clock.us
             self.world.clock.after(0, self._resume)
@@ -502,7 +563,8 @@ class Host:
         ailing = (
             self.tear_next
             or self.power_fails_next
-            or directory.steps_left < CAPACITY // 2
+            or min(directory.steps_left, directory.flushes_left) < CAPACITY // 2
+            or directory.flushes_failing
             or directory.free < CAPACITY // 2
         )
         return self.node is not None and not ailing and self._paused_until_us <= self.world.clock.us

@@ -11,15 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from broker.core.node import Node
 from broker.core.queue import Queue
 from formats.codes import AckStatus, PropertyType
 from formats.wire.properties import Property, encode_properties
-
-if TYPE_CHECKING:
-    from tests.simulator.hosts import Host
 
 __all__ = [
     "X_LOW",
@@ -115,6 +112,8 @@ class Records:
         self.views = {
             uri: {app: AppView(promises[uri] is not Promise.PASSED) for app in names} for uri, names in apps.items()
         }
+        # Messages that were with somebody of an app before, of whom nobody knows whether it has them.
+        self.again: set[tuple[bytes, str]] = set()
         self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
@@ -131,8 +130,8 @@ class Records:
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
 
-    def confirmed(self, uri: str, app: str, guids: Iterable[bytes], host: Host | None = None) -> None:
-        """A node has handled the confirms; `host` is whose client sent them."""
+    def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
+        """A node has handled the confirms."""
         self.views[uri][app].confirmed.update(dict.fromkeys(guids, self.forgets))
 
     def sent(self, post: Post) -> None:
@@ -214,7 +213,17 @@ class Records:
 
     def is_unordered(self, post: Post, app: str) -> bool:
         """Whether a message may come after later ones."""
-        return self.promises[post.uri] is Promise.PASSED
+        is_again = (post.guid, app) in self.again
+        return is_again or post.refused or self.promises[post.uri] is Promise.PASSED
+
+    def is_durable(self, app: str, guid: bytes) -> bool:
+        """Whether a majority has it that an app is done with a message."""
+        return False
+
+    def may_be_new(self, post: Post, app: str) -> bool:
+        """Whether a node may rightly take a message that an app is done with for another."""
+        view = self.views[post.uri].get(app)
+        return view is not None and post.guid in view.confirmed and self._may_be_new(post, view)
 
     def is_kept(self, post: Post) -> bool:
         """Whether a message that is acked must be there."""

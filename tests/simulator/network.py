@@ -24,6 +24,11 @@ class End(Protocol):
     @property
     def machine(self) -> str: ...
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks now and then if the other end is there."""
+        ...
+
     def arrived(self, data: bytes, taken: Taken | None) -> None:
         """The next bytes from the other end; none once it has lost the link."""
         ...
@@ -98,6 +103,18 @@ class Link:
         for side, direction in enumerate(self.to):
             if direction.is_open:
                 self._put(side, reason)
+
+    def halve(self) -> None:
+        """One end finds the link broken, the other finds nothing: a broker, which asks whether somebody is there."""
+        if self._is_cut:
+            return
+        self._is_cut = True
+        sides = [side for side in (0, 1) if self.ends[1 - side].asks]
+        deaf = self.network.random.choice(sides)
+        for direction in self.to:
+            direction.waiting.clear()
+        if self.to[deaf].is_open:
+            self._put(deaf, "the connection was reset")
 
     def _put(self, side: int, what: tuple[bytes, Taken | None] | str) -> None:
         direction = self.to[side]

@@ -1,4 +1,4 @@
-"""The way of messages through the brokers of a cluster: in which order each hands them out, and to whom again.
+"""The way of messages through brokers: in which order each hands them out, and to whom again.
 
 Each broker is judged by what it knows itself, so no rule asks for time to pass: who hands out a message for the first
 time keeps the order in which it got them, and who has taken a confirm does not hand out that message again. A primary
@@ -16,11 +16,10 @@ from broker.core.messages import Message
 from broker.core.node import Node
 from broker.core.queue import Queue
 from broker.core.routing import App, Stream, Subscription
-from tests.simulator.invariants import Post, Violation, name_of
+from tests.simulator.invariants import Post, Records, Violation, name_of
 from tests.simulator.operator import EXTRA_APP
 
 if TYPE_CHECKING:
-    from tests.simulator.cluster import ClusterRecords
     from tests.simulator.hosts import Host
 
 __all__ = ["Passage"]
@@ -55,13 +54,11 @@ class Broker:
 class Passage:
     """All brokers of a world; `leads` says whether one is the newest primary of a queue."""
 
-    def __init__(self, records: ClusterRecords, leads: Callable[[Host, str], bool]) -> None:
+    def __init__(self, records: Records, leads: Callable[[Host, str], bool]) -> None:
         self._records = records
         self._leads = leads
         self._brokers: dict[str, Broker] = {}
         self._handed: set[tuple[Owed, str]] = set()
-        # They were with somebody before, of whom nobody knows whether it has them.
-        self.again: set[Owed] = set()
         self._deposed_us: dict[str, int] = {}  # when a primary of a queue was found to be none any longer
         self.judged = self.exempt = 0
 
@@ -116,7 +113,7 @@ class Passage:
         """A message goes on its way from a broker: for the first time, or again."""
         for level in (host.name, "root") if queue.is_root else (host.name,):
             if (owed, level) in self._handed:
-                self.again.add(owed)
+                self._records.again.add(owed)
             self._handed.add((owed, level))
 
     def _look_at(self, host: Host, broker: Broker, queue: Queue, app: App, handing: Handing, now_us: int) -> None:
@@ -154,7 +151,7 @@ class Passage:
         self._note(owed, host, queue)
         if app.app_id != EXTRA_APP and not self._records.may_be_new(post, app.app_id):
             self._judge_again(host, broker, queue, post, owed, now_us)
-        if owed in self.again or post.purged or post.refused or post.unsure:
+        if owed in self._records.again or post.purged or post.refused or post.unsure:
             self.exempt += 1
             return
         self.judged += 1

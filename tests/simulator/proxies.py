@@ -140,11 +140,6 @@ class ProxyWorld(ClusterWorld):
     def make_records(self) -> Records:
         return ProxyRecords(self.apps, self.promises, self)
 
-    def before_flush(self, host: Host) -> None:
-        super().before_flush(host)
-        if isinstance(host, ProxyHost):
-            self.records.passage.look(host, self.clock.us)
-
     def run(self, steps: int = 2000) -> None:
         for proxy in self.proxies:
             proxy.start()

@@ -8,17 +8,22 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
+from typing import NamedTuple
 from zlib import crc32
 
+from broker.core.faults import Inconsistent
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
-from tests.simulator.features import Feature
+from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
 from tests.simulator.proxies import ProxyWorld
 from tests.simulator.world import STEPS, World
 
-__all__ = ["main", "simulate"]
+__all__ = ["main", "simulate", "simulate_mixed"]
 
 
 def simulate(
@@ -46,9 +51,15 @@ def simulate(
             world.run(steps)
     except Violation as violation:
         raise Violation(f"seed {seed}, step {world.clock.steps}: {violation}") from None
-    except Exception as error:
+    except (Exception, Inconsistent) as error:
         raise Violation(f"seed {seed}, step {world.clock.steps}: {type(error).__name__}: {error}") from error
     return world
+
+
+def simulate_mixed(seed: int, steps: int = STEPS, lines: list[str] | None = None) -> World:
+    """The world of a seed in the mix of all kinds."""
+    shape = shape_of(seed)
+    return simulate(seed, steps, nodes=shape.nodes, lines=lines, proxies=shape.has_proxies, features=shape.features)
 
 
 def _seeds(text: str) -> range:
@@ -74,54 +85,93 @@ def _tell(*, rewrite: bool) -> int:
     return 1 if others and not rewrite else 0
 
 
+class Outcome(NamedTuple):
+    """What became of one world; `failure` is empty if it passed, `lines` is what happened if that was asked for."""
+
+    failure: str
+    lines: list[str]
+    digest: int
+    steps: int
+    messages: int
+    spent_s: float
+
+
+def _outcome(seed: int, options: argparse.Namespace) -> Outcome:
+    lines: list[str] | None = [] if options.trace else None
+    at_s = time.process_time()
+    try:
+        if options.nodes is None:
+            world = simulate_mixed(seed, options.steps, lines)
+        else:
+            features = frozenset[Feature]() if options.plain else None
+            world = simulate(
+                seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
+            )
+    except Violation as violation:
+        text = f"FAILED {violation}"
+        if options.trace and violation.__cause__ is not None:
+            text += "\n" + "".join(traceback.format_exception(violation.__cause__))
+        return Outcome(text, lines or [], 0, 0, 0, time.process_time() - at_s)
+    return Outcome("", lines or [], world.digest, world.clock.steps, world.records.acked, time.process_time() - at_s)
+
+
+def _run(seeds: range, options: argparse.Namespace) -> int:
+    """Run worlds, tell of those that fail, and sum up; how many failed."""
+    failed = steps = messages = digest = 0
+    spent_s = worst_s = 0.0
+    # Processes that are made anew, as what is patched or cached in this one is none of theirs.
+    pool = get_context("spawn").Pool(options.jobs) if options.jobs > 1 else None
+    with pool or nullcontext():
+        one = partial(_outcome, options=options)
+        for outcome in pool.imap(one, seeds, chunksize=4) if pool is not None else map(one, seeds):
+            spent_s += outcome.spent_s
+            if outcome.lines:
+                print("\n".join(outcome.lines))
+            if outcome.failure:
+                failed += 1
+                print(outcome.failure, flush=True)
+                continue
+            digest = crc32(outcome.digest.to_bytes(4, "big"), digest)
+            steps += outcome.steps
+            messages += outcome.messages
+            worst_s = max(worst_s, outcome.spent_s)
+    print(
+        f"simulate: {len(seeds) - failed} of {len(seeds)} passed: {steps} steps, {messages} messages acked; "
+        f"{spent_s / len(seeds):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
+    )
+    return failed
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """The program; 1 if a world failed."""
     parser = argparse.ArgumentParser(prog="simulate", description="Simulate nodes, disks, networks and clients.")
     parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="A..B", help="which worlds (0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in so many processes (1)")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (1)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of so many nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
-    parser.add_argument("--plain", action="store_true", help="no features: two queues, and nobody changes anything")
+    parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
     options = parser.parse_args(words)
     if options.stories:
         return _tell(rewrite=options.rewrite)
-    if options.proxies and options.nodes < 2:
+    if options.proxies and (options.nodes or 1) < 2:
         parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
+    if options.plain and options.nodes is None:
+        parser.error("--plain: say how many nodes; give --nodes 1")
+    if options.jobs < 1:
+        parser.error("--jobs: give 1 or more")
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
-    print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {options.nodes} node(s)", flush=True)
-    failed = steps = messages = digest = 0
-    worst_s = 0.0
-    began_s = time.process_time()
-    for seed in seeds:
-        lines: list[str] | None = [] if options.trace else None
-        at_s = time.process_time()
-        try:
-            features = frozenset[Feature]() if options.plain else None
-            world = simulate(
-                seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
-            )
-        except Violation as violation:
-            failed += 1
-            print("\n".join([*(lines or ()), f"FAILED {violation}"]), flush=True)
-            if options.trace and violation.__cause__ is not None:
-                traceback.print_exception(violation.__cause__)
-            continue
-        digest = crc32(world.digest.to_bytes(4, "big"), digest)
-        steps += world.clock.steps
-        messages += world.records.acked
-        worst_s = max(worst_s, time.process_time() - at_s)
-        if lines is not None:
-            print("\n".join(lines))
-    spent_s = time.process_time() - began_s
-    print(
-        f"simulate: {len(seeds) - failed} of {len(seeds)} passed: {steps} steps, {messages} messages acked; "
-        f"{spent_s / len(seeds):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
-    )
-    return 1 if failed else 0
+    if not seeds:
+        parser.error("--seeds: give A..B, where B is not below A")
+    kind = "of all kinds" if options.nodes is None else f"of {options.nodes} node(s)"
+    print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {kind}", flush=True)
+    if options.seed is not None and options.nodes is None:
+        print(f"simulate: {shape_of(options.seed)}")
+    return 1 if _run(seeds, options) else 0
 
 
 if __name__ == "__main__":

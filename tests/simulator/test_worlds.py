@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
-from tests.simulator.run import main, simulate
+from tests.simulator.run import main, simulate, simulate_mixed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,6 +62,22 @@ def test_proxies_below_three_nodes(seed: int) -> None:
     world = simulate(seed, nodes=3, proxies=True)
     assert world.clock.steps >= 2000
     assert world.records.acked
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_worlds_of_all_kinds(seed: int) -> None:
+    world = simulate_mixed(seed)
+    assert world.clock.steps >= 2000
+    assert world.records.acked
+
+
+def test_worlds_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are the same worlds."""
+    outputs = []
+    for jobs in ("1", "2"):
+        assert main(["--seeds", "0..3", "--steps", "300", "--jobs", jobs]) == 0
+        outputs.append(capsys.readouterr().out.rpartition("digest ")[2])
+    assert outputs[0] == outputs[1]
 
 
 def test_five_nodes() -> None:
@@ -158,7 +174,7 @@ def test_a_broken_core_is_noticed(name: str, nodes: int) -> None:
 
 def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     with mutated("a message is not written"):
-        assert main(["--seed", "1", "--trace"]) == 1
+        assert main(["--seed", "1", "--nodes", "1", "--trace"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "simulate: seeds 1..1, 2000 steps each, 1 node(s)"
+    assert lines[0] == "simulate: seeds 1..1, 2000 steps each, of 1 node(s)"
     assert any(line.startswith("FAILED seed 1, step ") and "was acked and is lost" in line for line in lines)

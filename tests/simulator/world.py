@@ -21,6 +21,7 @@ from tests.simulator.hosts import Death, Host
 from tests.simulator.invariants import Promise, Records, Violation, check_queue
 from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
+from tests.simulator.passage import Passage
 
 __all__ = ["STEPS", "World"]
 
@@ -62,8 +63,10 @@ class World:
         }
         self.promises = self._promises()
         self.records = self.make_records()
+        self.passage = Passage(self.records, self.leads)
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
+        self.traps: list[Callable[[Host], bool]] = []  # asked after each step of a host; true if they are over
         self.limits = LIMITS
         # Long tasks are done in slices, which are short in every other world: there is not much to do here.
         self.slice_units = (SLICE, 4)[seed % 2]
@@ -300,6 +303,11 @@ class World:
 
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
+        self.passage.look(host, self.clock.us)
+
+    def leads(self, host: Host, uri: str) -> bool:
+        """Whether a node is the newest primary of a queue."""
+        return False
 
     def rolled_over(self, host: Host) -> None:
         """A node has put old files of a shard away."""
