@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from bmqctl.client import admin
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.authentication import Credentials
-from bmqctl.testing import NodeProcess
+from bmqctl.testing import NodeProcess, free_port
 from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import (
@@ -30,7 +31,7 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.wire.event import build_schema_event
-from tests.integration.config_files import spoil, write_config
+from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.raw import READ, WRITE, Raw, identity, open_request
 
 USERS = ("ops", "shop", "reader")
@@ -177,3 +178,23 @@ def test_who_may_administer(node: NodeProcess) -> None:
     os.write(fd, b"CMD CLUSTERS LIST\n")
     os.close(fd)
     node.wait_for("Command 'CMD CLUSTERS LIST' processed successfully")
+
+
+def test_the_broker_that_a_client_is_connected_to_decides(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    above = write_config(tmp_path / "node-etc")
+    spoil(above, "bmqbrkrcfg.json", "appConfig", "authorization", value={"rules": [{"actions": ["broker"]}]})
+    below = write_proxy_config(tmp_path / "proxy-etc", [ports[0]])
+    spoil(below, "bmqbrkrcfg.json", "appConfig", "authorization", value={"rules": [{"actions": ["read"]}]})
+    with (
+        NodeProcess(tmp_path / "node", config_dir=above, port=ports[0]) as node,
+        NodeProcess(tmp_path / "proxy", config_dir=below, port=ports[1]) as proxy,
+    ):
+        proxy.wait_for("is available")
+        with User(node, None) as direct:
+            assert direct.answer == REFUSED
+        with User(proxy, None) as client:
+            assert isinstance(client.ask(open_request(ORDERS, 0, READ)), OpenQueueResponse)
+            assert client.ask(open_request(ORDERS, 1, WRITE)) == Status(
+                category=StatusCategory.REFUSED, code=-1, message=f"Not authorized to write to queue '{ORDERS}'"
+            )
