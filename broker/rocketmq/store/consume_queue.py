@@ -82,6 +82,11 @@ class ConsumeQueue:
             raise IndexError(number)
         return self._at(number)
 
+    def file_end(self, number: int) -> int:
+        """The queue offset behind the last entry of the file that has `number`."""
+        entries = self._files.file_size // _SIZE
+        return number - number % entries + entries
+
     def cut_log(self, end: int) -> None:
         """Drop the entries of messages at `end` of the commit log and behind it."""
         number = self.end

@@ -1,0 +1,117 @@
+"""The clients of a broker and the groups that they are in, as they say with their heartbeats.
+
+Source: ConsumerManager, ProducerManager. When a group gains or loses a consumer, all its consumers are told, and
+share the queues anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from formats.rocketmq.client_bodies import ConsumerData, Heartbeat, Subscription
+
+__all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
+
+EXPIRED_MS: Final = 120_000
+
+
+@dataclass
+class Member:
+    """A client's connection within a group."""
+
+    client_id: str
+    heard_ms: int
+
+
+@dataclass
+class ConsumerGroup:
+    """The consumers of a group, and what they agree on: what the newest of them said."""
+
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[object, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+class Clients:
+    """All clients. A connection is any object that stands for one."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[object, Member]] = {}
+
+    def heard(self, heartbeat: Heartbeat, connection: object, now_ms: int) -> list[str]:
+        """Take in a heartbeat: the names of groups whose members or subscriptions are not what they were."""
+        changed = [
+            consumer.group_name
+            for consumer in heartbeat.consumer_data_set
+            if self._consume(consumer, heartbeat, connection, now_ms)
+        ]
+        for producer in heartbeat.producer_data_set:
+            members = self.producers.setdefault(producer.group_name, {})
+            members[connection] = Member(heartbeat.client_id, now_ms)
+        return changed
+
+    def _consume(self, told: ConsumerData, heartbeat: Heartbeat, connection: object, now_ms: int) -> bool:
+        group = self.consumers.get(told.group_name)
+        if group is None:
+            group = ConsumerGroup(told.consume_type, told.message_model, told.consume_from_where)
+            self.consumers[told.group_name] = group
+        group.consume_type, group.message_model = told.consume_type, told.message_model
+        group.consume_from_where = told.consume_from_where
+        is_new = connection not in group.members
+        group.members[connection] = Member(heartbeat.client_id, now_ms)
+        if heartbeat.is_without_sub:
+            return is_new
+        return self._subscribe(group, told.subscription_data_set) or is_new
+
+    def _subscribe(self, group: ConsumerGroup, told: list[Subscription]) -> bool:
+        """Take the newer of each two subscriptions, and drop those that are told no longer; whether topics changed."""
+        topics = {each.topic for each in told}
+        changed = topics != set(group.subscriptions)
+        group.subscriptions = {topic: each for topic, each in group.subscriptions.items() if topic in topics}
+        for each in told:
+            known = group.subscriptions.get(each.topic)
+            if known is None or each.sub_version > known.sub_version:
+                group.subscriptions[each.topic] = each
+        return changed
+
+    def unregister_consumer(self, group: str, connection: object) -> bool:
+        """Take a client out of a group of consumers; whether it was in."""
+        found = self.consumers.get(group)
+        if found is None or found.members.pop(connection, None) is None:
+            return False
+        if not found.members:
+            del self.consumers[group]
+        return True
+
+    def unregister_producer(self, group: str, connection: object) -> None:
+        """Take a client out of a group of producers."""
+        members = self.producers.get(group, {})
+        members.pop(connection, None)
+        if not members:
+            self.producers.pop(group, None)
+
+    def disconnected(self, connection: object) -> list[str]:
+        """Take a client out of all groups; the names of those with fewer consumers now."""
+        for group in list(self.producers):
+            self.unregister_producer(group, connection)
+        return [group for group in list(self.consumers) if self.unregister_consumer(group, connection)]
+
+    def expire(self, now_ms: int) -> list[object]:
+        """The connections that were not heard of for two minutes: they are to be closed."""
+        groups = [group.members for group in self.consumers.values()] + list(self.producers.values())
+        silent = {
+            connection: None
+            for members in groups
+            for connection, member in members.items()
+            if now_ms - member.heard_ms > EXPIRED_MS
+        }
+        return list(silent)
+
+    def ids(self, group: str) -> list[str]:
+        """The client ids of a group of consumers."""
+        found = self.consumers.get(group)
+        return [] if found is None else [member.client_id for member in found.members.values()]

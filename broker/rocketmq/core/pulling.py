@@ -1,0 +1,261 @@
+"""Requests for the messages of a queue.
+
+Source: PullMessageProcessor, DefaultMessageStore.getMessage, PullRequestHoldService.
+
+A request that finds nothing may be held until a message comes, or its time is over: long polling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.filters import TAG, TagFilter, make_subscription
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.sending import Refused
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.client_bodies import GroupConfig, Subscription
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import PullMessageRequest, PullMessageResponse
+from formats.rocketmq.route_bodies import Permission, TopicConfig
+
+__all__ = ["Found", "PullFlag", "Puller", "find_messages"]
+
+_FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+PULL_BYTES_MAX: Final = 128 << 20
+# What one answer carries of messages that are in memory (maxTransferBytesOnMessageInMemory and its count).
+TRANSFER_BYTES_MAX: Final = 256 << 10
+TRANSFER_MESSAGES_MAX: Final = 32
+# Entries that one request looks at, for the sake of others (maxFilterMessageSize).
+LOOK_AT_MAX: Final = 16_000 // 20
+HOLD_MS_MAX: Final = 600_000
+
+REQUEST = HeaderCodec(PullMessageRequest)
+RESPONSE = HeaderCodec(PullMessageResponse)
+
+
+class PullFlag(IntFlag):
+    """Bits of a pull request's system flags (source: PullSysFlag)."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+class Found(NamedTuple):
+    """What a queue has from an offset on. `status` is the original's word, which the answer carries."""
+
+    status: str
+    next_offset: int
+    begin: int
+    end: int
+    messages: list[memoryview] = []
+
+
+def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, most: int, tags: TagFilter) -> Found:
+    """Messages of a queue from `offset` on, as many as one answer carries, of one file of the consume queue.
+
+    There is at least one if that file has one that matches.
+    """
+    queue = store.queues.get((topic, queue_id))
+    if queue is None:
+        return Found("NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
+    begin, end = queue.begin, queue.end
+    if end == 0:
+        return Found("NO_MESSAGE_IN_QUEUE", 0, begin, end)
+    if offset < begin:
+        return Found("OFFSET_TOO_SMALL", begin, begin, end)
+    if offset == end:
+        return Found("OFFSET_OVERFLOW_ONE", end, begin, end)
+    if offset > end:
+        return Found("OFFSET_OVERFLOW_BADLY", end, begin, end)
+    messages: list[memoryview] = []
+    size = 0
+    most = min(most, TRANSFER_MESSAGES_MAX)
+    number = offset
+    last = min(end, queue.file_end(offset), offset + max(LOOK_AT_MAX, most))
+    while number < last:
+        entry = queue.get(number)
+        if messages and (len(messages) >= most or size + entry.size > TRANSFER_BYTES_MAX):
+            break
+        number += 1
+        if tags.takes(entry.tags_code):
+            messages.append(store.log.data(entry.physical_offset, entry.size))
+            size += entry.size
+    return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin, end, messages)
+
+
+_CODES: Final = {
+    "FOUND": ResponseCode.SUCCESS,
+    "NO_MATCHED_MESSAGE": ResponseCode.PULL_RETRY_IMMEDIATELY,
+    "OFFSET_OVERFLOW_ONE": ResponseCode.PULL_NOT_FOUND,
+    "OFFSET_OVERFLOW_BADLY": ResponseCode.PULL_OFFSET_MOVED,
+    "OFFSET_TOO_SMALL": ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A request that waits for messages."""
+
+    request: Frame
+    header: PullMessageRequest
+    connection: object
+    until_ms: int
+    answer: Callable[[Frame], None]
+
+
+class Puller:
+    """Answers pull requests, at once or when there is something to say."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        store: MessageStore,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._held: dict[tuple[str, int], list[_Held]] = {}
+
+    def pull(self, request: Frame, connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
+        """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
+        header = REQUEST.read(request.ext_fields)
+        found = self._try(header, now_ms, commits=True)
+        flags = PullFlag(header.system_flags & 31)
+        if found.code == ResponseCode.PULL_NOT_FOUND and PullFlag.SUSPEND in flags:
+            until_ms = now_ms + max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
+            held = _Held(request, header, connection, until_ms, answer)
+            self._held.setdefault((header.topic, header.queue_id), []).append(held)
+        else:
+            answer(found)
+
+    def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """A message has come into a queue: answer who waits for it."""
+        self._look_again((topic, queue_id), now_ms, lambda held: True)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer those who have waited their time."""
+        for key in list(self._held):
+            self._look_again(key, now_ms, lambda held: held.until_ms <= now_ms)
+
+    def disconnected(self, connection: object) -> None:
+        """Forget what a closed connection waits for."""
+        for key, waiting in list(self._held.items()):
+            self._keep(key, [held for held in waiting if held.connection is not connection])
+
+    @property
+    def held(self) -> int:
+        """The number of requests that wait."""
+        return sum(map(len, self._held.values()))
+
+    def _look_again(self, key: tuple[str, int], now_ms: int, wanted: Callable[[_Held], bool]) -> None:
+        waiting = self._held.pop(key, [])
+        rest: list[_Held] = []
+        for held in waiting:
+            if not wanted(held):
+                rest.append(held)
+                continue
+            found = self._try(held.header, now_ms, commits=False)
+            # What came may be nothing for this one: it goes on waiting, for what comes behind that.
+            nothing = found.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            if nothing and held.until_ms > now_ms:
+                rest.append(held)
+            else:
+                held.answer(found)
+        self._keep(key, rest + self._held.pop(key, []))
+
+    def _keep(self, key: tuple[str, int], waiting: list[_Held]) -> None:
+        if waiting:
+            self._held[key] = waiting
+        else:
+            self._held.pop(key, None)
+
+    def _try(self, header: PullMessageRequest, now_ms: int, *, commits: bool) -> Frame:
+        try:
+            group, topic, subscription = self._check(header, now_ms)
+        except Refused as refused:
+            return Frame(refused.code, 0, remark=refused.text)
+        found = find_messages(
+            self._store,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.messages_max,
+            TagFilter(subscription),
+        )
+        if commits and header.system_flags & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        code = _CODES.get(found.status)
+        if code is None:
+            # No queue, or none with a message ever: who asks for its start may wait for one.
+            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+        response = PullMessageResponse(
+            group.broker_id,
+            found.next_offset,
+            found.begin,
+            found.end,
+            topic_system_flags=topic.topic_sys_flag,
+            group_system_flags=group.group_sys_flag,
+        )
+        return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=b"".join(found.messages))
+
+    def _check(self, header: PullMessageRequest, now_ms: int) -> tuple[GroupConfig, TopicConfig, Subscription]:
+        if not self._options.permission & Permission.READ:
+            text = f"the broker[{self._options.address.address}] pulling message is forbidden"
+            raise Refused(ResponseCode.NO_PERMISSION, text)
+        group = self._groups.find(header.consumer_group, now_ms)
+        if group is None:
+            text = f"subscription group [{header.consumer_group}] does not exist, {_FAQ}"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
+        if not group.consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            text = f"topic[{header.topic}] not exist, apply first please! {_FAQ}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+        if not topic.perm & Permission.READ:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            text = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
+        subscription = self._subscription(header)
+        if subscription.expression_type not in (TAG, ""):
+            text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        return group, topic, subscription
+
+    def _subscription(self, header: PullMessageRequest) -> Subscription:
+        """What the request says itself, or what its group's consumers have said."""
+        if header.system_flags & PullFlag.SUBSCRIPTION:
+            made = make_subscription(header.topic, header.subscription or "", header.subscription_version)
+            return made._replace(expression_type=header.expression_type or TAG)
+        group = self._clients.consumers.get(header.consumer_group)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_FAQ}")
+        known = group.subscriptions.get(header.topic)
+        if known is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_FAQ}")
+        if known.sub_version < header.subscription_version:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return known

@@ -1,0 +1,156 @@
+"""Bodies that clients and brokers exchange about groups, and the files that keep groups and offsets.
+
+Source: HeartbeatData, SubscriptionData, SubscriptionGroupConfig, ConsumerOffsetManager,
+GetConsumerListByGroupResponseBody.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, NamedTuple
+
+from formats.rocketmq import fastjson
+from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.route_bodies import DataVersion
+from formats.schema import Buffer
+
+__all__ = [
+    "CONSUMER_IDS",
+    "CONSUMER_OFFSETS",
+    "GROUPS",
+    "GROUP_CONFIG",
+    "ConsumerData",
+    "ConsumerIds",
+    "ConsumerOffsets",
+    "GroupConfig",
+    "GroupRetryPolicy",
+    "Groups",
+    "Heartbeat",
+    "ProducerData",
+    "Subscription",
+    "read_heartbeat",
+]
+
+
+class Subscription(NamedTuple):
+    """The part of a topic's messages that a group wants. `code_set` are the hashes of `tags_set`."""
+
+    topic: str
+    sub_string: str
+    expression_type: str = "TAG"
+    sub_version: int = 0
+    tags_set: list[str] = []
+    code_set: list[int] = []
+    class_filter_mode: bool = False
+
+
+class ConsumerData(NamedTuple):
+    """A consumer's membership of a group, as its client tells it with every heartbeat."""
+
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[Subscription] = []
+    unit_mode: bool = False
+
+
+class ProducerData(NamedTuple):
+    """A producer's membership of a group."""
+
+    group_name: str
+
+
+class Heartbeat(NamedTuple):
+    """What a client is. With a fingerprint that the broker knows it may leave out its subscriptions."""
+
+    client_id: Annotated[str, "clientID"]
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+    heartbeat_fingerprint: int = 0
+    is_without_sub: bool = False
+
+
+class GroupRetryPolicy(NamedTuple):
+    """How long a message waits before it comes again: the broker's levels, unless something else is configured."""
+
+    type: str = "CUSTOMIZED"
+
+
+class GroupConfig(NamedTuple):
+    """A consumer group of a broker."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: GroupRetryPolicy = GroupRetryPolicy()
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = {}
+
+
+class Groups(NamedTuple):
+    """`config/subscriptionGroup.json`. `forbidden_table` has bits for what a group may not do with a topic."""
+
+    subscription_group_table: dict[str, GroupConfig] = {}
+    forbidden_table: dict[str, dict[str, int]] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class ConsumerOffsets(NamedTuple):
+    """`config/consumerOffset.json`: by `topic@group` and queue id the offset of the next message."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion = DataVersion()
+    group_topic_map: dict[str, list[str]] | None = None
+
+
+class ConsumerIds(NamedTuple):
+    """The client ids of a group."""
+
+    consumer_id_list: list[str]
+
+
+GROUP_CONFIG = BodyCodec(GroupConfig)
+GROUPS = BodyCodec(Groups)
+CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets)
+CONSUMER_IDS = BodyCodec(ConsumerIds)
+_HEARTBEAT = BodyCodec(Heartbeat)
+
+# The C++ client writes enumerations as numbers.
+_ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+
+
+def read_heartbeat(body: Buffer) -> Heartbeat:
+    """A heartbeat's body. Raises `FormatError`."""
+    value = fastjson.loads(str(body, "utf-8", "replace"))
+    consumers = value.get("consumerDataSet") if isinstance(value, dict) else None
+    for consumer in consumers if isinstance(consumers, list) else []:
+        _name_enumerations(consumer)
+    return _HEARTBEAT.read_value(value)
+
+
+def _name_enumerations(consumer: Any) -> None:
+    if not isinstance(consumer, dict):
+        return
+    for field, names in _ENUMERATIONS.items():
+        number = consumer.get(field)
+        if type(number) is int and 0 <= number < len(names):
+            consumer[field] = names[number]
