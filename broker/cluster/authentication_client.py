@@ -12,7 +12,8 @@ from typing import Protocol
 from broker.core.authentication import Credential
 from broker.core.clock import Now
 from broker.core.credentials import Credentials
-from formats.control import ber, jsonc
+from broker.core.received import received
+from formats.control import ber
 from formats.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
@@ -20,7 +21,7 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.errors import FormatError
-from formats.wire.event import EncodingType, EventType, Frame, build_schema_event, schema_encoding
+from formats.wire.event import EventType, Frame, build_schema_event, schema_encoding
 
 __all__ = ["AuthenticationClient"]
 
@@ -88,8 +89,8 @@ class AuthenticationClient:
 
     def on_response(self, data: memoryview, frame: Frame) -> None:
         """Take in the answer to a request. FormatError for what is none."""
-        codec = jsonc if schema_encoding(frame.type_specific) is EncodingType.JSON else ber
-        response = codec.decode(AuthenticationMessage, data[frame.body : frame.end]).choice
+        body = data[frame.body : frame.end]
+        response = received(AuthenticationMessage, body, schema_encoding(frame.type_specific)).choice
         if not isinstance(response, AuthenticationResponse) or self._is_answered:
             raise FormatError("AuthenticationMessage", frame.body, "is no response to a request of this broker")
         self._is_answered = True

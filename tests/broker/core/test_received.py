@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import broker
 from broker.core.received import CHECKS, check, received
 from formats.codes import EncodingType
 from formats.control import ber, jsonc
 from formats.control.messages import (
     AppIdInfo,
+    AuthenticationMessage,
     ClusterMessage,
     ConfigureQueueStream,
     ConfigureStream,
     ConsumerInfo,
     ControlMessage,
+    ElectorMessage,
     Expression,
     LeaderMessageSequence,
+    NegotiationMessage,
     OpenQueue,
     OpenQueueResponse,
     PartitionMessage,
@@ -33,7 +40,7 @@ from formats.control.messages import (
     StreamParameters,
     Subscription,
 )
-from formats.control.schema import Choice, describe
+from formats.control.schema import Choice, Description, Integer, Octets, Text, describe
 from formats.errors import FormatError
 from formats.wire.event import build_schema_event
 from tests.broker.rig import Rig, start
@@ -180,3 +187,99 @@ def test_a_session_ends_that_sends_a_number_out_of_range(rig: Rig, caplog: pytes
     assert "consumers[0].maxUnconfirmedBytes" in caplog.text
     assert not rig.node.queues[QUEUE.uri].is_open
     other.read(1, QUEUE.uri)
+
+
+# Elements that have a number, a name or bytes in them, and no check in the table: what becomes of them instead.
+_ANY = "told on, compared or shown; any value is as good"
+_STATUS = "refused with the reference's status, see core.handles and core.subscriptions"
+_KNOWN = "compared with what is known; another is ignored or refused"
+_UNUSED = "of messages that brokers of today neither send nor heed"
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    _ANY: (
+        "ControlMessage.r_id",
+        "Status.code Status.message",
+        "AdminCommandResponse.text",
+        "StopRequest.cluster_name StopRequest.version StopResponse.cluster_name",
+        "Subscription.s_id RoutingConfiguration.flags QueueHandleParameters.flags",
+        "ClientIdentity.protocol_version ClientIdentity.sdk_version ClientIdentity.process_name ClientIdentity.pid",
+        "ClientIdentity.session_id ClientIdentity.host_name ClientIdentity.features ClientIdentity.user_agent",
+        "GuidInfo.client_id GuidInfo.nano_seconds_from_epoch",
+        "BrokerResponse.protocol_version BrokerResponse.broker_version BrokerResponse.heartbeat_interval_ms",
+        "BrokerResponse.max_missed_heartbeats",
+        "AuthenticationRequest.data AuthenticationResponse.lifetime_ms",
+    ),
+    _STATUS: (
+        "QueueHandleParameters.uri QueueHandleParameters.q_id QueueHandleParameters.read_count",
+        "QueueHandleParameters.write_count QueueHandleParameters.admin_count",
+        "SubQueueIdInfo.sub_id SubQueueIdInfo.app_id",
+        "ConfigureStream.q_id ConfigureQueueStream.q_id StreamParameters.app_id Expression.text",
+        "ConsumerInfo.consumer_priority ConsumerInfo.consumer_priority_count",
+        "QueueStreamParameters.consumer_priority QueueStreamParameters.consumer_priority_count",
+        "AdminCommand.command AuthenticationRequest.mechanism",
+        "ClientIdentity.cluster_name ClientIdentity.cluster_node_id",
+        "QueueAssignmentRequest.queue_uri",
+    ),
+    _KNOWN: (
+        "ElectorMessage.term LeaderMessageSequence.elector_term LeaderMessageSequence.sequence_number",
+        "PartitionPrimaryInfo.partition_id PartitionPrimaryInfo.primary_node_id PartitionPrimaryInfo.primary_lease_id",
+        "PrimaryStatusAdvisory.partition_id PrimaryStatusAdvisory.primary_lease_id",
+        "ReplicaStateRequest.partition_id ReplicaStateRequest.primary_lease_id",
+        "ReplicaStateResponse.partition_id ReplicaStateResponse.primary_lease_id",
+        "PrimaryStateRequest.partition_id PrimaryStateRequest.primary_lease_id",
+        "PrimaryStateResponse.partition_id PrimaryStateResponse.primary_lease_id",
+        "ReplicaDataRequest.partition_id ReplicaDataRequest.primary_lease_id",
+        "ReplicaDataResponse.partition_id ReplicaDataResponse.primary_lease_id",
+        "PartitionSequenceNumber.primary_lease_id",
+        "QueueUnassignmentRequest.queue_uri QueueUnassignmentRequest.queue_key QueueInfoUpdate.domain",
+    ),
+    _UNUSED: (
+        "StorageSyncRequest.partition_id StorageSyncResponse.partition_id SyncPointOffsetPair.offset",
+        "SyncPoint.primary_lease_id SyncPoint.sequence_num SyncPoint.data_file_offset_dwords",
+        "SyncPoint.qlist_file_offset_words PartitionSyncStateQuery.partition_id",
+        "PartitionSyncStateQueryResponse.partition_id PartitionSyncStateQueryResponse.primary_lease_id",
+        "PartitionSyncStateQueryResponse.sequence_num PartitionSyncDataQuery.partition_id",
+        "PartitionSyncDataQuery.last_primary_lease_id PartitionSyncDataQuery.last_sequence_num",
+        "PartitionSyncDataQuery.upto_primary_lease_id PartitionSyncDataQuery.upto_sequence_num",
+        "PartitionSyncDataQueryResponse.partition_id PartitionSyncDataQueryResponse.end_primary_lease_id",
+        "PartitionSyncDataQueryResponse.end_sequence_num PartitionSyncDataQueryStatus.partition_id",
+        "QueueUnAssignmentAdvisory.partition_id QueueUnAssignmentAdvisory.primary_lease_id",
+        "QueueUnAssignmentAdvisory.primary_node_id QueueUnassignmentRequest.partition_id",
+    ),
+}
+
+
+def scalars(description: Description, seen: set[str]) -> Iterator[tuple[type[object], str]]:
+    """All elements with a number, a name or bytes in them, of a message and of those in it."""
+    if description.name in seen:
+        return
+    seen.add(description.name)
+    for element in description.elements:
+        match element.kind:
+            case Description() as nested:
+                yield from scalars(nested, seen)
+            case Choice(alternatives=alternatives):
+                for each in alternatives:
+                    yield from scalars(each.description, seen)
+            case Integer() | Text() | Octets():
+                yield description.cls, element.attribute
+
+
+def test_what_becomes_of_every_number_and_name_is_known() -> None:
+    """Whoever gives a message one more has to say."""
+    seen: set[str] = set()
+    unchecked = set()
+    for cls in (NegotiationMessage, AuthenticationMessage, ControlMessage, ElectorMessage):
+        for owner, attribute in scalars(describe(cls), seen):
+            if attribute not in CHECKS.get(owner, {}):
+                unchecked.add(f"{owner.__name__}.{attribute}")
+    said = [name for lines in ELSEWHERE.values() for line in lines for name in line.split()]
+    assert len(said) == len(set(said))
+    assert set(said) == unchecked
+
+
+def test_every_session_decodes_with_its_checks() -> None:
+    """Nobody decodes what peers send by the codecs themselves; the ledger reads its own file so."""
+    root = Path(broker.__file__).parent
+    codecs = re.compile(r"\b(ber|jsonc|codec)\.decode(_from)?\(")
+    using = {str(path.relative_to(root)) for path in root.rglob("*.py") if codecs.search(path.read_text())}
+    assert using == {"core/ledger.py", "core/received.py"}
