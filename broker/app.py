@@ -50,6 +50,7 @@ from broker.process import (
 from broker.proxy.proxy import BridgeLimits
 from broker.proxying import serve_proxy
 from broker.shell.control_pipe import PipeInUse
+from broker.shell.descriptors import raise_limit
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
 from broker.shell.scheduling import LONG_SLICE_NS, set_slice
@@ -118,6 +119,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
     cluster, me = config.cluster, config.self_node
     assert cluster is not None
     assert me is not None
+    raise_limit()
     # First the sockets: a second node must not touch the files of the first.
     listeners = open_listeners(config)
     partition = cluster.partition_config

@@ -125,7 +125,7 @@ class Membership:
         node = self._node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
-            server.in_thread(lambda: addresses_of(host), done)
+            server.look_up(lambda: addresses_of(host), done)
 
         own_id, nodes = node.identity.node_id, self._cluster.nodes
         hosts = {other.id: other.host for other in nodes}

@@ -26,6 +26,7 @@ from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.credentials import make_credential_provider
 from broker.shell.control_pipe import ControlPipe
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Place
 from broker.shell.logs import LogSwitches
 from broker.shell.rejected import keep_rejected
@@ -91,9 +92,12 @@ def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -
 
 def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authentications: Authentications) -> Server:
     """The loop around a node."""
-    server = Server(node, listeners, max(1, config.broker.app_config.authentication.max_threads))
+    app_config, clusters = config.broker.app_config, config.clusters
+    peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
+    limit = connections_max(config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.shards), peers)
+    server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit)
     node.authentications = authentications
-    authentications.run_blocking = server.in_thread
+    authentications.run_blocking = server.authenticate
     return server
 
 

@@ -39,6 +39,7 @@ from broker.proxy.cluster import ProxyCluster
 from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
 from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
+from broker.shell.descriptors import raise_limit
 from broker.shell.dialing import Place
 from broker.shell.logs import start_logging
 from broker.shell.server import Server
@@ -54,6 +55,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     if not clusters:
         reason = "names no cluster: none that this broker is in, and none to be a proxy to"
         raise ConfigError(where(config), "$", reason, 'fill in "myClusters" or "proxyClusters"')
+    raise_limit()
     listeners = open_listeners(config)
     config.run_directory.mkdir(parents=True, exist_ok=True)
     with run_files(config.run_directory) as pipe:

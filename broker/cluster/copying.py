@@ -342,7 +342,7 @@ class Copy:
         alive = [Place(message) for message in recovered.messages]
         by_key = {place.message.queue_key + place.message.guid: place for place in alive}
         plan = Rollover(old, by_key, set(recovered.queues))
-        timestamp = shard.make_timestamp(f"bmq_{shard.partition_id}.")
+        timestamp = _timestamp(shard)
         fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
         if fresh is None:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
@@ -394,7 +394,7 @@ class Copy:
     def begin_anew(self) -> None:
         """Receive the whole shard into new files. `OutOfStep` when there is no disk for them."""
         shard = self.shard
-        timestamp = shard.make_timestamp(f"bmq_{shard.partition_id}.")
+        timestamp = _timestamp(shard)
         fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
         if fresh is None:
             raise OutOfStep("no disk for new files")
@@ -507,3 +507,11 @@ def _find(files: PartitionFiles, position: Position) -> int:
     if offset is None:
         raise OutOfStep(f"the primary's sync point {position} is not among what it sent")
     return offset
+
+
+def _timestamp(shard: Shard) -> str:
+    """The name of new files. `OutOfStep` when the folder cannot be read."""
+    try:
+        return shard.make_timestamp(f"bmq_{shard.partition_id}.")
+    except OSError as error:
+        raise OutOfStep(f"no new files: {error.strerror}") from None

@@ -12,6 +12,7 @@ from broker.cluster.downstream import Downstream
 from broker.core.cluster_errors import ClusterError
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
+from broker.core.pretty import Shown
 from broker.core.received import received
 from broker.core.session import Session
 from formats.codes import EventType
@@ -44,6 +45,11 @@ IS_STOPPING = Status(category=StatusCategory.REFUSED, code=ClusterError.STOPPING
 
 class Guest:
     """One of them: what its session is for; see `broker.core.session.BrokerPeer`."""
+
+    # It asks for all of its clients together.
+    control_bytes_max = 4 << 20
+    # It is pushed no more than it takes: what else waits are acknowledgments and answers.
+    backlog_bytes_max = 64 << 20
 
     def __init__(self, guests: Guests, session: Session, node: Node) -> None:
         self.session = session
@@ -103,7 +109,8 @@ class Guest:
                 self.downstream.reply(message, IS_STOPPING)
             case _:
                 if not self.downstream.on_request(message):
-                    log.warning("%s: nobody waits for %s", self.session.description, message)
+                    shown = Shown(message, frame.end - frame.body)
+                    log.warning("%s: nobody waits for %s", self.session.description, shown)
 
     def _send(self, message: ControlMessage) -> None:
         self.session.send_event(build_schema_event(ber.encode(message)))

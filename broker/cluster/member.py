@@ -19,6 +19,7 @@ from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
 from broker.core.messages import Content
 from broker.core.node import Node
+from broker.core.pretty import Shown
 from broker.core.received import received
 from broker.core.shard import Shard
 from broker.store.recovery import Recovered
@@ -285,7 +286,7 @@ class Member:
                 self.requests.respond(node_id, message, ClusterMessage(choice=answer))
             case _:
                 if not self._take(node_id, message):
-                    log.warning("node %d: nobody waits for %s", node_id, message)
+                    log.warning("node %d: nobody waits for %s", node_id, Shown(message, frame.end - frame.body))
 
     def _take(self, node_id: int, message: ControlMessage) -> bool:
         if self.requests.received(node_id, message):

@@ -76,7 +76,14 @@ class LinkOwner(Protocol):
 
 
 class PeerLink:
-    """The link to one node: a `Peer` to send by, and where its session hands events on."""
+    """The link to one node: a `Peer` to send by, and where its session hands events on.
+
+    Members tell each other of all queues of the cluster in one message. On a link may wait what is posted through this
+    broker (256 MiB at most), records for a replica that falls behind (64 MiB), and what heals it: less than the bound.
+    """
+
+    control_bytes_max = 64 << 20
+    backlog_bytes_max = 512 << 20
 
     def __init__(
         self,

@@ -126,20 +126,22 @@ class Credential:
     data: bytes = field(repr=False)
 
 
-def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
+def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> bool:
     done(work())
+    return True
 
 
 class Authentications:
     """All mechanisms of a node. `anonymous` is None where every peer must authenticate.
 
-    `run_blocking` carries out a blocking authenticator's work and hands on its outcome; the shell puts its own in.
+    `run_blocking` carries out a blocking authenticator's work and hands on its outcome; False, having done nothing,
+    when too many wait already. The shell puts its own in.
     """
 
     def __init__(self, authenticators: Iterable[Authenticator], anonymous: Credential | None) -> None:
         self._by_mechanism = {each.mechanism.upper(): each for each in authenticators}
         self.anonymous = anonymous
-        self.run_blocking: Callable[[Callable[[], Outcome], Callable[[Outcome], None]], None] = _at_once
+        self.run_blocking: Callable[[Callable[[], Outcome], Callable[[Outcome], None]], bool] = _at_once
 
     @classmethod
     def open(cls) -> Authentications:
@@ -157,7 +159,8 @@ class Authentications:
         if authenticator is None:
             done(Denied(CODE_NOT_SUPPORTED, f"Authentication mechanism '{name}' not supported."))
         elif authenticator.blocking:
-            self.run_blocking(lambda: _ask(authenticator, name, data, peer), done)
+            if not self.run_blocking(lambda: _ask(authenticator, name, data, peer), done):
+                done(Denied(CODE_DENIED, "Too many peers are being authenticated; try again later"))
         else:
             done(_ask(authenticator, name, data, peer))
 

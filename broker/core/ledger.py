@@ -358,10 +358,17 @@ class Ledger:
 
     def _begin(self, records: bytes, room: int) -> None:
         """Start a new file with these records. The old one, all of it being in there, is dropped."""
-        timestamp = self.make_timestamp("bmq_csl_")
+        try:
+            timestamp = self.make_timestamp("bmq_csl_")
+        except OSError as error:
+            raise Full("STORAGE_FAILURE", f"{NO_ROOM}: {error.strerror}") from None
         log_id = derive_key(timestamp, self.now.wall_s << 20 | self.state.term << 10 | self.sequence_number, ())
         head = initial_ledger_bytes(log_id) + records
-        file = self.directory.open(str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * (len(head) + room)))
+        name, size = str(LedgerFileName(timestamp, log_id)), max(self.size_max, 2 * (len(head) + room))
+        try:
+            file = self.directory.open(name, size)
+        except OSError as error:
+            raise Full("STORAGE_FAILURE", f"{NO_ROOM}: {name}: {error.strerror}") from None
         if not file.reserve(len(head) + room):
             file.close()
             self.directory.remove(file.name)

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-__all__ = ["pretty_bytes", "pretty_interval", "pretty_number"]
+from formats.control.messages import ControlMessage
+
+__all__ = ["Shown", "pretty_bytes", "pretty_interval", "pretty_number"]
+
+# Of a longer message only its name and size are shown: its text would be many times as long.
+SHOWN_BYTES_MAX = 2 << 10
+SHOWN_CHARACTERS_MAX = 8 << 10
+
+
+class Shown:
+    """A control message as the log shows it, made when it is: of one that takes many bytes, `size`, not all."""
+
+    __slots__ = ("_message", "_size")
+
+    def __init__(self, message: ControlMessage, size: int) -> None:
+        self._message = message
+        self._size = size
+
+    def __str__(self) -> str:
+        if self._size > SHOWN_BYTES_MAX:
+            return f"{type(self._message.choice).__name__} of {self._size} bytes"
+        text = str(self._message)
+        return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
+
 
 _UNITS = (" B", "KB", "MB", "GB", "TB", "PB")
 _INTERVALS_NS = (

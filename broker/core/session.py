@@ -21,6 +21,7 @@ from broker.core.faults import Faults
 from broker.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
 from broker.core.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
 from broker.core.outbox import Outbox
+from broker.core.pretty import Shown
 from broker.core.queue import Queue
 from broker.core.queue_requests import QueueHost, QueueRequests
 from broker.core.received import received
@@ -69,12 +70,15 @@ UNSET_GUID = bytes(16)
 NEGOTIATION_BYTES_MAX = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
 EVENT_BYTES_MAX = 512 << 20
+# A client's requests are short: what it may subscribe to is said in a few hundred bytes each.
+CONTROL_BYTES_MAX = 1 << 20
 
 NEGOTIATION_TIMEOUT_MS = 60_000
 
 # A client that lets this much wait is not read from until it has taken some.
 CLIENT_BACKLOG_BYTES_MAX = 4 << 20
-BROKER_BACKLOG_BYTES_MAX = 1 << 62
+# A broker is always read from: two might wait for each other.
+READ_ALWAYS = 1 << 62
 
 # A consumer with this much waiting to be sent gets no more until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
@@ -177,7 +181,7 @@ class Session:
         at, available = 0, len(data)
         try:
             while not self.entrance.paused:
-                frame = next_frame(data, at, available, self.event_bytes_max)
+                frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
                 if frame is None:
                     break
                 self._on_event[frame.type](data, frame)
@@ -186,7 +190,17 @@ class Session:
             self.end(f"sent bytes that are no valid event: {error}")
             return available
         self.bytes_in += at
+        if self._broker is not None:
+            self._judge_backlog(self._broker)
         return at
+
+    def _judge_backlog(self, broker: BrokerPeer) -> None:
+        """End the session with a broker that does not take what it is sent, however long it is waited for."""
+        if self.backlog > broker.backlog_bytes_max and not self.finished:
+            text = f"takes nothing of what it is sent: {self.backlog} bytes wait, {broker.backlog_bytes_max} may"
+            log.error("#TCP_BACKLOG %s: %s", self.description, text)
+            self.end(text)
+            self.out.clear()
 
     def _enter(self, state: SessionState) -> None:
         """Take up a state: which events it handles, and how long they may be."""
@@ -194,9 +208,10 @@ class Session:
         self.finished = state is SessionState.CLOSED
         if state is SessionState.NEGOTIATING:
             self._on_event = [self.entrance.on_event] * EVENT_TYPES
-            self.event_bytes_max = NEGOTIATION_BYTES_MAX
+            self.event_bytes_max = self._control_bytes_max = NEGOTIATION_BYTES_MAX
             return
         self.event_bytes_max = EVENT_BYTES_MAX
+        self._control_bytes_max = CONTROL_BYTES_MAX if self._broker is None else self._broker.control_bytes_max
         if state is SessionState.RUNNING and self._broker is not None:
             self._on_event = [self._broker.receive] * EVENT_TYPES
             self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
@@ -249,7 +264,7 @@ class Session:
     @property
     def backlog_bytes_max(self) -> int:
         """With more than this waiting, its peer is not read from; a broker always: two might wait for each other."""
-        return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else BROKER_BACKLOG_BYTES_MAX
+        return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
 
     def output_sent(self) -> None:
         self._in_flight = 0
@@ -300,6 +315,10 @@ class Session:
         if self.entrance.has_expired:
             self.end("authenticated not again in time")
             return
+        if self._broker is not None:
+            self._judge_backlog(self._broker)
+            if self.finished:
+                return
         missed_max = self._heartbeats_missed_max
         interval = self.host.identity.heartbeat_interval_ms
         if missed_max <= 0 or interval <= 0 or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
@@ -506,7 +525,7 @@ class Session:
 
     def _on_control(self, data: memoryview, frame: Frame) -> None:
         message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
-        log.info("%s: received %s", self.description, message)
+        log.info("%s: received %s", self.description, Shown(message, frame.end - frame.body))
         match message.choice:
             case Disconnect():
                 self._requests.drop()

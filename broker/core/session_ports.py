@@ -20,6 +20,16 @@ class BrokerPeer(Protocol):
         """How many heartbeats in a row may stay unanswered before the session is given up; with 0 none are sent."""
         ...
 
+    @property
+    def control_bytes_max(self) -> int:
+        """How long an event with a control message may be."""
+        ...
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """With more than this waiting to be sent, the session is ended."""
+        ...
+
     def begun(self) -> None:
         """Both sides know who the other is."""
         ...

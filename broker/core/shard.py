@@ -516,7 +516,10 @@ class Shard:
                 raise Full("STORAGE_FAILURE", reason)
         old = self.files
         log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, old.journal.name)
-        timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+        try:
+            timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+        except OSError as error:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no new files: {error.strerror}") from None
         fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + 1)
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
@@ -530,7 +533,11 @@ class Shard:
         self._sync_point(SyncPointType.REGULAR)
         self.keep_removals(old)
         self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))
-        old.retire()
+        try:
+            old.retire()
+        except OSError as error:
+            # Nobody needs them any more: a next process finds the newer ones whole.
+            log.error("Partition [%d]: %s cannot be put away: %s", self.partition_id, old.journal.name, error.strerror)
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
 

@@ -177,7 +177,8 @@ class ProxyCluster:
                 self._leave(node_id, lambda: self._answer_stop(node_id, message))
             case _:
                 if not self._requests.received(node_id, message):
-                    log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, message)
+                    what = type(message.choice).__name__
+                    log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, what)
 
     def _on_status(self, node_id: int, status: NodeStatus) -> None:
         if self._leaving is not None and self._leaving.node_id == node_id and status is NodeStatus.AVAILABLE:

@@ -164,6 +164,8 @@ class DataDirectory:
             raise DirectoryInUse(path, holder) from None
         os.truncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
+        # Kept open: a folder is to be flushed also when there is no descriptor to be had.
+        self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
     def path(self) -> str:
@@ -195,12 +197,9 @@ class DataDirectory:
         return set_aside(self._path, name)
 
     def flush(self) -> None:
-        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        os.fsync(self._folder)
 
     def close(self) -> None:
         """Let another node have the folder."""
+        os.close(self._folder)
         os.close(self._lock)

@@ -32,6 +32,11 @@ LEVELS = {
 
 DEFAULT_FORMAT = "%I %s %c %m\\n"
 
+# Of a longer line the rest is left out; answers to an operator, which have many, are shown whole.
+LINE_CHARACTERS_MAX = 16 << 10
+# The innermost frames of a traceback.
+FRAMES_MAX = 30
+
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
@@ -56,10 +61,17 @@ def _micros(record: logging.LogRecord) -> int:
 
 def _message(record: logging.LogRecord) -> str:
     text = record.getMessage()
-    lines = text.split("\n") if getattr(record, "multiline", False) else [text]
+    lines = text.split("\n") if getattr(record, "multiline", False) else [_bounded(text)]
     if record.exc_info:
-        lines += "".join(traceback.format_exception(*record.exc_info)).rstrip().split("\n")
+        trace = "".join(traceback.format_exception(*record.exc_info, limit=-FRAMES_MAX))
+        lines += map(_bounded, trace.rstrip().split("\n"))
     return "\n".join(map(_printable, lines))
+
+
+def _bounded(text: str) -> str:
+    """A line without what it has beyond the bound: names that peers give themselves may be in it."""
+    beyond = len(text) - LINE_CHARACTERS_MAX
+    return text if beyond <= 0 else f"{text[:LINE_CHARACTERS_MAX]}... ({beyond} characters more)"
 
 
 def _printable(text: str) -> str:

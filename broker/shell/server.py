@@ -27,6 +27,7 @@ from broker.core.entrance import uncertified
 from broker.core.faults import Change, Inconsistent
 from broker.core.node import Node
 from broker.core.session import Session
+from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.tls import TlsLink, TlsStream, accept_tls
@@ -43,6 +44,15 @@ TICK_S_MIN = 0.005
 LAST_ROUNDS = 16
 
 BACKLOG = 1024
+
+# As in the reference's configuration (mqbcfg::TcpInterfaceConfig).
+CONNECTIONS_MAX = 10_000
+
+# Threads that look up names, and that do what else blocks; those that authenticate are as many as the configuration
+# says. So many peers may be on their way to be known, those that wait for a thread included.
+LOOKUPS_MAX = 8
+WORKERS_MAX = 8
+AUTHENTICATIONS_MAX = 1_000
 
 # How long a node that is to stop waits for others to take over, and how often it looks.
 RETIRE_S = 5.0
@@ -126,7 +136,9 @@ class Waker:
 class Server:
     """Carries bytes between sockets and the sessions of a node, and tells the node the time."""
 
-    def __init__(self, node: Node, listeners: Iterable[Listener], threads_max: int = 8) -> None:
+    def __init__(
+        self, node: Node, listeners: Iterable[Listener], threads_max: int = 8, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         self._node = node
         self._epoll = select.epoll()
         self._sources: dict[int, Source] = {}
@@ -136,9 +148,15 @@ class Server:
         self._nursery: trio.Nursery | None = None
         self._retiring = False
         self._failure: Inconsistent | None = None
-        self._threads = trio.CapacityLimiter(threads_max)
+        self._connections_max = connections_max
+        self._refusals = Refusals()
+        self._authenticators = trio.CapacityLimiter(threads_max)
+        self._authenticating = 0
+        # Whoever is slow to say who a peer is keeps nobody from finding one, nor the disk from being written to.
+        self._resolvers = trio.CapacityLimiter(LOOKUPS_MAX)
+        self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
-        self._dials = Dials(self._epoll, self.in_thread, self._on_dialed)
+        self._dials = Dials(self._epoll, self.look_up, self._on_dialed)
         self._links: dict[int, Link] = {}
         self._by_session: dict[Session, Link] = {}
         self._masks: dict[int, int] = {}
@@ -304,10 +322,18 @@ class Server:
         except OSError as error:
             # Out of descriptors, most likely: those who are connected must not suffer for it. The one that knocks
             # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
-            log.error("cannot accept a connection: %s", error.strerror)
+            self._refusals.add(f"cannot accept a connection: {error.strerror}", self._node.now.ms)
             self._epoll.modify(listener.sock.fileno(), 0)
             return
         name = f"{address[0]}:{address[1]}"
+        if len(self._links) >= self._connections_max:
+            sock.close()
+            self._refusals.add(
+                f"{name}: {len(self._links)} connections are open, and no more may be (maxConnections, or the limit of "
+                "file descriptors)",
+                self._node.now.ms,
+            )
+            return
         stream: socket.socket | TlsStream = sock
         try:
             certified = uncertified
@@ -414,12 +440,31 @@ class Server:
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""
         if self._nursery is not None:
-            self._nursery.start_soon(self._work, work, done)
+            self._nursery.start_soon(self._work, work, done, self._workers)
 
-    async def _work(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def look_up(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """As `in_thread`, for what asks for a name's address."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._work, work, done, self._resolvers)
+
+    def authenticate(self, work: Callable[[], T], done: Callable[[T], None]) -> bool:
+        """As `in_thread`, for what finds out who a peer is; False, having done nothing, if too many wait for that."""
+        if self._authenticating >= AUTHENTICATIONS_MAX:
+            return False
+        self._authenticating += 1
+
+        def authenticated(result: T) -> None:
+            self._authenticating -= 1
+            done(result)
+
+        if self._nursery is not None:
+            self._nursery.start_soon(self._work, work, authenticated, self._authenticators)
+        return True
+
+    async def _work(self, work: Callable[[], T], done: Callable[[T], None], limiter: trio.CapacityLimiter) -> None:
         with self._boundary("work in a thread"):
             # At the end of the node nobody waits for it.
-            result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
             self._set_clock()
             done(result)
             self._flush()

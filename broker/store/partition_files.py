@@ -11,6 +11,7 @@ not whole, and a payload that does not match its checksum is found before the no
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from broker.ports.files import Directory, StoreFile
 from formats.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
 __all__ = ["Ends", "PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
+
+log = logging.getLogger("broker.store")
 
 SCAN_BYTES = 1 << 20
 
@@ -75,18 +78,22 @@ class PartitionFiles:
     def create(
         cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits
     ) -> PartitionFiles | None:
-        """Make an empty set; None, leaving no file behind, when the disk is full."""
+        """Make an empty set; None, leaving no file behind, when the disk is full, or no file can be opened."""
         opened: list[StoreFile] = []
         ends: list[int] = []
         sizes = {FileType.JOURNAL: limits.journal, FileType.DATA: limits.data, FileType.QLIST: limits.qlist}
         for file_type, size in sizes.items():
-            file = directory.open(str(StoreFileName(partition_id, timestamp, file_type)), size)
+            name = str(StoreFileName(partition_id, timestamp, file_type))
+            try:
+                file = directory.open(name, size)
+            except OSError as error:
+                log.error("%s cannot be opened: %s", name, error.strerror)
+                _remove(directory, opened)
+                return None
             opened.append(file)
             head = initial_bytes(file_type, partition_id)
             if not file.reserve(len(head)):
-                for each in reversed(opened):  # the journal last, as in `remove`
-                    each.close()
-                    directory.remove(each.name)
+                _remove(directory, opened)
                 return None
             file.buffer[: len(head)] = head
             ends.append(len(head))
@@ -121,6 +128,12 @@ class PartitionFiles:
         self.close()
         for name in names:
             self.directory.archive(name)
+
+
+def _remove(directory: Directory, opened: list[StoreFile]) -> None:
+    for each in reversed(opened):  # the journal last, as in `PartitionFiles.remove`
+        each.close()
+        directory.remove(each.name)
 
 
 def readable(file: StoreFile, end: int | None = None) -> memoryview:

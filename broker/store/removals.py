@@ -242,11 +242,11 @@ class Removals:
         return True
 
     def _open_file(self, size: int, now_ms: int) -> StoreFile | None:
-        name = f"{self._prefix}{self._make_timestamp(self._prefix)}{SUFFIX}"
         try:
+            name = f"{self._prefix}{self._make_timestamp(self._prefix)}{SUFFIX}"
             file = self._directory.open(name, size)
         except OSError as error:
-            log.warning("%s cannot be made: %s", name, error.strerror)
+            log.warning("a file '%s*%s' cannot be made: %s", self._prefix, SUFFIX, error.strerror)
             return None
         if not file.reserve(len(FILE_MAGIC)):
             file.close()

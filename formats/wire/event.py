@@ -61,6 +61,9 @@ _pack = EVENT_HEADER.words.pack
 # Version and type share a byte: what it can be, as plain integers, this being on the path of every event.
 _TYPE_MIN = PROTOCOL_VERSION << 6 | int(EventType.CONTROL)
 _TYPE_MAX = PROTOCOL_VERSION << 6 | int(EventType.AUTHENTICATION)
+_SCHEMA_TYPES = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
+# No event is longer: its length has 31 bits.
+LENGTH_MAX = (1 << 31) - 1
 _new = tuple.__new__
 
 
@@ -73,10 +76,13 @@ class Frame(NamedTuple):
     end: int
 
 
-def next_frame(buffer: Buffer, offset: int, available: int, length_max: int) -> Frame | None:
+def next_frame(
+    buffer: Buffer, offset: int, available: int, length_max: int, schema_length_max: int = LENGTH_MAX
+) -> Frame | None:
     """The event at `offset`, or None while it is not whole; `available` is the end of what has arrived.
 
-    FormatError for a header that no event can have, or a length above `length_max`: after it, the stream is lost.
+    FormatError for a header that no event can have, or a length above `length_max`, or above `schema_length_max` for
+    one that carries a schema message (CONTROL, AUTHENTICATION, ELECTOR): after it, the stream is lost.
     """
     if offset + 8 > available:
         return None
@@ -84,6 +90,9 @@ def next_frame(buffer: Buffer, offset: int, available: int, length_max: int) -> 
     # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
     if length > length_max:
         raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
+    if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
+        kind = EventType(version_and_type & 0x3F).name
+        raise FormatError("EventHeader.length", offset, f"{length} bytes of {kind}, the limit is {schema_length_max}")
     if not _TYPE_MIN <= version_and_type <= _TYPE_MAX:
         if version_and_type >> 6 != PROTOCOL_VERSION:
             raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")

@@ -49,8 +49,9 @@ class Slow:
             raise Unauthenticated("not today")
         return Granted(data.decode(), 5_000)
 
-    def keep(self, work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
+    def keep(self, work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> bool:
         self.works.append((work, done))
+        return True
 
     def answer(self) -> None:
         work, done = self.works.pop(0)

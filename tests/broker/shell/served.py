@@ -112,11 +112,11 @@ class Served:
         return session
 
 
-def serve(rig: Rig, test: Callable[[Served], Awaitable[None]]) -> None:
+def serve(rig: Rig, test: Callable[[Served], Awaitable[None]], **options: int) -> None:
     """Run the loop around a node until `test` is done, with a limit of time; what ends the loop is raised."""
     sock = listen(HOST, 0)
     port = sock.getsockname()[1]
-    server = Server(rig.node, [Listener(sock)])
+    server = Server(rig.node, [Listener(sock)], **options)
 
     raised: list[BaseException] = []
 

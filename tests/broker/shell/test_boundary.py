@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -15,8 +16,10 @@ import trio
 from broker.admin.environment import Context, Environment
 from broker.admin.service import Admin
 from broker.app import EXIT_INCONSISTENT, _guarded
+from broker.core.authentication import Authentications, Denied, Granted, Outcome
 from broker.core.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
 from broker.core.session import Session
+from broker.shell import server as shell
 from broker.shell.dialing import Place
 from formats.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
 from formats.wire.event import EventType
@@ -267,3 +270,63 @@ def test_the_process_ends_with_a_code_of_its_own_and_one_line(capsys: pytest.Cap
     assert capsys.readouterr().err == (
         "bmqctl: the broker ended on purpose: a change was cut short by KeyError: 'x'; start it again\n"
     )
+
+
+def test_slow_authenticators_keep_nobody_from_looking_up_names(rig: Rig) -> None:
+    answers = threading.Event()
+
+    async def test(served: Served) -> None:
+        server = served.server
+        looked_up, written, authenticated = trio.Event(), trio.Event(), trio.Event()
+        for _ in range(2):
+            assert server.authenticate(answers.wait, lambda result: authenticated.set())
+        server.look_up(lambda: None, lambda result: looked_up.set())
+        server.in_thread(lambda: None, lambda result: written.set())
+        await looked_up.wait()
+        await written.wait()
+        assert not authenticated.is_set()
+        answers.set()
+        await authenticated.wait()
+
+    try:
+        serve(rig, test, threads_max=2)
+    finally:
+        answers.set()
+
+
+def test_so_many_peers_may_wait_to_be_known(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "AUTHENTICATIONS_MAX", 2)
+    answers = threading.Event()
+
+    async def test(served: Served) -> None:
+        server = served.server
+        done = trio.Event()
+        assert server.authenticate(answers.wait, lambda result: None)
+        assert server.authenticate(answers.wait, lambda result: done.set())
+        assert not server.authenticate(answers.wait, lambda result: None)
+        answers.set()
+        await done.wait()
+        assert server.authenticate(answers.wait, lambda result: None)
+
+    try:
+        serve(rig, test, threads_max=1)
+    finally:
+        answers.set()
+
+
+def test_a_peer_that_may_not_wait_is_denied(rig: Rig) -> None:
+    outcomes: list[Outcome] = []
+
+    class Slow:
+        mechanism = "SLOW"
+        blocking = True
+
+        def authenticate(self, data: bytes, peer: str) -> Granted:
+            raise AssertionError("nobody asks")
+
+    authentications = Authentications([Slow()], None)
+    authentications.run_blocking = lambda work, done: False
+    authentications.begin("slow", b"", "peer", outcomes.append)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Denied)
+    assert "Too many peers are being authenticated" in outcome.reason
