@@ -52,10 +52,12 @@ class Restoring(NamedTuple):
 
     @classmethod
     def of(cls, partition_id: int, newest_s: int, heard: Heard | None, now: Now) -> Restoring:
-        if heard is None:
-            return cls(partition_id, newest_s, now.wall_s, False)
-        wall_s = heard.timestamp + (now.ms - heard.ms) // 1000
-        return cls(partition_id, newest_s, wall_s, True)
+        if heard is not None:
+            wall_s = heard.timestamp + (now.ms - heard.ms) // 1000
+            # Otherwise a primary with another clock has written since, and was not heard when it did.
+            if heard.timestamp - TOLERANCE_S <= newest_s <= wall_s + TOLERANCE_S:
+                return cls(partition_id, newest_s, wall_s, True)
+        return cls(partition_id, newest_s, now.wall_s, False)
 
 
 class Hold:

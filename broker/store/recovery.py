@@ -145,7 +145,7 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
     """
     deletions, deleted_at = select(records[since:], RecordType.DELETION)
     is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
-    gone = _guids_by_queue(deletions[~is_refused])
+    gone = _guids_by_queue(deletions[~is_refused] if is_refused.any() else deletions)
     purged = last_purges(purges(records, since))
     if purged:
         deletions, deleted_at = select(records, RecordType.DELETION)

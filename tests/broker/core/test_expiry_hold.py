@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.core.clock import Now
-from broker.core.clocks import Clocks, span
-from broker.core.expiry_hold import GRACE_MS
+from broker.core.clocks import Clocks, Heard, span
+from broker.core.expiry_hold import GRACE_MS, Restoring
 from formats.codes import AckStatus
 from tests.broker.rig import ACK, DOMAINS, WRITE, Rig, guid, start
 
@@ -174,6 +174,12 @@ def test_clocks_agree_with_one_of_the_others() -> None:
     now.wall_s += 1000
     found.append(clocks.agrees)
     assert found == [None, False, True, True, True, False]
+
+
+@pytest.mark.parametrize(("newest_s", "is_measured"), [(10_000, True), (10_900, True), (9000, False), (12_000, False)])
+def test_time_is_measured_from_the_primary_that_wrote_last(newest_s: int, is_measured: bool) -> None:
+    about = Restoring.of(0, newest_s, Heard(10_000, 5000), Now(77_777, 905_000))
+    assert about == Restoring(0, newest_s, 10_900 if is_measured else 77_777, is_measured)
 
 
 @pytest.mark.parametrize(

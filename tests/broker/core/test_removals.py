@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.core.history import History
 from broker.core.purges import purge
+from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
 from broker.store.removals import PRODUCER_SIZE, hashes_of, latest_of
 from formats.codes import AckStatus
@@ -87,6 +89,19 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     rig.node.shards[0].roll_over()
     rig.node.shards[0].roll_over()
     assert known(rig.restart(), *range(21)) == list(range(20))
+
+
+def test_it_is_so_with_real_files(tmp_path: Path) -> None:
+    limits = PartitionLimits(journal=64 << 10, data=64 << 10, qlist=4 << 10)
+    for part in range(2):
+        directory = DataDirectory(tmp_path / "store", tmp_path / "archive")
+        rig = start(directory, limits=limits)  # type: ignore[arg-type]
+        assert known(rig, *range(0, part * 1500, 17)) == list(range(0, part * 1500, 17))
+        pass_on(rig, *range(part * 1500, part * 1500 + 1500))
+        rig.stop()
+        directory.close()
+    sizes = [path.stat().st_size for path in (tmp_path / "store").glob("bmqctl_0.*.removed")]
+    assert 0 < sum(sizes) < 3000 * 10
 
 
 def test_an_hour_is_an_hour() -> None:
