@@ -23,9 +23,16 @@ from formats.control.messages import (
     StreamParameters,
     Subscription,
 )
-from formats.wire.event import EVENT_HEADER_SIZE, EventType, build_event, build_schema_event, next_frame
+from formats.wire.event import (
+    EVENT_HEADER_SIZE,
+    PROTOCOL_VERSION,
+    EventType,
+    build_event,
+    build_schema_event,
+    next_frame,
+)
 
-__all__ = ["Raw", "identity", "open_request"]
+__all__ = ["Raw", "identity", "node_identity", "open_request"]
 
 READ, WRITE = 2, 4
 WAIT_S = 20.0
@@ -39,6 +46,22 @@ def identity(client_type: ClientType = ClientType.TCPCLIENT, name: str = "raw") 
         process_name=name,
         features="PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX",
         guid_info=GuidInfo(client_id="0A0B0C0D0E0F", nano_seconds_from_epoch=0),
+    )
+    return build_schema_event(ber.encode(NegotiationMessage(choice=me)))
+
+
+def node_identity(node_id: int, cluster_name: str = "local") -> bytes:
+    """The event with which a node of the reference would say that it is one of a cluster."""
+    me = ClientIdentity(
+        protocol_version=PROTOCOL_VERSION,
+        sdk_version=999_999,
+        client_type=ClientType.TCPBROKER,
+        process_name="bmqbrkr.tsk",
+        host_name="localhost",
+        features="PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2",
+        cluster_name=cluster_name,
+        cluster_node_id=node_id,
+        guid_info=GuidInfo(),
     )
     return build_schema_event(ber.encode(NegotiationMessage(choice=me)))
 

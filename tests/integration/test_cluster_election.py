@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from bmqctl.testing import NodeFailed
+from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import ElectorMessage, LeaderHeartbeat
+from formats.wire.event import build_schema_event
 from tests.integration.cluster_processes import ClusterProcesses
+from tests.integration.config_files import spoil
+from tests.integration.raw import Raw, node_identity
 
 
 def test_three_nodes_elect_a_leader_and_another_when_it_is_killed(tmp_path: Path) -> None:
@@ -55,6 +61,30 @@ def test_a_term_file_that_cannot_be_read_keeps_its_node_from_starting(tmp_path: 
         cluster.start(3)
         cluster.leader()
         assert file.read_bytes() >= sound
+
+
+def test_a_term_that_no_election_comes_to_is_neither_taken_nor_kept(tmp_path: Path) -> None:
+    """On one host any process may say that it is a node: its link ends, and the nodes find each other again."""
+    cluster = ClusterProcesses(tmp_path)
+    for folder in ("node1", "node2", "node3"):
+        for index, node in enumerate(cluster.nodes.values()):
+            endpoint = ("myClusters", 0, "nodes", index, "transport", "tcp", "endpoint")
+            spoil(tmp_path / folder, "clusters.json", *endpoint, value=f"tcp://localhost:{node.port}")
+    with cluster:
+        cluster.wait_available()
+        cluster.leader()
+        heartbeat = ElectorMessage(term=(1 << 64) - 1, choice=LeaderHeartbeat())
+        for number, node in cluster.nodes.items():
+            pretended = 1 if number != 1 else 2
+            with Raw(node, identified=False) as raw:
+                raw.send(node_identity(pretended))
+                raw.send(build_schema_event(ber.encode(heartbeat), EventType.ELECTOR))
+                raw.rest()
+            node.wait_for("18446744073709551615 is too far beyond this node's term")
+        assert cluster.leader() in cluster.nodes
+        for node in cluster.nodes.values():
+            term = int((node.data_dir / "elector.term").read_bytes()[:20])
+            assert term < 1_000
 
 
 def test_a_minority_has_no_leader(tmp_path: Path) -> None:

@@ -22,17 +22,14 @@ from formats.control import ber
 from formats.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
-    ClientIdentity,
-    ClientType,
     ElectorMessage,
-    GuidInfo,
     LeaderHeartbeat,
-    NegotiationMessage,
 )
-from formats.wire.event import PROTOCOL_VERSION, build_schema_event
+from formats.wire.event import build_schema_event
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil
 from tests.integration.official import Client, confirm, queue_name
+from tests.integration.raw import node_identity
 
 STRONG = "bmq.test.persistent.priority.sc"
 USERS = {name: f"secret-of-{name}" for name in ("node1", "node2", "node3", "proxy", "client")}
@@ -124,24 +121,6 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         yield made
 
 
-def says_that_it_is(node_id: int) -> bytes:
-    identity = ClientIdentity(
-        protocol_version=PROTOCOL_VERSION,
-        sdk_version=999_999,
-        client_type=ClientType.TCPBROKER,
-        process_name="bmqbrkr.tsk",
-        pid=1,
-        session_id=1,
-        host_name="localhost",
-        features="",
-        cluster_name="local",
-        cluster_node_id=node_id,
-        guid_info=GuidInfo(),
-        user_agent="",
-    )
-    return build_schema_event(ber.encode(NegotiationMessage(choice=identity)))
-
-
 def seen(cluster: ClusterProcesses, number: int) -> tuple[object, bytes]:
     """What a node takes part in, and what it has on its disk of it."""
     return cluster.role(number), (cluster.nodes[number].data_dir / "elector.term").read_bytes()
@@ -158,7 +137,7 @@ def test_strangers_are_not_heard(secured: Secured) -> None:
     for number, node in cluster.nodes.items():
         for other in {1, 2, 3} - {number}:
             with secured.stranger(number, "client") as stream:
-                stream.sendall(says_that_it_is(other) + heartbeat)
+                stream.sendall(node_identity(other) + heartbeat)
                 while stream.recv(1 << 16):
                     pass
         node.wait_for("has authenticated as 'BASIC_USER-client' and has a certificate for")
