@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from broker.config.broker_schema import AppConfig
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
-from broker.config.errors import ConfigError
+from broker.config.errors import ConfigError, shown
 from broker.config.node import NodeConfig, this_node
 
 __all__ = ["ClusterPlace", "needs_proof", "refuse_unreachable"]
@@ -67,6 +67,8 @@ def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> 
             f"{'speaks' if listens else 'does not speak'} TLS: the other nodes could not reach it",
             f"set it to {str(listens).lower()} in the files of all nodes, or change the listener",
         )
+    if needs_proof(config.broker.app_config, tls=me.tls):
+        _check_names(place)
     authentication = config.broker.app_config.authentication
     anonymous = authentication.anonymous_credential
     if anonymous is not None and anonymous.disallow is not None and authentication.credential_provider is None:
@@ -76,3 +78,16 @@ def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> 
             "lets nobody in without credentials, and this node has none for the others of its cluster",
             'name a "credentialProvider" beside it',
         )
+
+
+def _check_names(place: ClusterPlace) -> None:
+    """Nodes that prove who they are do so by their names."""
+    names = [node.name for node in place.cluster.nodes]
+    for index, name in enumerate(names):
+        if not name or name in names[:index]:
+            raise ConfigError(
+                place.file,
+                f"{place.json_path}.nodes[{index}].name",
+                "is empty" if not name else f"is {shown(name)}, as another node's is",
+                "give each node a name of its own: it proves by that who it is",
+            )

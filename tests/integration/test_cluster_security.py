@@ -6,6 +6,8 @@ import json
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,13 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         yield made
 
 
+def run(*words: str) -> tuple[int, str]:
+    """A command's exit code and what it printed."""
+    command = [sys.executable, "-c", "from bmqctl.app import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
 def seen(cluster: ClusterProcesses, number: int) -> tuple[object, bytes]:
     """What a node takes part in, and what it has on its disk of it."""
     return cluster.role(number), (cluster.nodes[number].data_dir / "elector.term").read_bytes()
@@ -199,6 +208,10 @@ def test_certificates_alone_prove_who_nodes_are(tmp_path: Path) -> None:
         statuses = trio.run(_post, cluster.nodes[3].port, options, 50)
         assert statuses == {0}
         assert cluster.role(1)[2] == "None"
+        endpoint = f"tcp://localhost:{cluster.nodes[3].port}"
+        code, text = run("cluster", "explain", "-b", endpoint, "--tls-authority", str(secured.authority_file))
+        assert code == 1
+        assert told in text
 
 
 async def _post(port: int, options: SessionOptions, count: int) -> set[int]:

@@ -79,6 +79,15 @@ def test_who_lets_nobody_be_anonymous_needs_credentials_itself(node: Path) -> No
     load(node)
 
 
+@pytest.mark.parametrize(("name", "reason"), [("", "is empty"), ("node1", "is 'node1', as another node's is")])
+def test_nodes_that_prove_who_they_are_have_names_of_their_own(node: Path, name: str, reason: str) -> None:
+    spoil(node, "clusters.json", "myClusters", 0, "nodes", 2, "name", value=name)
+    load(node)
+    spoil(node, "bmqbrkrcfg.json", "appConfig", "authentication", "credentialProvider", value=PROVIDER)
+    failure = refused(node)
+    assert (failure.json_path, failure.reason) == ("$.myClusters[0].nodes[2].name", reason)
+
+
 def test_a_node_alone_is_dialed_by_nobody(tmp_path: Path) -> None:
     (node,) = write_local_cluster(tmp_path, 1, "127.0.0.1", PORT)
     spoil(node, "bmqbrkrcfg.json", "appConfig", "tlsConfig", value=TLS)
