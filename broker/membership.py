@@ -87,6 +87,9 @@ class Membership:
             self._term_file.read(),
             self._term_file.write,
         )
+        if self.member.election.term > self._term_file.read():
+            # The file was taken away, and the ledger knows better: what is voted in from here on must be in it.
+            self._term_file.write(self.member.election.term)
         self.member.describe = lambda node_id: f"[{names.get(node_id, '')}, {node_id}]"
 
     def close(self) -> None:
