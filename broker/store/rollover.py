@@ -94,7 +94,7 @@ class Rollover:
             return []
         # A cheap sieve first: the first half of a GUID (counter and time; the other is mostly the client's id)
         # as a number finds nearly only those that are alive.
-        halves = np.frombuffer(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive), ">u8")
+        halves = _numbers(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive))
         since = dict(self._sieved(records, RecordType.DELETION, halves))
         purged = last_purges(purges(records))
         return [
@@ -108,7 +108,7 @@ class Rollover:
     ) -> Iterator[tuple[bytes, int]]:
         """(queue key and GUID, index) of the records of a kind that speak of messages alive."""
         found, rows = select(records, kind)
-        near = np.isin(np.frombuffer(found["guid"].tobytes(), ">u8")[::2], halves)
+        near = np.isin(_numbers(found["guid"].tobytes())[::2], halves)
         alive = self._alive
         for key, row in zip(record_keys(found[near]), rows[near].tolist(), strict=True):
             if key in alive:
@@ -197,3 +197,8 @@ class Rollover:
         )
         for message in self._alive.values():
             message.offset = self._moved[message.offset]
+
+
+def _numbers(data: bytes) -> NDArray[np.uint64]:
+    """Parts of GUIDs, 8 bytes each, as this machine's numbers: numpy cannot look among others where they are large."""
+    return np.frombuffer(data, ">u8").astype(np.uint64)

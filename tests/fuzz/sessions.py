@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.node_process import LOG_NAME, NodeProcess, ProxyProcess
+from bmqctl.node_process import LOG_NAME, NodeFailed, NodeProcess, ProxyProcess
 from tests.fuzz.session_events import shown
 from tests.fuzz.session_kinds import KINDS, Teller
 from tests.fuzz.session_peer import Honest, Lost
@@ -167,12 +167,20 @@ def fuzz(kind: str, seed: int, until: float, sessions: int, shapes: Sequence[str
 
 
 def _end(kind: str, here: Ground) -> None:
-    """No more is told: clients get all that they wait for."""
+    """No more is told: clients get all that they wait for, and a broker starts again on what was left."""
     if kind == "member":
         _recover(here)
     for client in here.honest:
         client.stop()
     here.judge()
+    broker = here.watches[0].broker
+    try:
+        code = broker.stop()
+        if code:
+            raise Find(f"the broker at port {broker.port} stopped with {code}:\n{broker.output[-LOG_SHOWN:]}")
+        broker.start()
+    except NodeFailed as failure:
+        raise Find(f"the broker at port {broker.port} does not start again: {failure}") from failure
 
 
 def _tell(kind: str, teller: Teller, here: Ground) -> None:

@@ -415,3 +415,21 @@ def test_a_rollover_on_command_happens_however_little_it_frees(caplog: pytest.Lo
     again = rig.restart()
     assert left(again) == [guid(number) for number in range(count)]
     assert not again.faults()
+
+
+@pytest.mark.parametrize("front", [0x00, 0x7F, 0x80, 0xFF])
+def test_a_rollover_whatever_guids_clients_make(front: int) -> None:
+    """Those of the reference begin with a version number; a client may begin its own with anything."""
+    rig = start()
+    producer, consumer = producing(rig, FANOUT), confirming(rig, FANOUT, "foo")
+    guids = [bytes((front,)) * 8 + number.to_bytes(8, "big") for number in range(1, 4)]
+    for each in guids:
+        assert producer.post(1, each, b"payload") is AckStatus.SUCCESS
+    consumer.confirm(1, guids[0], sub_id=1)
+    rig.node.shards[0].roll_over()
+    assert not rig.faults()
+    again = rig.restart()
+    assert not again.faults()
+    queue = again.node.queues[FANOUT]
+    assert list(queue.messages) == guids
+    assert [app.messages for app in queue.apps.values()] == [2, 3, 3]
