@@ -16,7 +16,7 @@ from formats.codes import EventType
 from formats.control import ber, jsonc
 from formats.control.messages import AuthenticationMessage, AuthenticationRequest, AuthenticationResponse
 from formats.wire.event import EncodingType, build_schema_event
-from tests.integration.config_files import spoil, write_config
+from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.raw import Raw, identity
 
 PASSWORD, GUESS, STAND_IN = "TOPSECRET", "GUESSSECRET", "STANDINSECRET"
@@ -44,13 +44,17 @@ WORDS = {
 }
 
 
+def log_all(config: Path) -> None:
+    for name in ("loggingVerbosity", "consoleSeverityThreshold"):
+        spoil(config, "bmqbrkrcfg.json", "taskConfig", "logController", name, value="TRACE")
+    spoil(config, "bmqbrkrcfg.json", "taskConfig", "logController", "categories", value=["*:TRACE:green"])
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeProcess]:
     config = write_config(tmp_path / "etc")
     spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
-    for name in ("loggingVerbosity", "consoleSeverityThreshold"):
-        spoil(config, "bmqbrkrcfg.json", "taskConfig", "logController", name, value="TRACE")
-    spoil(config, "bmqbrkrcfg.json", "taskConfig", "logController", "categories", value=["*:TRACE:green"])
+    log_all(config)
     with NodeProcess(tmp_path / "store", config_dir=config) as running:
         yield running
 
@@ -108,3 +112,22 @@ def test_secrets_are_in_no_answer_and_in_no_log(node: NodeProcess) -> None:
     assert "BASIC_USER-ann" in node.log
     for secret in (PASSWORD, GUESS, STAND_IN):
         assert not [text for text in shown if secret in text]
+
+
+def test_secrets_of_a_broker_that_dials_are_in_no_answer_and_in_no_log(node: NodeProcess, tmp_path: Path) -> None:
+    settings = [
+        {"key": key, "value": {"stringVal": value}} for key, value in (("username", "ann"), ("password", PASSWORD))
+    ]
+    provider = {"name": "BasicCredentialProvider", "settings": settings}
+    config = write_proxy_config(tmp_path / "proxy-etc", [node.port])
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value={"credentialProvider": provider})
+    log_all(config)
+    with NodeProcess(tmp_path / "proxy", config_dir=config) as proxy:
+        proxy.wait_for("is available")
+        node.wait_for("authenticated as 'BASIC_USER-ann'")
+        with AdminClient("127.0.0.1", proxy.port) as admin:
+            answers = [admin.send("BROKERCONFIG DUMP"), admin.send("ENCODING JSON_PRETTY CLUSTERS LIST")]
+        assert "BasicCredentialProvider" in answers[0]
+        proxy.stop()
+        for text in (*answers, proxy.log, proxy.output, node.log, node.output):
+            assert PASSWORD not in text
