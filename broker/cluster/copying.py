@@ -27,6 +27,7 @@ from broker.cluster.positions import (
 from broker.core.messages import Content
 from broker.core.shard import Shard
 from broker.ports.files import StoreFile
+from broker.store.checksums import Checksums
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, recover
 from broker.store.rollover import Rollover
@@ -40,7 +41,7 @@ from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
 from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep", "TooSmall", "clear_records"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "clear_records", "is_sound"]
 
 log = logging.getLogger("broker.partition")
 
@@ -133,6 +134,8 @@ class Copy:
         self._rolling: Rolling | None = None  # until the new files' first sync point
         self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
         self._index((message, message.offset) for message in recovered.messages)
+        self._checksums = Checksums()
+        self.is_rotten = False  # a payload is not what its checksum says
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
         self._places = {}
@@ -143,6 +146,11 @@ class Copy:
     def _attach(self, files: PartitionFiles) -> None:
         self.files = files
         self._journal_granted = self._data_granted = 0
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether the files are those of a rollover that is not finished."""
+        return self._rolling is not None
 
     @property
     def is_anew(self) -> bool:
@@ -260,7 +268,7 @@ class Copy:
         compression, key, offset_dwords, guid, checksum = _message_record(record)
         if offset_dwords * DWORD != start:
             raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
-        if size <= DATA_HEADER.size or not _is_sound(data, size, checksum):
+        if size <= DATA_HEADER.size or not is_sound(data, size, checksum):
             raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
         end = start + size
         if end > self._data_granted:
@@ -422,7 +430,10 @@ class Copy:
         self.shard.files = files
         self._places_before = {}
         self.end_event()
-        if old.journal_end > JOURNAL_START:
+        if self.is_rotten:
+            self.is_rotten = False
+            old.set_aside()
+        elif old.journal_end > JOURNAL_START:
             old.retire()
         else:
             old.remove()
@@ -454,17 +465,26 @@ class Copy:
         return self._rolling.old if self._rolling else self.files
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
-        """A message as its producer sent it; None if it is not here. Views are valid until the next step."""
+        """A message as its producer sent it; None if it is not here, or has rotted. Views live until the next step."""
         places = self._places.get(queue_key)
         place = places.get(guid) if places else None
         if place is None:
             return None
-        buffer = self._readable.data.buffer
-        found = parse_data_record(buffer, place >> _COMPRESSION_BITS)
+        files, offset = self._readable, place >> _COMPRESSION_BITS
+        buffer = files.data.buffer
+        try:
+            found = parse_data_record(buffer, offset)
+            checksum = found.crc32c(buffer)
+        except FormatError:
+            self.is_rotten = True
+            return None
+        if self._checksums.find(files, offset) not in (checksum, None):
+            self.is_rotten = True
+            return None
         header = found.header
         return Content(
             found.app_data(buffer),
-            found.crc32c(buffer),
+            checksum,
             place & (1 << _COMPRESSION_BITS) - 1,
             bool(header.flags & DataHeaderFlags.MESSAGE_PROPERTIES),
             header.schema_id,
@@ -486,7 +506,7 @@ def clear_records(journal: Writable, start: int, end: int) -> None:
         journal[at : at + JOURNAL_RECORD_SIZE] = _NO_RECORD
 
 
-def _is_sound(data: memoryview, size: int, checksum: int) -> bool:
+def is_sound(data: memoryview, size: int, checksum: int) -> bool:
     """Whether `data` is one DATA record whose payload has the checksum."""
     lengths, options = _two_u32(data)
     pad = data[size - 1]

@@ -204,6 +204,8 @@ class Member:
         for partition in partitions:
             partition.flush()
             heals |= partition.heals
+            if partition.shard.payloads.settled:
+                self.queues.go_on(partition.shard.payloads)
         # What is pushed names messages that the replicas have by then.
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished

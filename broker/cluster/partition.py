@@ -16,12 +16,14 @@ from typing import NamedTuple
 from broker.cluster.copying import Copy
 from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
+from broker.cluster.mending import Mending
 from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
 from broker.cluster.positions import Position, position_at
 from broker.cluster.primary_actions import PrimaryActions
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
+from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Content
@@ -104,6 +106,7 @@ class Partition(PrimaryActions, ReplicaActions):
     ) -> None:
         super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, pace, watchdog_ms)
         self.state = State.UNKNOWN
+        self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False
         # The node's other parts, told in the midst of a step.
@@ -323,7 +326,9 @@ class Partition(PrimaryActions, ReplicaActions):
             self.stream.has(node_id, min(position, self.position))
 
     def flush(self) -> None:
-        """After each step: send what was written, and receipts for what was asked for."""
+        """After each step: send what was written, receipts for what was asked for, and ask for what has rotted."""
+        if self.shard.payloads.wanted:
+            self.mending.look()
         if self.stream is not None:
             self.stream.flush()
         if self.receipt_due is not None and self.primary_id is not None:
@@ -340,8 +345,20 @@ class Partition(PrimaryActions, ReplicaActions):
     # -- for others
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
-        """A message that a replica has; None if it does not."""
-        return self.copy.read(queue_key, guid)
+        """A message that a replica has; None if it does not, or if it has rotted: then it gets all anew."""
+        content = self.copy.read(queue_key, guid)
+        if content is None and self.copy.is_rotten and not self._begins_anew and self.is_replica:
+            self._begins_anew = True
+            alarm(
+                log,
+                "STORAGE",
+                f"Partition [{self.partition_id}]: the payload of message {guid.hex().upper()} does not match its "
+                "checksum, the disk may be failing. The partition is received anew from its primary, "
+                f"node {self.primary_id}; then its damaged files are set aside",
+            )
+            # Not in the midst of the step that wanted it.
+            self._later(0, lambda: self.reapply_as_replica(Event.ISSUE_LIVESTREAM, NO_FACT))
+        return content
 
     def report(self) -> PartitionReport:
         own = self.position

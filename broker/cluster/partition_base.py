@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from broker.cluster.copying import Copy, OutOfStep
 from broker.cluster.healing_pace import HealingPace
 from broker.cluster.links import Links
+from broker.cluster.mending import Mending
 from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
 from broker.cluster.replication import Stream, Transfer
@@ -118,6 +119,7 @@ class PartitionBase:
 
     state: State
     fire: Callable[..., None]
+    mending: Mending
     on_restore: Callable[[Recovered], None]
     on_active: Callable[[], None]
     on_passive: Callable[[], None]
@@ -157,7 +159,7 @@ class PartitionBase:
         self.receipt_due: Position | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
-        self._begins_anew = False  # the primary wants everything dropped, or the files are too small
+        self._begins_anew = False  # the primary wants everything dropped, the files are too small, or have rotted
         self._buffered: list[bytes] = []
         self._asked_numbers: set[int] = set()
         self._generation = 0  # of the attempt to heal
@@ -215,11 +217,11 @@ class PartitionBase:
         self.primary_lease_id = fact.lease_id
         self.copy.lease_id_max = fact.lease_id
         self.primary_is_active = False
-        self._begins_anew = False
+        self._begins_anew = self.copy.is_rotten
 
     def clear_primary(self, event: Event, fact: Fact) -> None:
         self.primary_id, self.primary_lease_id, self.primary_is_active = None, 0, False
-        self._begins_anew = False
+        self._begins_anew = self.copy.is_rotten
 
     def clean_up(self, event: Event, fact: Fact) -> None:
         """Forget what the other nodes have said; a primary leaves its office."""
@@ -233,6 +235,7 @@ class PartitionBase:
         self.stream = self.transfer = self._receiving = self.receipt_due = None
         shard.before_rollover = nothing
         shard.after_rollover = ignore
+        self.mending.clear()
         if shard.active:
             self.on_passive()
             shard.deactivate()

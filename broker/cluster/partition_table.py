@@ -166,6 +166,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.PRIMARY_HEALED, _E.DAMAGED_REPLICA_STATE_RSPN): Row(
         ("store_own", "send_to_damaged", "say_active"), _S.PRIMARY_HEALED
     ),
+    (_S.PRIMARY_HEALED, _E.RECOVERY_DATA): Row(("mend",), _S.PRIMARY_HEALED),  # not in theirs, nor what it asks for
     (_S.PRIMARY_HEALED, _E.PRIMARY_STATE_RQST): Row(
         ("store_own", "store_replica", "answer_replica", "send_to_replica", "say_active"), _S.PRIMARY_HEALED
     ),
@@ -224,6 +225,7 @@ TABLE: dict[tuple[State, Event], Row] = {
         ("store_own", "store_primary", "answer_primary"), _S.REPLICA_HEALED
     ),
     (_S.REPLICA_HEALED, _E.FAIL_PRIMARY_STATE_RSPN): Row((), _S.REPLICA_HEALED),
+    (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PULL): Row(("send_record",), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PUSH): Row(("answer_push_or_reapply",), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_DROP): Row(  # it was left behind in a rollover; not in theirs
         ("drop", "answer_drop", "reapply_as_replica"), _S.REPLICA_HEALED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from broker.cluster.copying import OutOfStep
 from broker.cluster.coverage import covers
@@ -258,6 +259,22 @@ class PrimaryActions(PartitionBase):
             return
         self.copy.let_go()
         self.on_active()
+
+    # -- payloads that have rotted here
+
+    def fetch_record(self, node_id: int, begin: Position, end: Position, answered: Callable[[], None]) -> None:
+        """Ask a replica for the record at `end`, which is behind the one at `begin`."""
+        request = self._data_request(ReplicaDataType.PULL, begin, end)
+        self._ask(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
+
+    def who_has(self, position: Position) -> list[int]:
+        """The replicas that have a record."""
+        followers = self.stream.followers.values() if self.stream is not None else ()
+        return sorted(each.node_id for each in followers if each.is_live and self.links.is_up(each.node_id))
+
+    def mend(self, event: Event, fact: Fact) -> None:
+        assert fact.received is not None
+        self.mending.take(*fact.received)
 
     def say_active(self, event: Event, fact: Fact) -> None:
         self._say(fact.node_id, PrimaryStatus.ACTIVE)

@@ -24,6 +24,7 @@ from broker.core.handles import Handle, Refusal
 from broker.core.ledger import ClusterState
 from broker.core.messages import Content
 from broker.core.node import Node
+from broker.core.payloads import Payloads
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.store.recovery import Recovered
@@ -228,6 +229,14 @@ class ClusterQueues:
         """A message in this node's copy of the shard that a hop's queue is in now."""
         info = self._places.state.queues.get(relay.uri)
         return None if info is None else self._read(info.partition_id, info.key, guid)
+
+    def go_on(self, payloads: Payloads) -> None:
+        """Queues of a shard that is served here need not wait for payloads any longer."""
+        settled = dict(payloads.settled)
+        payloads.settled.clear()
+        for queue in list(self.node.queues.values()):
+            if queue.is_root and queue.key in settled:
+                queue.delivery.go_on(settled[queue.key])
 
     def _on_out_of_step(self, relay: RelayQueue) -> None:
         """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed.

@@ -39,6 +39,11 @@ class RelayLog:
         assert message.payload is not None
         return message.payload
 
+    read_sound = read
+
+    def awaits_payload(self, message: Message) -> bool:
+        return False
+
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         raise AssertionError("a hop takes no messages from clients")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from broker.cluster.copying import OutOfStep, TooSmall
+from broker.cluster.mending import record_before
 from broker.cluster.partition_base import (
     RETRY_MS,
     STATE_TIMEOUT_MS,
@@ -14,8 +15,8 @@ from broker.cluster.partition_base import (
     Receiving,
 )
 from broker.cluster.partition_table import Event, State
-from broker.cluster.positions import NOWHERE, Position, offset_behind
-from broker.cluster.replication import Transfer
+from broker.cluster.positions import NOWHERE, Position, offset_behind, offset_of
+from broker.cluster.replication import Transfer, pack_records
 from broker.core.cluster_errors import ClusterError
 from formats.control.messages import (
     PrimaryStateRequest,
@@ -25,6 +26,8 @@ from formats.control.messages import (
     ReplicaStateResponse,
     StatusCategory,
 )
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.wire.event import EventType, build_event
 
 __all__ = ["ReplicaActions"]
 
@@ -80,6 +83,19 @@ class ReplicaActions(PartitionBase):
             return
         done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731
         self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done)
+
+    def send_record(self, event: Event, fact: Fact) -> None:
+        """The primary wants one record, whose payload has rotted there."""
+        files = self.shard.files
+        at = None if self.copy.is_rolling else offset_of(files, fact.end)
+        if at is None or record_before(files, fact.end) != fact.begin:
+            text = "No such record"
+            self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, text)
+            return
+        body = bytearray()
+        pack_records(body, files, self.shard.partition_id, at, at + JOURNAL_RECORD_SIZE)
+        self.links.send(fact.node_id, build_event(EventType.PARTITION_SYNC, body))
+        self._answer_data(fact.asked, ReplicaDataType.PULL, fact.begin, fact.end)
 
     def answer_pull(self, event: Event, fact: Fact) -> None:
         self._answer_data(fact.asked, ReplicaDataType.PULL, fact.begin, fact.end)

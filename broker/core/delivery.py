@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -158,7 +159,7 @@ class Delivery:
                 else:
                     outcome = self.offer(app, message, None)
                 if outcome is STOP:
-                    if app.delayed_until_ms == NEVER_MS:
+                    if app.delayed_until_ms == NEVER_MS and not self._log.awaits_payload(message):
                         self.log_exit(app, message)
                     return True
                 work.left -= message.size >> UNIT_BYTES_BITS
@@ -179,11 +180,15 @@ class Delivery:
                 if subscription is None:
                     return True
                 work.left -= message.size >> UNIT_BYTES_BITS
-                del app.aside[message.guid]
-                self.send(subscription, message, self._log.read(message))
-                self._note_sent(subscription.stream, message)
-                if self._source.consumption.idle:
-                    self._source.consumption.on_sent(app)
+                data = self._log.read_sound(message)
+                if data is not None:
+                    del app.aside[message.guid]
+                    self.send(subscription, message, data)
+                    self._note_sent(subscription.stream, message)
+                    if self._source.consumption.idle:
+                        self._source.consumption.on_sent(app)
+                elif self._log.awaits_payload(message):
+                    return True
             group.waiting.popleft()
         return True
 
@@ -193,13 +198,20 @@ class Delivery:
             subscription = app.only.choose()
             if subscription is None:
                 return STOP
-            self.send(subscription, message, self._log.read(message) if data is None else data)
+            if data is not None:
+                self.send(subscription, message, data)
+                return SENT
+            data = self._log.read_sound(message)
             if data is None:
-                self._note_sent(subscription.stream, message)
+                return self._withhold(app, message)
+            self.send(subscription, message, data)
+            self._note_sent(subscription.stream, message)
             return SENT
         if not app.has_room():
             return STOP
-        contents = self._log.read(message) if data is None else data
+        contents = self._log.read_sound(message) if data is None else data
+        if contents is None:
+            return self._withhold(app, message)
         values = self.properties(message, contents)
         matched: list[Group] = []
         for level in app.levels:
@@ -225,6 +237,22 @@ class Delivery:
             group.waiting.append(message)
         app.aside[message.guid] = message
         return ASIDE
+
+    def _withhold(self, app: App, message: Message) -> Outcome:
+        """Its payload has rotted: wait as long as it may be had elsewhere, then let others pass it."""
+        if self._log.awaits_payload(message):
+            return STOP
+        app.aside[message.guid] = message
+        return ASIDE
+
+    def go_on(self, mended: Iterable[Message]) -> None:
+        """Some payloads are whole again, and others have been given up: the apps need not wait any longer."""
+        for app in self._source.apps.values():
+            lot = {each.guid: each for each in mended if app.aside.pop(each.guid, None) is each}
+            if lot:
+                app.give_back(lot)
+                self.take_back(app)
+            self.deliver(app)
 
     def properties(self, message: Message, data: Buffer) -> Values:
         """What expressions see of a message; kept for the next that asks."""
@@ -314,7 +342,9 @@ class Delivery:
         throttle, now = self._source.throttle, self._source.now.ms
         left = app.attempts[message.guid]
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
-        data = self._log.read(message)
+        data = self._log.read_sound(message)
+        if data is None:
+            return self._withhold(app, message)
         scheduled, app.delayed_until_ms = app.delayed_until_ms, NEVER_MS
         wait_ms = None
         for stream in app.streams:

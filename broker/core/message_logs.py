@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from crc32c import crc32c
+
 from broker.core.messages import Buffer, Content, Message
 from broker.core.shard import Shard
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
@@ -60,6 +62,16 @@ class FileLog:
     def read(self, message: Message) -> Buffer:
         return self._shard.read(message)
 
+    def read_sound(self, message: Message) -> Buffer | None:
+        data = self._shard.read(message)
+        if crc32c(data) == message.checksum:
+            return data
+        self._shard.payloads.found(self._key, message, has_copies=self.has_copies)
+        return None
+
+    def awaits_payload(self, message: Message) -> bool:
+        return self._shard.payloads.is_wanted(self._key, message.guid)
+
 
 class MemoryLog:
     """A queue whose messages are kept in memory only; their offsets are their numbers."""
@@ -110,3 +122,8 @@ class MemoryLog:
     def read(self, message: Message) -> Buffer:
         assert message.payload is not None
         return message.payload
+
+    read_sound = read
+
+    def awaits_payload(self, message: Message) -> bool:
+        return False

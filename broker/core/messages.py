@@ -36,6 +36,7 @@ class Message:
 
     __slots__ = (
         "arrived_ms",
+        "checksum",
         "compression",
         "guid",
         "has_properties",
@@ -50,6 +51,7 @@ class Message:
     def __init__(self, guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> None:
         self.guid = guid
         self.size = size
+        self.checksum = content.crc32c
         self.compression = content.compression
         self.has_properties = content.has_properties
         self.schema_id = content.schema_id
@@ -152,6 +154,14 @@ class Log(Protocol):
 
     def read(self, message: Message) -> Buffer:
         """Its data; the view is valid until the next step."""
+        ...
+
+    def read_sound(self, message: Message) -> Buffer | None:
+        """Its data, as `read`; None, and it is looked for elsewhere, if it is not what its checksum says."""
+        ...
+
+    def awaits_payload(self, message: Message) -> bool:
+        """Whether data that is not sound may soon be."""
         ...
 
 

@@ -206,7 +206,7 @@ class Node:
         for app in queue.apps.values():
             if app.key not in found.confirmed:
                 outstanding |= app.bit
-        content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
+        content = Content(b"", found.checksum, found.compression, found.has_properties, found.schema_id)
         # Many come in the same second: one number serves them all.
         arrived_ms = arrivals.get(found.timestamp)
         if arrived_ms is None:

@@ -10,6 +10,7 @@ had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 from __future__ import annotations
 
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,12 +19,13 @@ from broker.core.clock import Now
 from broker.core.clocks import Heard
 from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
+from broker.core.payloads import Payloads
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.removals import Removals
 from broker.store.rollover import Rollover
-from formats.disk.data import DATA_HEADER, data_record_size, write_data_record
+from formats.disk.data import data_record_size, write_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
     ANY_RECORD,
@@ -51,6 +53,11 @@ SPARE_PART_MAX = 1 / 16  # of a small journal
 
 # A rollover must free at least this part of a file to be worth its copying (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
+
+# How the first words of a DATA record say how long its parts are, see `formats.disk.data.DataHeader`.
+MESSAGE_WORDS_BITS = 29
+OPTIONS_WORDS_SHIFT = 8
+_two_u32 = struct.Struct(">II").unpack_from
 
 # What the headers at the start of a file take at most.
 FILE_HEADERS_SIZE_MAX = 64
@@ -110,6 +117,7 @@ class Shard:
         self.due = 0
         self._purges: list[Callable[[], None]] = []
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
+        self.payloads = Payloads(partition_id, self.stores)
         self._journal_granted = 0
         self._data_granted = 0
         self._synced_at = 0  # the sequence number of the last sync point
@@ -165,6 +173,7 @@ class Shard:
         self.awaiting.clear()
         self.stores.clear()
         self._purges.clear()
+        self.payloads.clear()
         self.due = 0
         self._full = ""
         self._alarmed = self._closed = False
@@ -426,8 +435,8 @@ class Shard:
     def read(self, message: Message) -> memoryview:
         """A message's properties and payload, in the mapped file: valid until the next step."""
         buffer = self.files.data.buffer
-        header = DATA_HEADER.unpack(buffer, message.offset)
-        start = message.offset + (header.header_words + header.options_words) * WORD
+        lengths, options = _two_u32(buffer, message.offset)
+        start = message.offset + ((lengths >> MESSAGE_WORDS_BITS) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
         return buffer[start : start + message.size]
 
     # -- room

@@ -9,14 +9,23 @@ from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, MessageRecord, RecordType, scan
 from formats.disk.padding import DWORD
 
-__all__ = ["find_message"]
+__all__ = ["find_message", "find_row"]
 
 # So many records are looked at together.
 ROWS = 4096
 
 
 def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
-    """The record of the message whose payload is at `offset` of DATA; it must be there.
+    """The record of the message whose payload is at `offset` of DATA; it must be there."""
+    row = find_row(files, offset)
+    assert row is not None
+    journal = files.journal.buffer
+    first = open_file(journal, FileType.JOURNAL).first_record_offset
+    return MESSAGE_RECORD.unpack(journal, first + row * JOURNAL_RECORD_SIZE)
+
+
+def find_row(files: PartitionFiles, offset: int) -> int | None:
+    """Which record of the journal is that of the message whose payload is at `offset` of DATA; None if there is none.
 
     By halves: messages lie in DATA in the order of their records, and those that were removed do, too.
     """
@@ -44,5 +53,4 @@ def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
             low = found[0]
         else:
             high = middle
-    (row,) = [row for row in messages(low, high) if place(row) == wanted]
-    return MESSAGE_RECORD.unpack(records[row : row + 1].tobytes())
+    return next((row for row in messages(low, high) if place(row) == wanted), None)

@@ -122,6 +122,12 @@ class PartitionFiles:
             file.close()
             self.directory.remove(file.name)
 
+    def set_aside(self) -> None:
+        """Close damaged files, and keep them where nobody uses them."""
+        for file in (self.qlist, self.data, self.journal):
+            file.close()
+            self.directory.set_aside(file.name)
+
     def retire(self) -> None:
         """Close the files and take them out of service."""
         names = (self.journal.name, self.data.name, self.qlist.name)

@@ -54,7 +54,7 @@ class RecoveredMessage(NamedTuple):
     never wanted it, or came later.
 
     `offset` is that of its DATA record, `size` its application data's, both in bytes; `timestamp` is when it came, in
-    seconds since the epoch.
+    seconds since the epoch, `checksum` the CRC32-C of the data.
     """
 
     guid: bytes
@@ -67,6 +67,7 @@ class RecoveredMessage(NamedTuple):
     schema_id: int
     confirmed: frozenset[bytes]
     timestamp: int
+    checksum: int
 
 
 @dataclass(slots=True)
@@ -239,10 +240,12 @@ def _messages(
         ref_counts[rows].tolist(),
         MESSAGE_RECORD.column(found[rows], "compression").tolist(),
         MESSAGE_RECORD.column(found[rows], "timestamp").tolist(),
+        MESSAGE_RECORD.column(found[rows], "crc32c").tolist(),
         *_headers(files, offsets[rows]),
     )
     messages = []
-    for row, offset, ref_count, compression, timestamp, size, has_properties, schema_id in zip(*columns, strict=True):
+    for row, offset, ref_count, compression, timestamp, checksum, *header in zip(*columns, strict=True):
+        size, has_properties, schema_id = header
         key = keys[row]
         queue_key = key[:KEY_SIZE]
         if queue_key not in queues:
@@ -262,7 +265,7 @@ def _messages(
                     came = queues[queue_key].since.items()
                     done |= {app_key for app_key, since in came if since > indexes[row]}
                 place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
-                messages.append(RecoveredMessage(guid, *place, done, timestamp))
+                messages.append(RecoveredMessage(guid, *place, done, timestamp, checksum))
     return messages, last_offset
 
 

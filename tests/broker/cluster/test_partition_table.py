@@ -22,6 +22,8 @@ OWN = {
     (State.PRIMARY_HEALED, Event.REPLICA_DATA_RSPN_PUSH),
     (State.REPLICA_HEALED, Event.REPLICA_DATA_RQST_DROP),
     *((state, event) for state, event in TABLE if event in DAMAGED),
+    (State.PRIMARY_HEALED, Event.RECOVERY_DATA),
+    (State.REPLICA_HEALED, Event.REPLICA_DATA_RQST_PULL),
 }
 REFERENCE_ROWS = 80
 

@@ -1,0 +1,134 @@
+"""Payloads that have rotted at the primary are fetched from replicas, one record each.
+
+The primary asks as a primary does that is behind: for the record of the message, and it alone. A replica that does not
+answer that, as the reference's does not while it is healed, is passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+
+from broker.cluster.copying import is_sound
+from broker.cluster.positions import JOURNAL_START, Position, offset_of, position_at
+from broker.core.messages import Message
+from broker.core.payloads import Unsound
+from broker.core.shard import Shard
+from broker.store.finding import find_row
+from broker.store.partition_files import PartitionFiles
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import MESSAGE_RECORD, RecordType, scan, select
+from formats.disk.padding import DWORD
+from formats.wire.storage import iter_storage
+
+__all__ = ["RETRY_MS", "Mending", "record_before"]
+
+# What nobody could give is asked for again.
+RETRY_MS = 10_000
+
+# Ask a node for the record at a position, which has another before it; called when the node has answered.
+Ask = Callable[[int, Position, Position, Callable[[], None]], None]
+
+_KIND = int(RecordType.MESSAGE)
+# What a message's record is in all copies: queue and message, and the payload's checksum.
+_message_record = struct.Struct(">22x5s5xI16sI4x").unpack_from
+
+
+class Mending:
+    """The payloads of one shard that its primary fetches from replicas.
+
+    `candidates` are the nodes that have a position, `later` does something after a while, as long as this node serves
+    the shard.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        candidates: Callable[[Position], Collection[int]],
+        ask: Ask,
+        later: Callable[[int, Callable[[], None]], None],
+    ) -> None:
+        self._shard = shard
+        self._candidates = candidates
+        self._ask = ask
+        self._later = later
+        self._asked: set[tuple[bytes, bytes]] = set()
+        self._is_waiting = False
+
+    def clear(self) -> None:
+        """This node serves the shard no longer."""
+        self._asked.clear()
+        self._is_waiting = False
+
+    def look(self) -> None:
+        """Ask for what was found to have rotted."""
+        for unsound in self._shard.payloads.alive():
+            if (unsound.queue_key, unsound.message.guid) not in self._asked:
+                self._fetch(unsound)
+
+    def _fetch(self, unsound: Unsound) -> None:
+        shard = self._shard
+        row = find_row(shard.files, unsound.message.offset)
+        if row is None:
+            # Its record has rotted, too: which one to ask for nobody can tell.
+            shard.payloads.give_up(unsound)
+            return
+        position = position_at(shard.files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
+        candidates = [each for each in self._candidates(position) if each not in unsound.tried]
+        key = unsound.queue_key, unsound.message.guid
+        if not candidates:
+            shard.payloads.give_up(unsound)
+            self._ask_again_later()
+            return
+        node_id = candidates[0]
+        unsound.tried.add(node_id)
+        self._asked.add(key)
+        self._ask(node_id, record_before(shard.files, position), position, lambda: self._asked.discard(key))
+
+    def _ask_again_later(self) -> None:
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+
+        def ask() -> None:
+            self._is_waiting = False
+            self._shard.payloads.ask_again()
+
+        self._later(RETRY_MS, ask)
+
+    def take(self, data: memoryview, start: int, end: int) -> None:
+        """A record that a replica has sent: its payload takes the place of the rotten one, if it is the one."""
+        shard = self._shard
+        for message in iter_storage(data, start, end):
+            if message.record[0] >> 4 != _KIND:
+                continue
+            queue_key, _, guid, checksum = _message_record(message.record)
+            known = shard.stores.get(queue_key, {}).get(guid)
+            if known is None or not shard.payloads.is_wanted(queue_key, guid) or known.checksum != checksum:
+                continue
+            if self._put(known, message.data, checksum):
+                shard.payloads.mended(queue_key, guid)
+
+    def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
+        files = self._shard.files
+        if len(data) != _room_of(files, known) or not is_sound(data, len(data), checksum):
+            return False
+        files.data.buffer[known.offset : known.offset + len(data)] = data
+        return True
+
+
+def record_before(files: PartitionFiles, position: Position) -> Position:
+    """The position of the record before the one at `position`; before the first of a lease, of none."""
+    at = offset_of(files, position)
+    if at is None or at == JOURNAL_START:
+        return Position(position.lease_id, position.number - 1)
+    return position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
+
+
+def _room_of(files: PartitionFiles, message: Message) -> int:
+    """How long a message's DATA record is, told by where the next begins: its own header may have rotted."""
+    records = scan(files.journal.buffer, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE)
+    found, _ = select(records, RecordType.MESSAGE)
+    offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype("int64") * DWORD
+    behind = offsets[offsets > message.offset]
+    return (int(behind.min()) if behind.size else files.data_end) - message.offset

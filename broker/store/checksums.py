@@ -1,0 +1,51 @@
+"""The checksum that the journal has of a payload, found by where the payload is in DATA.
+
+Mostly its record is just behind that of the last one that was asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker.store.finding import find_row
+from broker.store.partition_files import PartitionFiles
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.disk.journal import RecordType
+from formats.disk.padding import DWORD
+
+__all__ = ["Checksums"]
+
+JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
+# So many records behind the last are looked at first.
+NEAR_RECORDS = 32
+
+_MESSAGE = int(RecordType.MESSAGE)
+_PLACE_AT, _CHECKSUM_AT = 32, 52
+_u32 = struct.Struct(">I").unpack_from
+
+
+class Checksums:
+    """Of one shard's payloads, whatever files it is in."""
+
+    def __init__(self) -> None:
+        self._files: PartitionFiles | None = None
+        self._near = JOURNAL_START
+
+    def find(self, files: PartitionFiles, offset: int) -> int | None:
+        """The checksum of the payload whose DATA record is at `offset`; None if no message is there."""
+        journal = files.journal.buffer
+        if self._files is not files:
+            self._files, self._near = files, JOURNAL_START
+        place, end = offset // DWORD, files.journal_end
+        near = self._near
+        for at in range(near, min(end, near + NEAR_RECORDS * JOURNAL_RECORD_SIZE), JOURNAL_RECORD_SIZE):
+            if journal[at] >> 4 == _MESSAGE and _u32(journal, at + _PLACE_AT)[0] == place:
+                break
+        else:
+            row = find_row(files, offset)
+            if row is None:
+                return None
+            at = JOURNAL_START + row * JOURNAL_RECORD_SIZE
+        self._near = at + JOURNAL_RECORD_SIZE
+        checksum: int = _u32(journal, at + _CHECKSUM_AT)[0]
+        return checksum
