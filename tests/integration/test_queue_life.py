@@ -15,6 +15,7 @@ import pytest
 import trio
 from blazingmq import AckStatus
 
+from bmqctl.client.admin import AdminClient
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Queue, Session
 from bmqctl.testing import NodeProcess
@@ -235,5 +236,11 @@ def test_apps_come_and_go_with_the_configuration(tmp_path: Path, connect: Connec
         for _, handle in again.delivered:
             handle.confirm()
         again.barrier()
+        # What is owed to an app outlives the configuration; an operator's word ends it.
+        assert "ALARM [FANOUT_APPIDS_DIFFER]" in node.log
+        node.restart()
+        assert "messages: 2," in node.ready_line
+        with AdminClient("127.0.0.1", node.port) as admin:
+            assert admin.send("DOMAINS RECONFIGURE apps") == "SUCCESS"
         node.restart()
         assert "messages: 0," in node.ready_line
