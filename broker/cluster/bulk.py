@@ -14,11 +14,13 @@ from crc32c import crc32c
 from broker.cluster.posts import Unacknowledged
 from broker.cluster.relay import RelayQueue
 from broker.cluster.upstream import UpstreamState
+from broker.core.faults import Inconsistent
 from broker.core.handles import Handle
 from broker.core.messages import Content, Message, Poster
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.session import Session
 from formats.codes import CompressionAlgorithm, EventType, OptionType
+from formats.errors import FormatError
 from formats.padding import WORD
 from formats.wire.confirm import iter_confirms
 from formats.wire.event import Frame
@@ -117,13 +119,20 @@ class WholeEvents:
         upstream = relay.openings.upstream
         if len(found) < count or not room.has(size, count) or upstream is None:
             return False
-        known.update(found)
-        room.take(size, count)
-        relay.statistics.puts += count
-        relay.statistics.put_bytes += size
-        relay.posts.expire_later()
-        out = upstream.event(EventType.PUT)
-        out += event
+        try:
+            known.update(found)
+            room.take(size, count)
+            relay.statistics.puts += count
+            relay.statistics.put_bytes += size
+            relay.posts.expire_later()
+        except Exception as error:
+            raise Inconsistent(f"keeping posts to queue '{relay.uri}'", error) from error
+        try:
+            out = upstream.event(EventType.PUT)
+            out += event
+        except Exception as error:
+            # They are kept: the next upstream gets them.
+            upstream.fail(error)
         return True
 
     def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
@@ -154,37 +163,40 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
     """As `RelayQueue.confirm` for each."""
     app, now_ms, messages = stream.app, relay.now.ms, relay.messages
     not_bit = ~app.bit
-    app.statistics.observe(app.messages, app.bytes)
-    relay.statistics.observe(len(messages), relay.usage.bytes)
-    confirmed: list[bytes] = []
-    size = gone = gone_bytes = 0
-    for guid in guids:
-        held = stream.unconfirmed.pop(guid, None)
-        if held is None:
-            relay.confirm(stream, guid)
-            continue
-        message, subscription = held
-        subscription.messages_left += 1
-        subscription.bytes_left += message.size
-        if subscription.group is not None:
-            subscription.group.blocked = False
-        app.statistics.answered(now_ms - message.sent_ms)
-        confirmed.append(guid)
-        size += message.size
-        message.outstanding &= not_bit
-        if not message.outstanding:
-            del messages[guid]
-            gone += 1
-            gone_bytes += message.size
-    app.messages -= len(confirmed)
-    app.bytes -= size
-    relay.statistics.confirms += len(confirmed)
-    if gone:
-        relay.usage.remove(gone_bytes, gone)
-    if confirmed:
-        relay.confirms.send(app.app_id, confirmed)
-    if app.redelivery or app.pending or app.aside:
-        relay.deliver(app)
+    try:
+        app.statistics.observe(app.messages, app.bytes)
+        relay.statistics.observe(len(messages), relay.usage.bytes)
+        confirmed: list[bytes] = []
+        size = gone = gone_bytes = 0
+        for guid in guids:
+            held = stream.unconfirmed.pop(guid, None)
+            if held is None:
+                relay.confirm(stream, guid)
+                continue
+            message, subscription = held
+            subscription.messages_left += 1
+            subscription.bytes_left += message.size
+            if subscription.group is not None:
+                subscription.group.blocked = False
+            app.statistics.answered(now_ms - message.sent_ms)
+            confirmed.append(guid)
+            size += message.size
+            message.outstanding &= not_bit
+            if not message.outstanding:
+                del messages[guid]
+                gone += 1
+                gone_bytes += message.size
+        app.messages -= len(confirmed)
+        app.bytes -= size
+        relay.statistics.confirms += len(confirmed)
+        if gone:
+            relay.usage.remove(gone_bytes, gone)
+        if confirmed:
+            relay.confirms.send(app.app_id, confirmed)
+        if app.redelivery or app.pending or app.aside:
+            relay.deliver(app)
+    except Exception as error:
+        raise Inconsistent(f"the confirmation of messages of queue '{relay.uri}'", error) from error
 
 
 def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int], RelayQueue | None]) -> None:
@@ -192,29 +204,36 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
     relay: RelayQueue | None = None
     last_id: int | None = None
     run = AckRun()
-    for word, guid, queue_id in rows:
-        if queue_id != last_id:
-            if run.guids:
+    try:
+        for word, guid, queue_id in rows:
+            if queue_id != last_id:
+                if run.guids:
+                    run.end()
+                last_id, relay = queue_id, relay_of(queue_id)
+                run.relay = relay
+            if relay is None:
+                continue
+            status = word >> 24 & 0xF
+            if status:
                 run.end()
-            last_id, relay = queue_id, relay_of(queue_id)
-            run.relay = relay
-        if relay is None:
-            continue
-        status = word >> 24 & 0xF
-        if status:
-            run.end()
-            relay.posts.on_ack(guid, status)
-            continue
-        put = relay.unacknowledged.pop(guid, None)
-        if put is None:
-            continue
-        if put.posters != run.posters:
-            if run.guids:
-                run.end()
-            run.posters = put.posters
-        run.guids.append(guid)
-        run.size += put.size
-    run.end()
+                relay.posts.on_ack(guid, status)
+                continue
+            put = relay.unacknowledged.pop(guid, None)
+            if put is None:
+                continue
+            if put.posters != run.posters:
+                if run.guids:
+                    run.end()
+                run.posters = put.posters
+            run.guids.append(guid)
+            run.size += put.size
+        run.end()
+    except FormatError:
+        # Those before the garbage are acknowledged all the same.
+        run.end()
+        raise
+    except Exception as error:
+        raise Inconsistent("acknowledging posts", error) from error
 
 
 class AckRun:
@@ -234,7 +253,10 @@ class AckRun:
             self.relay.posts.room.give(self.size, len(self.guids))
             self.relay.statistics.acks += len(self.guids)
             for poster, queue_id, correlation_id in self.posters:
-                poster.acknowledge_kept(queue_id, correlation_id, self.guids)
+                try:
+                    poster.acknowledge_kept(queue_id, correlation_id, self.guids)
+                except Exception as error:
+                    poster.fail(error)
             self.guids = []
             self.size = 0
 
@@ -276,46 +298,49 @@ def hand_out(
     size = 0
     last_form: object = None
     pieces = Pieces(relay, group)
-    while end - at > payload_at:
-        words, sizes, for_id, guid, schema_id, _ = _push(data, at)
-        body = at + payload_at
-        message_end = at + (words & _WORDS_MASK) * WORD
-        if message_end > end or message_end <= body:
-            break
-        padding = data[message_end - 1]
-        body_end = message_end - padding
-        if (
-            for_id != queue_id
-            or sizes & ~_ZLIB != plain_sizes
-            or words >> 28 & ~_PUSH_PROPERTIES
-            or not 1 <= padding <= WORD
-            or body_end <= body
-            or guid in messages
-            or data[at + _PUSH_SIZE : body] != options
-        ):
-            break
-        subscription = group.choose()
-        if subscription is None:
-            break
-        form = words >> 28, sizes, schema_id
-        if form != last_form:
-            last_form = form
-            content = Content(b"", 0, sizes >> 5 & 7, words >> 28 != 0, schema_id)
-        message = messages[guid] = Message(guid, body_end - body, content, bit, now_ms)
-        message.offset = number = number + 1
-        message.payload = bytes(data[body:body_end])
-        size += message.size
-        if pieces.sink is None or schema_id:
-            pieces.send()
-            send(subscription, message, message.payload)
-        else:
-            pieces.add(subscription, message, words >> 28, data[body:message_end])
-        at = message_end
-    pieces.send()
-    relay.pushed = number
-    app.messages += number - first
-    app.bytes += size
-    relay.usage.add_many(size, number - first)
+    try:
+        while end - at > payload_at:
+            words, sizes, for_id, guid, schema_id, _ = _push(data, at)
+            body = at + payload_at
+            message_end = at + (words & _WORDS_MASK) * WORD
+            if message_end > end or message_end <= body:
+                break
+            padding = data[message_end - 1]
+            body_end = message_end - padding
+            if (
+                for_id != queue_id
+                or sizes & ~_ZLIB != plain_sizes
+                or words >> 28 & ~_PUSH_PROPERTIES
+                or not 1 <= padding <= WORD
+                or body_end <= body
+                or guid in messages
+                or data[at + _PUSH_SIZE : body] != options
+            ):
+                break
+            subscription = group.choose()
+            if subscription is None:
+                break
+            form = words >> 28, sizes, schema_id
+            if form != last_form:
+                last_form = form
+                content = Content(b"", 0, sizes >> 5 & 7, words >> 28 != 0, schema_id)
+            message = messages[guid] = Message(guid, body_end - body, content, bit, now_ms)
+            message.offset = number = number + 1
+            message.payload = bytes(data[body:body_end])
+            size += message.size
+            if pieces.sink is None or schema_id:
+                pieces.send()
+                send(subscription, message, message.payload)
+            else:
+                pieces.add(subscription, message, words >> 28, data[body:message_end])
+            at = message_end
+        pieces.send()
+        relay.pushed = number
+        app.messages += number - first
+        app.bytes += size
+        relay.usage.add_many(size, number - first)
+    except Exception as error:
+        raise Inconsistent(f"handing out messages of queue '{relay.uri}'", error) from error
     return at
 
 
@@ -339,8 +364,8 @@ class Pieces:
         stream.unconfirmed[guid] = (message, subscription)
         subscription.messages_left -= 1
         subscription.bytes_left -= message.size
-        self._pieces += (
-            _pack_push(
+        try:
+            head = _pack_push(
                 flags << 28 | (_PUSH_TO_ONE_SIZE + len(data)) // WORD,
                 2 << 8 | message.compression << 5 | _PUSH_PLAIN,
                 stream.queue_id,
@@ -349,9 +374,11 @@ class Pieces:
                 b"",
                 _ONE_ID_OPTION,
                 subscription.subscription_id,
-            ),
-            data,
-        )
+            )
+        except Exception as error:
+            stream.sink.fail(error)
+            return
+        self._pieces += (head, data)
         self._count += 1
         self._size += message.size
 
@@ -362,6 +389,9 @@ class Pieces:
             self._subscription.stream.app.statistics.waits += self._count
             self._relay.statistics.pushes += self._count
             self._relay.statistics.push_bytes += self._size
-            self.sink.push_packed(b"".join(self._pieces))
+            try:
+                self.sink.push_packed(b"".join(self._pieces))
+            except Exception as error:
+                self.sink.fail(error)
             self._pieces = []
             self._count = self._size = 0

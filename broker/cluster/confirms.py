@@ -51,10 +51,14 @@ class Confirms:
         if self._openings.state is not _OPEN:
             self._unsent += [(guid, app_id) for guid in guids]
         elif consumer is not None and upstream is not None:
-            out = upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
             queue_id, sub_id, now_ms = self._queue_id, consumer.sub_id, self._now.ms
-            for guid in guids:
-                out += pack_confirm(queue_id, guid, sub_id)
+            try:
+                out = upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
+                for guid in guids:
+                    out += pack_confirm(queue_id, guid, sub_id)
+            except Exception as error:
+                # The next upstream is told of all that were sent lately.
+                upstream.fail(error)
             if not self._forgets:
                 self._forgets = True
                 self._timers.at(now_ms + SENT_CONFIRMS_MS, self._forget)

@@ -54,12 +54,18 @@ class PeerUpstream:
         return self._hops.links.is_up(self.node_id)
 
     def request(self, choice: object, answered: Answered) -> None:
-        # Behind all that is on its way to that node.
-        self._hops.send_to(self.node_id)
-        self._hops.requests.send(self.node_id, choice, answered)
+        try:
+            # Behind all that is on its way to that node.
+            self._hops.send_to(self.node_id)
+            self._hops.requests.send(self.node_id, choice, answered)
+        except Exception as error:
+            self.fail(error)
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         return self._hops.outbox(self.node_id).event(kind, head)
+
+    def fail(self, error: Exception) -> None:
+        self._hops.links.fail(self.node_id, error)
 
 
 class Hops:

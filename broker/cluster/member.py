@@ -17,6 +17,7 @@ from broker.cluster.queue_upkeep import QueueUpkeep
 from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
 from broker.core.config import DomainConfig
+from broker.core.faults import Change
 from broker.core.messages import Content
 from broker.core.node import Node
 from broker.core.pretty import Shown
@@ -271,12 +272,17 @@ class Member:
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
         message = received(ElectorMessage, schema_message(data, frame.body, frame.end), EncodingType.BER)
-        self.metadata.node_heard(node_id)
-        self.election.receive(node_id, message)
+        with Change(f"an election with node {node_id}", FormatError):
+            self.metadata.node_heard(node_id)
+            self.election.receive(node_id, message)
 
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
         body = schema_message(data, frame.body, frame.end)
         message = received(ControlMessage, body, schema_encoding(frame.type_specific))
+        with Change(f"what node {node_id} says ({type(message.choice).__name__})", FormatError):
+            self._hear(node_id, message, frame)
+
+    def _hear(self, node_id: int, message: ControlMessage, frame: Frame) -> None:
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
                 self.statuses[node_id] = status

@@ -24,6 +24,7 @@ from broker.cluster.state_exchange import NOBODY, Cause, StateExchange, number_o
 from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.config import DomainConfig
+from broker.core.faults import Change
 from broker.core.ledger import Advisory, ClusterState, Ledger, Number
 from broker.core.messages import Full
 from broker.core.timers import Timers
@@ -41,6 +42,7 @@ from formats.control.messages import (
     QueueUnassignmentRequest,
     RegistrationRequest,
 )
+from formats.errors import FormatError
 from formats.wire.event import Frame
 
 __all__ = ["Metadata", "QueueChange"]
@@ -271,7 +273,8 @@ class Metadata(StateExchange):
         if self.fsm_state in (State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.STOPPED):
             # An ack of what was advised before leading anew: the state that will be advised covers it.
             return
-        self.replicated.receive(node_id, data, frame)
+        with Change(f"what node {node_id} says of the cluster's state", FormatError):
+            self.replicated.receive(node_id, data, frame)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
         """A peer's request that is no response to one of this node's; False if it is nothing for here."""

@@ -26,6 +26,7 @@ from broker.cluster.requests import Requests
 from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
+from broker.core.faults import Inconsistent
 from broker.core.messages import Content
 from broker.core.shard import Shard
 from broker.core.timers import Timers
@@ -42,6 +43,7 @@ from formats.control.messages import (
     ReplicaStateRequest,
     StatusCategory,
 )
+from formats.errors import FormatError
 from formats.schema import Buffer
 from formats.wire.event import Frame
 from formats.wire.receipt import build_receipt_event, parse_receipt
@@ -173,6 +175,10 @@ class Partition(PrimaryActions, ReplicaActions):
                 self.state = row.state
                 for action in row.actions:
                     getattr(self, action)(event, fact)
+        except FormatError:
+            raise
+        except Exception as error:
+            raise Inconsistent(f"partition {self.partition_id}: {event.name} in {self.state.name}", error) from error
         finally:
             self._is_firing = False
             # Left after a fault only: what was to follow from that.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from broker.cluster.openings import Openings
 from broker.cluster.put_room import PutRoom
 from broker.cluster.upstream import UpstreamState
+from broker.core.faults import Inconsistent
 from broker.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.core.queue import Queue
 from formats.codes import AckStatus
@@ -72,22 +73,26 @@ class Posts:
             self._send(self._packed(guid, content))
             return KEPT
         self.room.check(size)
-        message = self._keep(guid, content, ())
+        message = self._packed(guid, content)
+        try:
+            self._keep(guid, content, message, ())
+        except Exception as error:
+            raise Inconsistent(f"keeping a post to queue '{queue.uri}'", error) from error
         if is_open:
             self._send(message)
         return KEPT if queue.broadcast else PENDING
 
     def adopt(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
         """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
-        self._keep(guid, content, tuple(posters))
+        self._keep(guid, content, self._packed(guid, content), tuple(posters))
 
-    def _keep(self, guid: bytes, content: Content, posters: tuple[tuple[Poster, int, int], ...]) -> bytes:
-        message = self._packed(guid, content)
+    def _keep(
+        self, guid: bytes, content: Content, message: bytes, posters: tuple[tuple[Poster, int, int], ...]
+    ) -> None:
         size = len(content.data)
         self.unacknowledged[guid] = Unacknowledged(message, size, self._queue.now.ms, posters)
         self.room.take(size)
         self.expire_later()
-        return message
 
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
         """See `broker.core.queue.Queue`."""
@@ -158,7 +163,10 @@ class Posts:
         else:
             self._queue.statistics.nacks += 1
         for poster, queue_id, correlation_id in put.posters:
-            poster.acknowledge(queue_id, correlation_id, guid, status)
+            try:
+                poster.acknowledge(queue_id, correlation_id, guid, status)
+            except Exception as error:
+                poster.fail(error)
 
     def _forget(self, guid: bytes) -> Unacknowledged | None:
         put = self.unacknowledged.pop(guid, None)
@@ -188,5 +196,9 @@ class Posts:
     def _send(self, message: bytes) -> None:
         upstream = self._openings.upstream
         assert upstream is not None
-        out = upstream.event(EventType.PUT)
-        out += message
+        try:
+            out = upstream.event(EventType.PUT)
+            out += message
+        except Exception as error:
+            # It is kept: the next upstream gets it.
+            upstream.fail(error)

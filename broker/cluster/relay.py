@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from broker.cluster.confirms import Confirms
 from broker.cluster.counts import COUNT_MAX
@@ -24,6 +25,8 @@ from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
 from broker.core.delivery import release
+from broker.core.expressions import ExpressionError, compile_expression
+from broker.core.faults import Change, Inconsistent
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import Buffer, Content, Message, Posted, Poster
 from broker.core.purges import take_all
@@ -207,8 +210,9 @@ class RelayQueue(Queue):
                 waits = False
                 opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
 
-        self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
-        self.openings.open(parameters, answered)
+        with Change(f"opening queue '{self.uri}' upstream"):
+            self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
+            self.openings.open(parameters, answered)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:
         """It was opened for somebody who waits for it no longer."""
@@ -223,10 +227,10 @@ class RelayQueue(Queue):
         self.openings.finish()
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
-        self._wanted[stream] = subscriptions
-        self._forget_unwanted(stream.app)
-        if not subscriptions:
-            self.configure(stream, subscriptions)
+        for each in subscriptions:
+            # As in `Queue.configure`.
+            with suppress(ExpressionError):
+                compile_expression(each.text)
 
         def answered() -> None:
             # Only now: before it has its answer, a client does not know these subscriptions.
@@ -236,16 +240,22 @@ class RelayQueue(Queue):
                 self._forget_unwanted(stream.app)
             configured()
 
-        self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
+        with Change(f"the configuration of a consumer of queue '{self.uri}'"):
+            self._wanted[stream] = subscriptions
+            self._forget_unwanted(stream.app)
+            if not subscriptions:
+                self.configure(stream, subscriptions)
+            self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         app = stream.app
-        self._wanted.pop(stream, None)
-        if self._is_stored:
-            self._forget_removed(stream)
-        super().detach(stream, lost=lost)
-        self._forget_unwanted(app)
-        self.openings.configure(app.app_id, self._summed(app), lambda: None)
+        with Change(f"the end of a consumer of queue '{self.uri}'"):
+            self._wanted.pop(stream, None)
+            if self._is_stored:
+                self._forget_removed(stream)
+            super().detach(stream, lost=lost)
+            self._forget_unwanted(app)
+            self.openings.configure(app.app_id, self._summed(app), lambda: None)
 
     def _drop_app(self, app_id: str) -> None:
         """Nobody has the app open, or is about to: upstream nothing is with this hop any more."""
@@ -350,29 +360,32 @@ class RelayQueue(Queue):
             if message is not None:
                 self.delivery.broadcast(message, self.log.read(message))
             return
-        found = self.messages.get(push.guid)
-        if found is None:
-            found = self._taken(push)
+        try:
+            found = self.messages.get(push.guid)
             if found is None:
-                return
-            self.messages[found.guid] = found
-            self.usage.add(found.size)
-        is_late = push.flags & _OUT_OF_ORDER != 0
-        data = found.payload
-        assert data is not None
-        for info in infos or (DEFAULT_INFO,):
-            app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
-            if app is None:
-                log.error(
-                    "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",
-                    self.uri,
-                    push.guid.hex().upper(),
-                    info.sub_queue_id,
-                )
-                continue
-            self._hand_out(app, found, data, info.rda_info, is_late=is_late)
-        if not found.outstanding:
-            self.gone(found)
+                found = self._taken(push)
+                if found is None:
+                    return
+                self.messages[found.guid] = found
+                self.usage.add(found.size)
+            is_late = push.flags & _OUT_OF_ORDER != 0
+            data = found.payload
+            assert data is not None
+            for info in infos or (DEFAULT_INFO,):
+                app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
+                if app is None:
+                    log.error(
+                        "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",
+                        self.uri,
+                        push.guid.hex().upper(),
+                        info.sub_queue_id,
+                    )
+                    continue
+                self._hand_out(app, found, data, info.rda_info, is_late=is_late)
+            if not found.outstanding:
+                self.gone(found)
+        except Exception as error:
+            raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
         """The app that alone gets messages with these subscriptions; None if there is more to know of them."""
@@ -451,8 +464,11 @@ class RelayQueue(Queue):
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
         known = super().confirm(stream, guid)
-        if known or self.confirms.has_room:
-            self.confirms.send(stream.app.app_id, (guid,))
+        try:
+            if known or self.confirms.has_room:
+                self.confirms.send(stream.app.app_id, (guid,))
+        except Exception as error:
+            raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
         return known
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
@@ -463,8 +479,11 @@ class RelayQueue(Queue):
         self.statistics.rejects += 1
         consumer = self.openings.consumers.get(app.app_id)
         if self.openings.state is _OPEN and consumer is not None and self.openings.upstream is not None:
-            out = self.openings.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
-            out += pack_reject(self.queue_id, guid, consumer.sub_id)
+            try:
+                out = self.openings.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
+                out += pack_reject(self.queue_id, guid, consumer.sub_id)
+            except Exception as error:
+                self.openings.upstream.fail(error)
         left = app.attempts.get(guid, self._attempts_max) - 1
         if told:
             log.info(
@@ -477,11 +496,12 @@ class RelayQueue(Queue):
         if left > 0:
             app.attempts[guid] = left
             return
-        del stream.unconfirmed[guid]
-        release(held[1], message)
-        app.forget(message)
-        if not message.outstanding:
-            self.gone(message)
+        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
+            del stream.unconfirmed[guid]
+            release(held[1], message)
+            app.forget(message)
+            if not message.outstanding:
+                self.gone(message)
 
     def _reject_all(self, stream: Stream) -> Wanted | None:
         """At once: the upstream must hear of them before it hears that the consumer is gone."""

@@ -79,12 +79,14 @@ class Requests:
 
     def send(self, node_id: int, choice: Choice, answered: Answered, timeout_ms: int = REQUEST_TIMEOUT_MS) -> int:
         """Ask a node; `answered` is called once, later, unless the request is cancelled first. The request's number."""
-        self._last = number = self._next_number()
+        number = self._next_number()
+        event = _event(number, choice)
+        self._last = number
         self._pending[number] = Pending(node_id, answered)
         if not self._links.is_up(node_id):
             self._timers.at(self._now.ms, lambda: self._fail(number, StatusCategory.NOT_CONNECTED, "no link"))
             return number
-        self._links.send(node_id, _event(number, choice))
+        self._links.send(node_id, event)
         self._timers.at(self._now.ms + timeout_ms, lambda: self._fail(number, StatusCategory.TIMEOUT, "no answer"))
         return number
 

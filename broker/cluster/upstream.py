@@ -32,6 +32,10 @@ class Upstream(Protocol):
         """The end of an open event of `kind`, to be added to; `head` begins the body of a new one."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Something could not be put into an event: the link is to end, once this step is over."""
+        ...
+
 
 class UpstreamState(Enum):
     """How a hop's queue stands with its upstream."""

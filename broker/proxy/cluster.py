@@ -16,6 +16,7 @@ from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
 from broker.core.cluster_view import ProxyView
 from broker.core.domains import Domain
+from broker.core.faults import Change
 from broker.core.negotiation import NO_NODE_ID
 from broker.core.node import Node
 from broker.core.queue_requests import Opened
@@ -161,7 +162,9 @@ class ProxyCluster:
             self._hops.on_ack(node_id, data, frame)
         elif frame.type == EventType.CONTROL:
             body = schema_message(data, frame.body, frame.end)
-            self._on_control(node_id, received(ControlMessage, body, schema_encoding(frame.type_specific)))
+            message = received(ControlMessage, body, schema_encoding(frame.type_specific))
+            with Change(f"what node {node_id} of cluster '{self.name}' says ({type(message.choice).__name__})"):
+                self._on_control(node_id, message)
         else:
             what = EventType(frame.type).name
             raise FormatError("EventHeader.type", frame.body, f"a node sends no {what} to a proxy")

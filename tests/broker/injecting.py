@@ -23,7 +23,7 @@ from broker.core.session import Session
 from broker.shell.server import Server
 from tests.broker.rig import Client, Rig
 
-__all__ = ["Ended", "Injected", "Outcome", "Story", "inject_everywhere"]
+__all__ = ["Ended", "Injected", "Injector", "Outcome", "Story", "inject_everywhere", "one_of_a_kind"]
 
 ROOT = Path(__file__).parents[2]
 OURS = (str(ROOT / "broker"), str(ROOT / "formats"))
@@ -207,7 +207,7 @@ def inject_everywhere(
         return known[key]
 
     outcome = Outcome()
-    for at in _one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites):
         injector = Injector(at)
         story = build()
         ended = _step(story, injector)
@@ -250,7 +250,7 @@ def inject_everywhere(
     return outcome
 
 
-def _one_of_a_kind(sites: list[tuple[str, str, int]]) -> list[int]:
+def one_of_a_kind(sites: list[tuple[str, str, int]]) -> list[int]:
     """The calls that are made, but of those in a loop only the first two and the last."""
     places: dict[tuple[str, str, int], list[int]] = {}
     for at, site in enumerate(sites):

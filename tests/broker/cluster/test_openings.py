@@ -42,6 +42,9 @@ class Upstream:
     def request(self, choice: object, answered: Answered) -> None:
         self.asked.append((choice, answered))
 
+    def fail(self, error: Exception) -> None:
+        raise error
+
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         raise AssertionError("nothing is sent here")
 
