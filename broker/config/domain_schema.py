@@ -13,6 +13,11 @@ __all__ = ["Domain", "DomainDefinition", "DomainVariant", "Limits", "QueueMode"]
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
+# A store's QLIST counts both with 16 bits: the apps, and the words of each one's name, one for each character at most.
+APP_IDS_MAX = 65_535
+APP_ID_CHARACTERS_MAX = 65_000
+AppId = Annotated[str, Field(max_length=APP_ID_CHARACTERS_MAX)]
+
 
 class Limits(Model):
     """A ratio is the part of the limit at which an alarm is raised."""
@@ -32,7 +37,7 @@ class MsgGroupIdConfig(Model):
 class QueueModeFanout(Model):
     """`app_ids` are the consumers that each get all messages."""
 
-    app_ids: tuple[str, ...] = Field(default=(), alias="appIDs")
+    app_ids: tuple[AppId, ...] = Field(default=(), alias="appIDs", max_length=APP_IDS_MAX)
     publish_app_id_metrics: Bool = True
 
 

@@ -197,6 +197,9 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
         return f"is {shown(found)}", f"use at most {context['le']}"
     if kind in ("too_short", "string_too_short"):
         return "is empty", "fill it in"
+    if kind in ("too_long", "string_too_long"):
+        what = "members" if kind == "too_long" else "characters"
+        return f"has {len(found)} {what}", f"use {context['max_length']} at most"
     return error["msg"].lower(), f"correct it; it is {_named(found)}"
 
 

@@ -375,6 +375,22 @@ PARAMETERS = ("definition", "parameters")
             "is 1.5",
             "use at most 1",
         ),
+        (
+            "domains/bmq.test.json",
+            (*PARAMETERS, "mode"),
+            {"fanout": {"appIDs": ["foo", "é" * 65_001]}},
+            "$.definition.parameters.mode.fanout.appIDs[1]",
+            "has 65001 characters",
+            "use 65000 at most",
+        ),
+        (
+            "domains/bmq.test.json",
+            (*PARAMETERS, "mode"),
+            {"fanout": {"appIDs": [str(number) for number in range(65_536)]}},
+            "$.definition.parameters.mode.fanout.appIDs",
+            "has 65536 members",
+            "use 65535 at most",
+        ),
     ],
 )
 def test_a_member_that_is_wrong(
