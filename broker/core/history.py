@@ -25,14 +25,14 @@ TAIL_BYTES = GUID_SIZE << 12
 
 
 class Chunk:
-    """GUIDs in the order of their leaving, or only 64 bits of each; `until_ms` is when the last of them left."""
+    """GUIDs in the order of their leaving, or 64 bits of each in ascending order; `until_ms` is when the last left."""
 
     __slots__ = ("_index", "_indexed", "data", "since_ms", "until_ms")
 
     def __init__(self, since_ms: int, hashes: NDArray[np.uint64] | None = None) -> None:
         self.data = bytearray()
         self.since_ms = self.until_ms = since_ms
-        self._index: NDArray[np.uint64] = np.empty(0, np.uint64) if hashes is None else np.sort(hashes)
+        self._index: NDArray[np.uint64] = np.empty(0, np.uint64) if hashes is None else hashes
         self._indexed = 0
 
     @property
@@ -117,7 +117,7 @@ class History:
         """
         removed = [each for each in before if each.age_ms <= self.window_ms]
         if guids:
-            removed.append(Removed(hashes_of(guids), latest_of(guids), 0))
+            removed.append(Removed(np.sort(hashes_of(guids)), latest_of(guids), 0))
         if not self.window_ms:
             return
         latest = self._latest

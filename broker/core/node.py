@@ -53,6 +53,8 @@ Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
 DomainResolver = Callable[[str], DomainConfig | None]
 
 SECOND_MS = 1000
+# How often journals are read for what was removed.
+READ_MS = 250
 
 # How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
@@ -138,7 +140,7 @@ class Node:
         self._queue_keys: set[bytes] = set()
         self._queue_counts = dict.fromkeys(shards, 0)
         self._session_ids = 0
-        self._ticked_ms = now.ms
+        self._ticked_ms = self._read_ms = now.ms
         self._rounds = Rounds(self)
         self._logged: set[int] = set()
 
@@ -258,6 +260,10 @@ class Node:
 
     def _keep_up(self) -> None:
         self._rounds.begin()
+        if self.now.ms - self._read_ms >= READ_MS:
+            self._read_ms = self.now.ms
+            for shard in self.shards.values():
+                shard.removals.tick(shard.files, self.now.ms)
         if self.now.ms - self._ticked_ms < SECOND_MS:
             return
         self._ticked_ms = self.now.ms

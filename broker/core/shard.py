@@ -181,7 +181,6 @@ class Shard:
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
-        self.removals.tick(self.files, self.now.ms)
         if self.hears:
             self.hears = False
             self._hear()

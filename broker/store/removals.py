@@ -8,7 +8,8 @@ partition's, which the reference does not look at:
 They are only appended to. A file begins with `FILE_MAGIC` and holds blocks of a header and a body. The header (`_HEAD`)
 has a magic, the length of the body, the time of the last record in seconds, the timestamp of the journal, and a CRC-32C
 over these and the body. The body has, for each queue, its key, the numbers of producers and of GUIDs, per producer its
-client id and greatest tick, and 64 bits of each GUID. Integers are little-endian.
+client id and greatest tick, and 64 bits of each GUID, in ascending order: who takes a shard over has no time to sort.
+Integers are little-endian.
 
 A journal is read bit by bit while it grows, by primary and replica alike, and what it tells is written here no later
 than it is given up. So nothing is written for each message, and both know the same. A block that is not whole ends its
@@ -48,7 +49,7 @@ FILE_BYTES_MAX = 32 << 20
 SUFFIX = ".removed"
 
 # So many records are read, or GUIDs packed, in one go.
-SLICE_RECORDS = 1 << 17
+SLICE_RECORDS = 1 << 16
 # What was found in a journal in use waits in memory up to so much.
 PENDING_BYTES_MAX = 1 << 20
 # How long files are kept at least.
@@ -65,8 +66,8 @@ _MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 class Removed(NamedTuple):
-    """Messages that were removed from a queue: 64 bits of each GUID; of each producer, its client id and greatest tick,
-    one after the other; and how long ago the last was removed.
+    """Messages that were removed from a queue: 64 bits of each GUID, in ascending order; of each producer its client id
+    and greatest tick, one after the other; and how long ago the last was removed.
     """
 
     hashes: NDArray[np.uint64]
@@ -138,7 +139,7 @@ class Removals:
     # -- reading journals
 
     def tick(self, files: PartitionFiles, now_ms: int) -> None:
-        """Read on in the journal in use; once a second."""
+        """Read on in the journal in use; a few times a second, so that little is left to read when it is given up."""
         self._read(files)
         self._pack(files, SLICE_RECORDS)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
@@ -201,7 +202,7 @@ class Removals:
             parts += [
                 _QUEUE.pack(key, len(latest) // PRODUCER_SIZE, len(taken) // GUID_SIZE),
                 latest,
-                hashes_of(taken).astype("<u8").tobytes(),
+                np.sort(hashes_of(taken)).astype("<u8").tobytes(),
             ]
         if parts:
             at = self._read_to[files.journal.name] - JOURNAL_RECORD_SIZE
