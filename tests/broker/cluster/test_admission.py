@@ -224,6 +224,15 @@ def test_the_anonymous_credential_proves_nothing() -> None:
     assert answer(session).result.category is StatusCategory.NOT_SUPPORTED
 
 
+def test_the_mechanism_for_anybody_proves_nothing() -> None:
+    session = known().node.connect(STRANGER)
+    request = AuthenticationRequest(mechanism="Anonymous")
+    message = ber.encode(AuthenticationMessage(choice=request))
+    session.receive(memoryview(build_schema_event(message, EventType.AUTHENTICATION)))
+    assert session.entrance.standing.principal == "anonymous"
+    assert session.entrance.proven is None
+
+
 def test_who_comes_before_the_hosts_are_looked_up_waits() -> None:
     resolver = Resolver()
     resolver.addresses |= ADDRESSES
