@@ -36,6 +36,8 @@ PAYLOAD = b"x" * 64
 OTHER = "bmq://other/q"
 QUEUE, FANOUT = "bmq://steps/q", "bmq://fanout/q"
 TTL_S = 3600
+# A second passes each time that so many were posted.
+POSTS_A_TICK = 50_000
 WANTED_MS = 50.0
 
 DOMAINS = (
@@ -81,6 +83,9 @@ class Bench:
         post = self.queue.post
         for number in range(self.messages):
             post(guid(number), content)
+            if number % POSTS_A_TICK == 0:
+                self.pass_time(1)
+                self.rig.node.tick()
         self.rest()
 
     def rest(self) -> None:

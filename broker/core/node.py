@@ -129,6 +129,8 @@ class Node:
         self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
         self.work = Work(now)
+        for shard in shards.values():
+            shard.work_with(self.work)
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
         # How long a client waits until a queue is open that is served elsewhere.

@@ -20,6 +20,8 @@ from broker.core.clocks import Heard
 from broker.core.faults import Change, Inconsistent
 from broker.core.messages import Content, Full, Message
 from broker.core.payloads import Payloads
+from broker.core.sliced_rollover import SlicedRollover
+from broker.core.work import Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
@@ -58,6 +60,11 @@ FREED_PART_MIN = 0.2
 MESSAGE_WORDS_BITS = 29
 OPTIONS_WORDS_SHIFT = 8
 _two_u32 = struct.Struct(">II").unpack_from
+
+# With very many messages a rollover begins when this part of a file is in use: it takes its time.
+EARLY_PART = 7 / 8
+# When that comes to nothing, it is not tried again at once.
+RETRY_MS = 1000
 
 # What the headers at the start of a file take at most.
 FILE_HEADERS_SIZE_MAX = 64
@@ -116,6 +123,12 @@ class Shard:
         self.sequence_number = 0
         self.due = 0
         self._purges: list[Callable[[], None]] = []
+        # The places of messages in DATA count from here: after a rollover in slices those in older files are below.
+        self.offsets_from = 0
+        self._work: Work | None = None
+        self._rolling: SlicedRollover | None = None
+        self._not_before_ms = self.now.ms  # before then none begins by itself
+        self._declined_at = 0  # so many messages were alive when a rollover was not worth it
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
         self.payloads = Payloads(partition_id, self.stores)
         self._journal_granted = 0
@@ -265,7 +278,7 @@ class Shard:
             )
             files.journal_end += JOURNAL_RECORD_SIZE
             self.due += ref_count
-            message.offset = offset
+            message.offset = self.offsets_from + offset
         except Exception as error:
             raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
 
@@ -309,6 +322,8 @@ class Shard:
         self, queue_key: bytes, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE
     ) -> None:
         """Nobody wants a message any longer: the deletion stands for the confirms that are due."""
+        if self._rolling is not None:
+            self._rolling.moving.removes(queue_key, message.guid, message.offset)
         files = self.files
         self.sequence_number += 1
         pack_deletion(
@@ -416,7 +431,9 @@ class Shard:
 
     def _position(self, message: Message) -> tuple[int, int]:
         """The lease id and sequence number of a message's record."""
-        record = find_message(self.files, message.offset)
+        if self._rolling is not None and self._rolling.is_changed:
+            self._rolling.complete()
+        record = find_message(self.files, message.offset - self.offsets_from)
         return record.primary_lease_id, record.sequence_number
 
     def forget(self, queue_key: bytes) -> None:
@@ -433,9 +450,13 @@ class Shard:
 
     def read(self, message: Message) -> memoryview:
         """A message's properties and payload, in the mapped file: valid until the next step."""
-        buffer = self.files.data.buffer
-        lengths, options = _two_u32(buffer, message.offset)
-        start = message.offset + ((lengths >> MESSAGE_WORDS_BITS) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
+        files, offset = self.files, message.offset - self.offsets_from
+        if offset < 0 and self._rolling is not None:
+            files, offsets_from = self._rolling.old
+            offset = message.offset - offsets_from
+        buffer = files.data.buffer
+        lengths, options = _two_u32(buffer, offset)
+        start = offset + ((lengths >> MESSAGE_WORDS_BITS) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
         return buffer[start : start + message.size]
 
     # -- room
@@ -473,6 +494,18 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         self._data_granted = files.data.granted
         self._journal_granted = files.journal.granted
+        if (
+            (
+                files.data_end > self.limits.data * EARLY_PART
+                or (
+                    journal_end > self.limits.journal * EARLY_PART
+                    and (self._count() + self.due) * JOURNAL_RECORD_SIZE < self.limits.journal * (1 - FREED_PART_MIN)
+                )
+            )
+            and self.now.ms >= self._not_before_ms
+            and self._may_slice()
+        ):
+            self._begin_slices(1 - FREED_PART_MIN)
 
     def set_available(self, available: bool) -> None:
         """Take new messages, or refuse them all; what is there can be confirmed and removed."""
@@ -482,8 +515,64 @@ class Shard:
         log.info("Partition [%d]: status changed to %s", self.partition_id, "AVAILABLE" if available else "UNAVAILABLE")
 
     def roll_over(self) -> None:
-        """Move to new files now, however little that frees. Raises `Full` if there is no disk for them."""
-        self._move(0, 0, 0, part_max=1.0)
+        """Move to new files, however little that frees; with very many messages in slices, so that it is done later.
+
+        Raises `Full` if there is no disk for them.
+        """
+        if self._rolling is not None:
+            return
+        self._declined_at = 0
+        if not self._may_slice():
+            self._move(0, 0, 0, part_max=1.0)
+        elif not self._begin_slices(1.0):
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+
+    # -- rolling over in slices
+
+    def work_with(self, work: Work) -> None:
+        """Do long tasks bit by bit, from now on."""
+        self._work = work
+
+    def _count(self) -> int:
+        return sum(map(len, self.stores.values()))
+
+    def _may_slice(self) -> bool:
+        """Whether a rollover can be made in slices, and is worth the trouble."""
+        if self._work is None or self._rolling is not None or self.copies_wanted > 1:
+            return False
+        count = self._count()
+        return count > self._work.amount and not self._is_declined(count)
+
+    def _is_declined(self, count: int) -> bool:
+        """Whether a rollover was not worth it, and not much has gone since."""
+        return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
+
+    def _begin_slices(self, part_max: float) -> bool:
+        """Begin a rollover; False if there is no disk for its files."""
+        assert self._work is not None
+        try:
+            timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+            fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
+        except OSError as error:
+            log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
+            fresh = None
+        if fresh is None:
+            self._not_before_ms = self.now.ms + RETRY_MS
+            return False
+        log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
+        self._rolling = SlicedRollover(self, self._work, fresh, part_max)
+        self._work.add(self._rolling.task())
+        return True
+
+    def rollover_is_over(self) -> None:
+        """The rollover in slices has come to its end, or to nothing."""
+        assert self._rolling is not None
+        self._declined_at = self._count() if self._rolling.is_declined else 0
+        if self._rolling.refusal:
+            self._not_before_ms = self.now.ms + RETRY_MS
+        self._rolling = None
+
+    # -- rolling over at once
 
     def _roll_over(self, data: int = 0, records: int | None = None, qlist: int = 0) -> None:
         """Move to new files, with room for so many bytes of DATA and QLIST and records beyond those due.
@@ -493,8 +582,17 @@ class Shard:
         """
         if self._full:
             raise Full("STORAGE_FAILURE", self._full)
+        if records is None:
+            records = self._spare_records
         try:
-            self._move(data, self._spare_records if records is None else records, qlist)
+            if self._rolling is not None and not self._rolling.is_changed:
+                self._rolling.change()
+                self._check_room(data, records, qlist)
+            elif self._is_declined(self._count()):
+                reason = f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
+                raise Full("STORAGE_FAILURE", reason)
+            else:
+                self._move(data, records, qlist)
         except Full as full:
             self._full = str(full)
             if not self._alarmed:
@@ -505,8 +603,13 @@ class Shard:
 
     def _move(self, data: int, records: int, qlist: int, part_max: float = 1 - FREED_PART_MIN) -> None:
         """`part_max` is the part of the limits that may be in use in the new files."""
+        if self._rolling is not None:
+            self._rolling.complete()
         self._finish_purges()
         alive = {key + guid: message for key, store in self.stores.items() for guid, message in store.items()}
+        for message in alive.values() if self.offsets_from else ():
+            message.offset -= self.offsets_from
+        self.offsets_from = 0
         plan = Rollover(self.files, alive, set(self.stores))
         for name, kept, wanted, limit, kept_part_max in (
             (
@@ -531,23 +634,44 @@ class Shard:
         fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + 1)
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+        self.change_files(fresh, lambda first_sync_point: plan.finish(fresh, first_sync_point), offsets_from=0)
+        try:
+            old.retire()
+        except OSError as error:
+            self.note_not_retired(old, error)
+
+    def note_not_retired(self, old: PartitionFiles, error: OSError) -> None:
+        """Files before a rollover cannot be put away. Nobody needs them: a next process finds the newer ones whole."""
+        log.error("Partition [%d]: %s cannot be put away: %s", self.partition_id, old.journal.name, error.strerror)
+
+    def change_files(
+        self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None
+    ) -> None:
+        """Write to new files from now on, which have all that is alive; `write_header` gets their first sync point."""
+        old = self.files
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
         self.files = fresh
+        self.offsets_from = self.offsets_from + old.data_end if offsets_from is None else offsets_from
         self._journal_granted = self._data_granted = 0
         first_sync_point = fresh.journal_end
         self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
         self.keep_removals(old)
-        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))
-        try:
-            old.retire()
-        except OSError as error:
-            # Nobody needs them any more: a next process finds the newer ones whole.
-            log.error("Partition [%d]: %s cannot be put away: %s", self.partition_id, old.journal.name, error.strerror)
+        self.finish(fresh, lambda: write_header(first_sync_point))
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
+
+    def _check_room(self, data: int, records: int, qlist: int) -> None:
+        """Whether so much fits the files in use. `Full` if it does not."""
+        files, limits = self.files, self.limits
+        if (
+            files.data_end + data > limits.data
+            or files.qlist_end + qlist > limits.qlist
+            or files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE > limits.journal
+        ):
+            raise Full("STORAGE_FAILURE", f"the files of partition {self.partition_id} are full after a rollover")
 
     def keep_removals(self, old: PartitionFiles) -> None:
         """A set of files is about to be retired: what its journal tells of removed messages outlives it."""
@@ -567,6 +691,10 @@ class Shard:
 
     def close(self) -> None:
         """The node stops: cut the files to what is written."""
+        if self._rolling is not None and self._rolling.is_changed:
+            self._rolling.complete()
+        elif self._rolling is not None:
+            self._rolling.give_up("the node stops")
         self.files.close()
         self.removals.close(self.now.ms)
 

@@ -12,6 +12,7 @@ not whole, and a payload that does not match its checksum is found before the no
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -130,10 +131,19 @@ class PartitionFiles:
 
     def retire(self) -> None:
         """Close the files and take them out of service."""
-        names = (self.journal.name, self.data.name, self.qlist.name)
-        self.close()
+        for _ in self.retire_slowly():
+            """At once."""
+
+    def retire_slowly(self) -> Iterator[None]:
+        """As `retire`, file by file: to let go of a large one takes its time."""
+        files = ((self.journal, self.journal_end), (self.data, self.data_end), (self.qlist, self.qlist_end))
+        names = [file.name for file, _ in files]
+        for file, end in files:
+            file.close(end)
+            yield
         for name in names:
             self.directory.archive(name)
+            yield
 
 
 def _remove(directory: Directory, opened: list[StoreFile]) -> None:

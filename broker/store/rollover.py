@@ -33,13 +33,13 @@ from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 
-__all__ = ["Rollover"]
+__all__ = ["MAKING", "MESSAGE_WORDS_MASK", "Rollover", "copy_queue", "write_first_sync_point"]
 
 # The bits of a DATA record's first word that say how long it is, in words.
 MESSAGE_WORDS_MASK = (1 << 29) - 1
 
 # Operations that come with a record in QLIST.
-_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 class Located(Protocol):
@@ -121,10 +121,10 @@ class Rollover:
         for n, row in enumerate(rows.tolist()):
             op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
             # What became of one app still says something about the messages before it.
-            tells = op.queue_op_type in _MAKING or op.app_key != NULL_KEY
+            tells = op.queue_op_type in MAKING or op.app_key != NULL_KEY
             if tells and op.queue_key in self._queue_keys:
                 kept.append(row)
-                if op.queue_op_type in _MAKING:
+                if op.queue_op_type in MAKING:
                     record = parse_queue_record(self._files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
                     self.qlist_bytes += record.end - record.offset
         return kept
@@ -156,7 +156,7 @@ class Rollover:
         fresh.journal_end += self.journal_bytes
         fresh.journal.buffer[first : fresh.journal_end] = kept.tobytes()
         for row in np.flatnonzero(kinds == RecordType.QUEUE_OP).tolist():
-            self._copy_queue(fresh, first + row * JOURNAL_RECORD_SIZE)
+            copy_queue(self._files, fresh, first + row * JOURNAL_RECORD_SIZE)
         return fresh
 
     def _copy_data(self, fresh: PartitionFiles) -> NDArray[np.int64]:
@@ -174,27 +174,9 @@ class Rollover:
         self._moved = dict(zip(self._offsets.tolist(), starts.tolist(), strict=True))
         return starts
 
-    def _copy_queue(self, fresh: PartitionFiles, at: int) -> None:
-        record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
-        if record.queue_op_type not in _MAKING:
-            return
-        source = parse_queue_record(self._files.qlist.buffer, record.queue_uri_record_offset_words * WORD)
-        start = fresh.qlist_end
-        fresh.qlist_end = start + source.end - source.offset
-        fresh.qlist.buffer[start : fresh.qlist_end] = self._files.qlist.buffer[source.offset : source.end]
-        QUEUE_OP_RECORD.pack_into(
-            fresh.journal.buffer, at, record._replace(queue_uri_record_offset_words=start // WORD)
-        )
-
     def finish(self, fresh: PartitionFiles, first_sync_point: int) -> None:
         """The new set is whole: its header says so, and the messages are where it has them."""
-        header_at = FILE_HEADER.size
-        header = JOURNAL_FILE_HEADER.unpack(fresh.journal.buffer, header_at)
-        JOURNAL_FILE_HEADER.pack_into(
-            fresh.journal.buffer,
-            header_at,
-            header._replace(first_sync_point_after_rollover_offset_words=first_sync_point // WORD),
-        )
+        write_first_sync_point(fresh, first_sync_point)
         for message in self._alive.values():
             message.offset = self._moved[message.offset]
 
@@ -202,3 +184,26 @@ class Rollover:
 def _numbers(data: bytes) -> NDArray[np.uint64]:
     """Parts of GUIDs, 8 bytes each, as this machine's numbers: numpy cannot look among others where they are large."""
     return np.frombuffer(data, ">u8").astype(np.uint64)
+
+
+def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
+    """Carry over what the operation at `at` of the new journal has in QLIST, if it makes something."""
+    record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
+    if record.queue_op_type not in MAKING:
+        return
+    source = parse_queue_record(files.qlist.buffer, record.queue_uri_record_offset_words * WORD)
+    start = fresh.qlist_end
+    fresh.qlist_end = start + source.end - source.offset
+    fresh.qlist.buffer[start : fresh.qlist_end] = files.qlist.buffer[source.offset : source.end]
+    QUEUE_OP_RECORD.pack_into(fresh.journal.buffer, at, record._replace(queue_uri_record_offset_words=start // WORD))
+
+
+def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
+    """Name the first sync point behind a rollover in the header of the new journal."""
+    header_at = FILE_HEADER.size
+    header = JOURNAL_FILE_HEADER.unpack(fresh.journal.buffer, header_at)
+    JOURNAL_FILE_HEADER.pack_into(
+        fresh.journal.buffer,
+        header_at,
+        header._replace(first_sync_point_after_rollover_offset_words=offset // WORD),
+    )

@@ -1,0 +1,156 @@
+"""The rollover of a shard with very many messages, in slices: posts, confirms and all else go on in the old files.
+
+It begins before a file is full, and keeps pace with what is written. Should a file be full before it ends, the rest is
+done at once. Only for a shard without copies: a replica does the same rollover by itself, from the same records, and
+for that both must do it between the same two records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.core.messages import Full
+from broker.core.work import Task, Work
+from broker.store.moving import Moving
+from broker.store.partition_files import PartitionFiles
+from formats.disk.files import JOURNAL_RECORD_SIZE
+
+if TYPE_CHECKING:
+    from broker.core.shard import Shard
+
+__all__ = ["SlicedRollover"]
+
+log = logging.getLogger("broker.shard")
+
+# So many records are looked at for a unit of work, and so many bytes moved.
+ROWS_PER_UNIT = 3
+BYTES_PER_UNIT = 4096
+PLACED_PER_UNIT = 8
+
+# The last records are looked at together with the change of files.
+LAST_ROWS = 2
+
+
+class SlicedRollover:
+    """One rollover: `begin` it, and it goes on by itself, unless somebody cannot wait."""
+
+    def __init__(self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float) -> None:
+        self._shard = shard
+        self._work = work
+        self._part_max = part_max
+        self._old = shard.files
+        self._old_base = shard.offsets_from
+        self.moving = Moving(shard.files, fresh, shard.stores, shard.offsets_from)
+        self._written_to = self._old.journal_end
+        self.refusal = ""  # why it came to nothing
+        self.is_declined = False  # because it would not be worth it
+        self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
+        self.is_over = False
+        self._retiring: Iterator[None] | None = None
+
+    @property
+    def old(self) -> tuple[PartitionFiles, int]:
+        """The old files, and from where on offsets of messages count that are still in them."""
+        return self._old, self._old_base
+
+    def task(self) -> Task:
+        """What is to be done in slices."""
+        work = self._work
+        while not self.is_over:
+            while not work.may_go_on():
+                yield
+            self._do_slice(work.left)
+
+    def complete(self) -> None:
+        """Do the rest now. `Full` if there is no disk, or too much is alive to be worth it."""
+        while not self.is_over:
+            self._do_slice(1 << 20)
+        if self.refusal:
+            raise Full("STORAGE_FAILURE", self.refusal)
+
+    def change(self) -> None:
+        """Go so far that the new files are in use. `Full` as for `complete`."""
+        while not (self.is_over or self.is_changed):
+            self._do_slice(1 << 20)
+        if self.refusal:
+            raise Full("STORAGE_FAILURE", self.refusal)
+
+    def _do_slice(self, units: int) -> None:
+        moving = self.moving
+        if self.is_changed:
+            if not moving.is_placed:
+                placed = moving.place(units * PLACED_PER_UNIT, self._shard.offsets_from)
+                self._work.left -= 1 + placed // PLACED_PER_UNIT
+                return
+            self._work.left = 0
+            self._retiring = self._retiring or self._old.retire_slowly()
+            try:
+                for _ in self._retiring:
+                    return
+            except OSError as error:
+                self._shard.note_not_retired(self._old, error)
+            self.is_over = True
+            self._shard.rollover_is_over()
+            return
+        before = moving.fresh.data_end
+        rows = self._pace(units * ROWS_PER_UNIT)
+        if not moving.advance(rows, max(units, 1) * BYTES_PER_UNIT):
+            self.give_up(f"partition {self._shard.partition_id}: no disk for new files")
+            return
+        if self._shard.outlives_power:
+            # Bit by bit: all of it at the end would take its time.
+            moving.fresh.data.flush()
+        size = moving.fresh.data_end - before
+        self._work.left -= 1 + rows // ROWS_PER_UNIT + size // BYTES_PER_UNIT
+        if not self._is_worth_it():
+            return
+        if moving.rows_left <= LAST_ROWS:
+            self._change_files()
+
+    def _pace(self, rows: int) -> int:
+        """How many records to look at: as many as it takes to be done before the journal is full."""
+        shard, end = self._shard, self._old.journal_end
+        written = (end - self._written_to) // JOURNAL_RECORD_SIZE
+        self._written_to = end
+        room = (shard.limits.journal - end) // JOURNAL_RECORD_SIZE - shard.due
+        return max(rows, 2 * written, 2 * written * self.moving.rows_left // max(1, room))
+
+    def _is_worth_it(self) -> bool:
+        """Whether enough would be free in the new files; it comes to nothing otherwise."""
+        shard, fresh = self._shard, self.moving.fresh
+        for name, kept, limit in (
+            ("journal", fresh.journal_end + shard.due * JOURNAL_RECORD_SIZE, shard.limits.journal),
+            ("data", fresh.data_end, shard.limits.data),
+        ):
+            if kept > limit * self._part_max:
+                self.is_declined = True
+                self.give_up(
+                    f"the {name} file of partition {shard.partition_id} is full, {kept} of {limit} bytes in use"
+                )
+                return False
+        return True
+
+    def _change_files(self) -> None:
+        shard, moving = self._shard, self.moving
+        while moving.rows_left:
+            if not moving.advance(moving.rows_left, 1 << 62):
+                self.give_up(f"partition {shard.partition_id}: no disk for new files")
+                return
+        fresh = moving.fresh
+        if not fresh.journal.reserve(fresh.journal_end + (shard.due + 1) * JOURNAL_RECORD_SIZE):
+            self.give_up(f"partition {shard.partition_id}: no disk for new files")
+            return
+        self.is_changed = True
+        shard.change_files(fresh, moving.finish)
+
+    def give_up(self, reason: str) -> None:
+        """It comes to nothing: the old files stay."""
+        log.info(
+            "Partition [%d]: rollover of %s given up: %s", self._shard.partition_id, self._old.journal.name, reason
+        )
+        self.refusal = reason
+        self.is_over = True
+        self.moving.fresh.remove()
+        self._shard.rollover_is_over()
