@@ -79,7 +79,7 @@ class AuthenticationClient:
         if session.finished:
             return
         if isinstance(credential, str):
-            self._failed(f"there are no credentials for it: {credential}")
+            self._failed(f"cannot be authenticated at: {credential}")
             return
         log.info("%s: authenticates with mechanism '%s'", session.description, credential.mechanism)
         request = AuthenticationRequest(mechanism=credential.mechanism, data=credential.data or None)

@@ -170,7 +170,7 @@ def test_a_provider_without_a_credential(fault: Exception, told: str) -> None:
     provider.found = fault
     first, second = One(1, credentials=Credentials(provider)), acceptor()
     meet(first, second, 2)
-    assert first.peers.faults[2] == f"there are no credentials for it: {told}"
+    assert first.peers.faults[2] == f"cannot be authenticated at: {told}"
     assert not second.member.links.peers
 
 
