@@ -39,6 +39,8 @@ log = logging.getLogger("broker.downstream")
 # A broker with this much waiting to be sent gets no more messages until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
 
+UNSET_GUID = bytes(16)
+
 _ACK = EventType.ACK
 _PUSH = EventType.PUSH
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
@@ -151,6 +153,10 @@ class Downstream:
             if handle is None or not handle.writes:
                 # It is to keep it until it has opened the queue here.
                 self._nack(AckStatus.NOT_READY, guid, queue_id, "for a queue that is not open for writing")
+                continue
+            if guid == UNSET_GUID:
+                # No record of a store has none: written, the store would count as damaged.
+                self._nack(AckStatus.UNKNOWN, guid, queue_id, "without a GUID")
                 continue
             if crc32c(content) != checksum:
                 self._nack(AckStatus.UNKNOWN, guid, queue_id, "whose checksum is not its payload's")

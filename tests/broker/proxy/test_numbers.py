@@ -6,10 +6,26 @@ import pytest
 
 from broker.cluster.counts import COUNT_MAX
 from formats.codes import AckStatus
-from formats.control.messages import OpenQueueResponse
+from formats.control.messages import ClientType, OpenQueueResponse
 from tests.broker.proxy.test_proxy import DOMAINS, QUEUE, chain
 from tests.broker.proxy.tree import Tree
-from tests.broker.rig import ACK, READ, WRITE, Wanted, guid
+from tests.broker.rig import ACK, READ, WRITE, Client, Wanted, guid, identity
+
+
+@pytest.mark.parametrize("client_type", [ClientType.TCPCLIENT, ClientType.TCPBROKER])
+def test_a_message_without_a_guid_is_refused(client_type: ClientType) -> None:
+    """In a journal it would be damage, and the node would not start again."""
+    rig = Tree(DOMAINS).root()
+    peer = Client(rig.node)
+    peer.negotiate(identity(client_type))
+    # A broker is told the node's status.
+    peer.take()
+    peer.inbox.clear()
+    peer.open(1, QUEUE, WRITE | ACK)
+    assert peer.post(1, bytes(16), b"payload") is AckStatus.UNKNOWN
+    assert peer.post(1, guid(1), b"payload") is AckStatus.SUCCESS
+    assert not rig.faults()
+    assert list(rig.restart().node.queues[QUEUE].messages) == [guid(1)]
 
 
 @pytest.mark.parametrize("hops", [1, 2])
