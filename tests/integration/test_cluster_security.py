@@ -34,7 +34,7 @@ from tests.integration.official import Client, confirm, queue_name
 from tests.integration.raw import node_identity
 
 STRONG = "bmq.test.persistent.priority.sc"
-USERS = {name: f"secret-of-{name}" for name in ("node1", "node2", "node3", "proxy", "client")}
+USERS = {name: f"secret-of-{name}" for name in ("node1", "node2", "node3", "proxy", "below", "client")}
 BROKER_FILE, CLUSTERS_FILE = "bmqbrkrcfg.json", "clusters.json"
 LISTENERS = ("appConfig", "networkInterfaces", "tcpInterface", "listeners")
 
@@ -90,17 +90,23 @@ class Secured:
             }
             spoil(config, BROKER_FILE, "appConfig", "authentication", value=authentication)
 
-    def proxy(self) -> NodeProcess:
-        """A proxy in front of the cluster, which lets its own clients come as they are."""
-        config, port = self.folder / "proxy", free_port()
+    def proxies(self) -> tuple[NodeProcess, NodeProcess]:
+        """A proxy in front of the cluster, as strict as its nodes; and one below it, whose clients come as they are."""
+        (cluster,) = json.loads((self.folder / "node1" / CLUSTERS_FILE).read_text())["myClusters"]
+        upper = self._proxy("proxy", cluster["name"], cluster["nodes"])
+        place = {"tcp": {"endpoint": f"tcp://{HOST}:{upper.port}"}}
+        lower = self._proxy("below", cluster["name"], [{"id": 1, "name": "proxy", "transport": place}])
+        assert lower.config_dir is not None
+        spoil(lower.config_dir, BROKER_FILE, *LISTENERS, 0, "tls", value=False)
+        spoil(lower.config_dir, BROKER_FILE, "appConfig", "authentication", "anonymousCredential", value=None)
+        return upper, lower
+
+    def _proxy(self, name: str, cluster_name: str, nodes: list[dict[str, Any]]) -> NodeProcess:
+        config = self.folder / name
         shutil.copytree(self.folder / "node1", config, ignore=shutil.ignore_patterns("storage"))
-        (cluster,) = json.loads((config / CLUSTERS_FILE).read_text())["myClusters"]
-        proxied = {"proxyClusters": [{"name": cluster["name"], "nodes": cluster["nodes"]}]}
-        (config / CLUSTERS_FILE).write_text(json.dumps(proxied))
-        self.secure(config, "proxy", (0, 1, 2), "proxyClusters")
-        spoil(config, BROKER_FILE, *LISTENERS, 0, "tls", value=False)
-        spoil(config, BROKER_FILE, "appConfig", "authentication", "anonymousCredential", value=None)
-        return NodeProcess(config / "storage", config_dir=config, port=port)
+        (config / CLUSTERS_FILE).write_text(json.dumps({"proxyClusters": [{"name": cluster_name, "nodes": nodes}]}))
+        self.secure(config, name, tuple(range(len(nodes))), "proxyClusters")
+        return NodeProcess(config / "storage", config_dir=config, port=free_port())
 
     def stranger(self, number: int, name: str) -> ssl.SSLSocket:
         """A connection to a node from who has the certificate `name`, and has authenticated as the client."""
@@ -169,9 +175,10 @@ def test_strangers_are_not_heard(secured: Secured) -> None:
 def test_a_secured_cluster_serves_fails_over_and_heals(secured: Secured) -> None:
     cluster, uri = secured.cluster, queue_name(STRONG)
     payloads = [b"%06d" % number for number in range(300)]
-    with secured.proxy() as proxy:
-        proxy.wait_for("is available", 20)
-        with Client(proxy.uri) as client:
+    upper, lower = secured.proxies()
+    with upper, lower:
+        lower.wait_for("is available", 20)
+        with Client(lower.uri) as client:
             client.open(uri, read=True, write=True)
 
             def post(first: int) -> None:
