@@ -32,7 +32,7 @@ from formats.control.messages import (
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import QueueOpType, RecordType
 
-__all__ = ["CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
+__all__ = ["ALL_MUTATIONS", "CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
 
 Make = Callable[[Any], Any]
 
@@ -239,7 +239,7 @@ MUTATIONS: Mutations = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """The core is broken in the named way."""
-    target, attribute, make = {**MUTATIONS, **CLUSTER_MUTATIONS}[name]
+    target, attribute, make = ALL_MUTATIONS[name]
     with patch.object(target, attribute, make(getattr(target, attribute))):
         yield
 
@@ -256,3 +256,5 @@ CLUSTER_MUTATIONS: Mutations = {
     "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
     "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),
 }
+
+ALL_MUTATIONS: Mutations = {**MUTATIONS, **CLUSTER_MUTATIONS}

@@ -1,0 +1,117 @@
+"""What a node of a shard does not take: of another node, of another lease, of another payload; and what it undoes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cluster.positions import Position
+from formats.codes import EventType
+from formats.wire.receipt import build_receipt_event
+from tests.broker.cluster.partition_bus import Bus, Node
+from tests.broker.rig import guid
+
+
+@pytest.fixture
+def bus() -> Bus:
+    bus = Bus()
+    primary = bus.assign(0)
+    bus.settle()
+    primary.post(*range(5))
+    bus.settle()
+    return bus
+
+
+def storage(bus: Bus, source: int, target: int) -> list[bytes]:
+    """The STORAGE events that wait on a link."""
+    return [event for event in bus.links[source, target] if event[4] & 0x3F == EventType.STORAGE]
+
+
+def position(node: Node) -> Position:
+    return node.partition.position
+
+
+def test_a_receipt_of_an_older_lease_counts_for_nothing(bus: Bus) -> None:
+    primary = bus.assign(0)
+    bus.settle()
+    assert position(primary).lease_id == 2
+    primary.acked.clear()
+    primary.post(100)
+    primary.receive(1, build_receipt_event(0, 1, 99))
+    assert primary.acked == []
+    primary.receive(1, build_receipt_event(0, *position(primary)))
+    assert primary.acked == [100]
+
+
+def test_a_replica_takes_records_of_its_primary_alone(bus: Bus) -> None:
+    primary, replica = bus.nodes[0], bus.nodes[2]
+    before = position(replica)
+    primary.post(100)
+    primary.flush()
+    (event,) = storage(bus, 0, 2)
+    replica.receive(1, event)
+    assert position(replica) == before
+    replica.receive(0, event)
+    assert position(replica) == position(primary) > before
+
+
+def test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know(bus: Bus) -> None:
+    replica = bus.nodes[2]
+    before = position(replica)
+    bus.assign(0, among=(0, 1))
+    found: list[bytes] = []
+    while not found:
+        assert bus.step()
+        found = storage(bus, 0, 1)
+    replica.receive(0, found[0])
+    assert position(replica) == before
+    replica.partition.primary_changed(0, bus.lease_id)
+    bus.settle(3000)
+    assert position(replica).lease_id == 2
+    bus.check_equal()
+
+
+def test_a_cut_keeps_the_last_record_that_both_have(bus: Bus) -> None:
+    replica = bus.nodes[2]
+    last = position(replica)
+    wanted = Position(last.lease_id, last.number - 2)
+    assert replica.partition.copy.cut(wanted)
+    assert position(replica) == wanted
+
+
+def test_a_replica_takes_no_payload_with_another_checksum(bus: Bus) -> None:
+    primary, replica = bus.nodes[0], bus.nodes[2]
+    before = position(replica)
+    primary.post(100)
+    primary.flush()
+    (event,) = storage(bus, 0, 2)
+    at = event.index(b"message 100")
+    replica.receive(0, event[:at] + b"M" + event[at + 1 :])
+    assert position(replica) == before
+    # It asks for what it has refused, and gets it whole.
+    bus.settle(3000)
+    assert guid(100) in bus.kept(2)
+    bus.check_equal()
+
+
+def test_half_a_rollover_is_undone_when_the_primary_changes(bus: Bus) -> None:
+    """A journal that never says that it is whole would be left out at the next start, and what is in it be lost."""
+    primary, replica = bus.nodes[0], bus.nodes[2]
+    bus.links[0, 2].clear()
+    primary.shard.roll_over()
+    primary.flush()
+    first, *_ = storage(bus, 0, 2)
+    replica.receive(0, first)
+    assert replica.partition.copy.files is replica.shard.files
+    names = replica.directory.names()
+    assert sum(name.endswith("journal") for name in names) == 2, "it has begun to roll over"
+    bus.kill(0)
+    new = bus.assign(1)
+    bus.settle(3000)
+    new.post(100)
+    bus.settle()
+    assert new.acked == [100]
+    bus.kill(2)
+    bus.kill(1)
+    again = bus.start(2)
+    assert guid(100) in bus.kept(2)
+    assert position(again).lease_id == 2

@@ -1,0 +1,11 @@
+"""All faults that `scripts/mutate` plants, by name."""
+
+from __future__ import annotations
+
+from tests.simulator.mutants_agreement import AGREEMENT
+from tests.simulator.mutants_copies import COPIES
+from tests.simulator.mutants_messages import MESSAGES
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = {mutant.name: mutant for mutant in (*AGREEMENT, *COPIES, *MESSAGES)}

@@ -1,0 +1,36 @@
+"""Simulate worlds of all kinds under the fault that is planted in this process, until one of them notices."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+
+# First: it plants the fault before anything of the core is imported.
+import tests.simulator.planting  # noqa: F401 isort: skip
+from tests.simulator.invariants import Violation
+from tests.simulator.mutations import mutated
+from tests.simulator.run import simulate_mixed
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """The program; 1 if a world noticed, and which is printed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--worlds", type=int, required=True)
+    parser.add_argument("--mutation")
+    options = parser.parse_args()
+    for seed in range(options.worlds):
+        try:
+            # A patch counts how often it was called: it is made anew for each world.
+            with mutated(options.mutation) if options.mutation else nullcontext():
+                simulate_mixed(seed)
+        except Violation as violation:
+            print(violation)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Faults planted in elections and in the ledger."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.planted import Mutant
+
+__all__ = ["AGREEMENT"]
+
+AGREEMENT = (
+    Mutant(
+        "vote-term-not-kept",
+        "election",
+        "A voter does not keep its term: killed, it may vote in it again.",
+        "broker.cluster.election",
+        (("            self._keep_term(term)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "one-vote-too-few",
+        "election",
+        "A candidate is elected with one vote too few.",
+        "broker.cluster.election",
+        (("if len(self._supporters) >= self.quorum:", "if len(self._supporters) >= self.quorum - 1:"),),
+    ),
+    Mutant(
+        "votes-of-old-terms",
+        "election",
+        "A vote counts in whichever term it was given.",
+        "broker.cluster.election",
+        (("elif term == self.term and self.role in (", "elif self.role in ("),),
+    ),
+    Mutant(
+        "old-leader-heard",
+        "election",
+        "The heartbeat of an older term is taken for one of today's.",
+        "broker.cluster.election",
+        (
+            (
+                "        if term < self.term:\n            self._apply(Event.OLD_HEARTBEAT",
+                "        if term < 0:\n            self._apply(Event.OLD_HEARTBEAT",
+            ),
+        ),
+    ),
+    Mutant(
+        "vote-in-any-term",
+        "election",
+        "A proposal of a term that is over gets a vote.",
+        "broker.cluster.election",
+        (
+            (
+                "case ElectionProposal() if term > self.term and not self._retiring:",
+                "case ElectionProposal() if not self._retiring:",
+            ),
+        ),
+    ),
+    Mutant(
+        "terms-go-back",
+        "election",
+        "A node takes over the term of its leader, though it knows a newer one.",
+        "broker.cluster.election",
+        (('                assert term >= self.term, "terms only grow"\n', ""),),
+    ),
+    Mutant(
+        "silent-leader-keeps-shards",
+        "election",
+        "Who is elected because the leader is silent leaves it its shards.",
+        "broker.cluster.metadata",
+        (("        self._primaries.silent.add(node_id)\n", "        pass\n"),),
+        hidden="Worlds only ask that all ends well once the leader is heard again, or its link is given up, which is soon.",
+        unit="tests/broker/cluster",
+    ),
+    Mutant(
+        "own-ledger-is-highest",
+        "ledger",
+        "A new leader takes its own ledger for the most advanced.",
+        "broker.cluster.state_exchange",
+        (
+            (
+                "highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))",
+                "highest = self._own_id",
+            ),
+        ),
+    ),
+    Mutant(
+        "anybody-leads",
+        "ledger",
+        "A follower takes in what a node says that is not the leader.",
+        "broker.cluster.replicated",
+        (("        elif node_id != self.leader_id:\n", "        elif node_id < 0:\n"),),
+    ),
+    Mutant(
+        "no-snapshot",
+        "ledger",
+        "A follower takes in advisories before it has the leader's snapshot.",
+        "broker.cluster.replicated",
+        (("        if not (self._in_step or is_snapshot):\n", "        if self._in_step is None:\n"),),
+    ),
+    Mutant(
+        "stale-advisories",
+        "ledger",
+        "A follower takes in an advisory once more.",
+        "broker.cluster.replicated",
+        (("        elif number <= self._last:\n", "        elif number < (0, 0):\n"),),
+    ),
+    Mutant(
+        "uncommitted-forgotten",
+        "ledger",
+        "A rollover of the ledger leaves out what is not committed.",
+        "broker.core.ledger",
+        (('head += b"".join(uncommitted.record for uncommitted in self.uncommitted.values())', 'head += b""'),),
+    ),
+    Mutant(
+        "leases-not-spent",
+        "ledger",
+        "The lease of a node that was lost goes on when it is back.",
+        "broker.cluster.primaries",
+        (
+            (
+                "        self._spent |= {(each.partition_id, each.primary_lease_id) for each in infos if each.primary_node_id == node_id}\n",
+                "        list(infos)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "primaries-unquestioned",
+        "ledger",
+        "A follower takes in primaries that contradict what it knows.",
+        "broker.cluster.replicated",
+        (("            fault = self._refused(advisory)\n", "            fault = None\n"),),
+    ),
+    Mutant(
+        "one-ack-too-few",
+        "ledger",
+        "The leader commits with one ack too few.",
+        "broker.cluster.replicated",
+        (
+            (
+                "1 + len(self._acked.get(advised, ())) < self.quorum:",
+                "2 + len(self._acked.get(advised, ())) < self.quorum:",
+            ),
+        ),
+    ),
+    Mutant(
+        "commits-out-of-order",
+        "ledger",
+        "An ack of one advisory counts for all before it.",
+        "broker.cluster.replicated",
+        (("        covers_earlier = isinstance(acked.advisory, LeaderAdvisory)\n", "        covers_earlier = True\n"),),
+    ),
+    Mutant(
+        "acks-of-the-lost",
+        "ledger",
+        "What a node has acked counts though it was lost since, maybe with its disk.",
+        "broker.cluster.replicated",
+        (("            acked.discard(node_id)\n", "            acked.add(node_id)\n"),),
+    ),
+    Mutant(
+        "leases-not-raised",
+        "ledger",
+        "A lease is given to another node as it is.",
+        "broker.cluster.assigning",
+        (
+            (
+                "max(info.primary_lease_id if info else 0, leases.get(partition_id, 0)) + 1",
+                "max(info.primary_lease_id if info else 1, leases.get(partition_id, 1))",
+            ),
+        ),
+    ),
+    Mutant(
+        "ledger-not-synced",
+        "ledger",
+        "With --fsync always the ledger is not waited for.",
+        "broker.core.durability",
+        (("            found.append(ledger.file)\n", "            pass\n"),),
+    ),
+)

@@ -1,0 +1,373 @@
+"""Faults planted in replication, recovery and rollover."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.planted import Mutant
+
+__all__ = ["COPIES"]
+
+COPIES = (
+    Mutant(
+        "one-copy-too-few",
+        "replication",
+        "A message counts as kept with one copy too few.",
+        "broker.cluster.replication",
+        (
+            (
+                "lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1",
+                "lease_id, others = shard.primary_lease_id, shard.copies_wanted - 2",
+            ),
+        ),
+    ),
+    Mutant(
+        "furthest-follower-decides",
+        "replication",
+        "With five nodes, one follower's receipt is enough.",
+        "broker.cluster.replication",
+        (("[others - 1] if others", "[0] if others"),),
+    ),
+    Mutant(
+        "receipts-of-any-lease",
+        "replication",
+        "A receipt counts whichever lease it is of.",
+        "broker.cluster.partition",
+        (
+            (
+                "        position = Position(receipt.primary_lease_id, receipt.sequence_number)\n",
+                "        position = Position(self.primary_lease_id, receipt.sequence_number)\n",
+            ),
+        ),
+        hidden="A receipt goes to who is primary, over a link that a replica's older receipts have left before it heard of the lease.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_receipt_of_an_older_lease_counts_for_nothing",
+    ),
+    Mutant(
+        "highest-is-self",
+        "replication",
+        "A new primary does not look whether a replica has more.",
+        "broker.cluster.primary_actions",
+        (("        if highest_id == own_id:\n", "        if own_id >= 0:\n"),),
+    ),
+    Mutant(
+        "positions-of-too-few",
+        "replication",
+        "A new primary asks one node too few how far it is.",
+        "broker.cluster.primary_actions",
+        (
+            (
+                "        if told >= self.quorum or covers(told, damaged, nodes, self.copies_wanted):\n",
+                "        if told >= self.quorum - 1 or covers(told, damaged, nodes, self.copies_wanted):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "serves-before-copies",
+        "replication",
+        "A primary serves before a majority has what it has.",
+        "broker.cluster.primary_actions",
+        (("        if len(self.healed) >= self.quorum:\n", "        if len(self.healed) >= 1:\n"),),
+    ),
+    Mutant(
+        "storage-of-any-node",
+        "replication",
+        "A replica writes what a node sends that is not its primary.",
+        "broker.cluster.partition",
+        (
+            (
+                "        if node_id == self.primary_id:\n            if self.shard.damage",
+                "        if node_id >= 0:\n            if self.shard.damage",
+            ),
+        ),
+        hidden="Links keep the order of what is sent, and a record must follow the last one here: none of an older lease fits behind the sync point that the new primary begins with.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_replica_takes_records_of_its_primary_alone",
+    ),
+    Mutant(
+        "records-of-any-lease",
+        "replication",
+        "A replica writes records of a lease that it has not heard of.",
+        "broker.cluster.partition_base",
+        (("        self.copy.lease_id_max = fact.lease_id\n", "        pass\n"),),
+        hidden="Links keep the order of what is sent, and a record must follow the last one here: none of an older lease fits behind the sync point that the new primary begins with.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know",
+    ),
+    Mutant(
+        "requests-of-any-lease",
+        "replication",
+        "A replica answers its primary under whichever lease it asks.",
+        "broker.cluster.partition",
+        (
+            (
+                "        if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):\n",
+                "        if asked.node_id == self.primary_id:\n",
+            ),
+        ),
+        hidden="The primary's answers of an older lease are cancelled where it asked.",
+        unit="tests/broker/cluster",
+    ),
+    Mutant(
+        "waits-across-leases",
+        "replication",
+        "An old primary goes on waiting for copies under its next lease.",
+        "broker.core.shard",
+        (("        self.awaiting.clear()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
+    ),
+    Mutant(
+        "cut-one-too-many",
+        "recovery",
+        "A replica that is ahead cuts one record too many.",
+        "broker.cluster.copying",
+        (("            if here <= position:\n", "            if here < position:\n"),),
+        hidden="It is sent the record again when it asks from where it is then.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_cut_keeps_the_last_record_that_both_have",
+    ),
+    Mutant(
+        "ahead-stays",
+        "recovery",
+        "A replica that is ahead within a lease keeps what the primary does not have.",
+        "broker.cluster.divergence",
+        (
+            (
+                "k.own_end_of_lease is not None, Cure.CUT, _end_of_lease)",
+                "k.own_end_of_lease is not None, Cure.PUSH, _end_of_lease)",
+            ),
+        ),
+    ),
+    Mutant(
+        "other-lease-stays",
+        "recovery",
+        "A replica keeps what it has under a lease that the primary has nothing of.",
+        "broker.cluster.divergence",
+        (("lambda k: True, Cure.CUT, _older)", "lambda k: True, Cure.PUSH, _older)"),),
+    ),
+    Mutant(
+        "missed-rollover-pushed",
+        "recovery",
+        "A replica that missed a rollover is sent only what follows its last record.",
+        "broker.cluster.divergence",
+        (('    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, Cure.DROP, _nowhere),\n', ""),),
+    ),
+    Mutant(
+        "half-rollover-stays",
+        "rollover",
+        "A replica keeps half a rollover when its primary changes.",
+        "broker.cluster.partition_base",
+        (("        else:\n            self.copy.settle()\n        self.standings", "        self.standings"),),
+    ),
+    Mutant(
+        "answers-before-healed",
+        "recovery",
+        "A replica says that it has what it was sent, whether or not it has.",
+        "broker.cluster.replica_actions",
+        (
+            (
+                "        if fact.end == self.copy.position:\n            self._answer_data(fact.asked, ReplicaDataType.PUSH",
+                "        if fact.end:\n            self._answer_data(fact.asked, ReplicaDataType.PUSH",
+            ),
+        ),
+    ),
+    Mutant(
+        "healed-too-early",
+        "recovery",
+        "A node takes itself for healed with the first that it gets.",
+        "broker.cluster.replica_actions",
+        (("        if self.copy.position == receiving.end:\n", "        if receiving.end:\n"),),
+    ),
+    Mutant(
+        "healing-skips-one",
+        "recovery",
+        "A replica is sent what follows but for the first record.",
+        "broker.cluster.primary_actions",
+        (
+            (
+                "        end = stream.follow(node_id, position, start)\n",
+                "        end = stream.follow(node_id, position, min(start + 60, files.journal_end))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lease-written-before",
+        "recovery",
+        "A primary writes under a lease that it has written under before it lost records.",
+        "broker.cluster.primary_actions",
+        (
+            (
+                "        if self.primary_lease_id <= self.copy.position.lease_id:\n",
+                "        if self.primary_lease_id < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "payload-unchecked",
+        "replication",
+        "A replica writes a payload whose checksum is not its own.",
+        "broker.cluster.copying",
+        (("        and crc32c(data[start:end]) == checksum\n", ""),),
+        hidden="Links lose bytes, and do not change them.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_replica_takes_no_payload_with_another_checksum",
+    ),
+    Mutant(
+        "followers-of-the-past",
+        "replication",
+        "A replica that is gone still counts as one that has copies.",
+        "broker.cluster.partition",
+        (("            self.stream.forget(node_id)\n        self.healed.discard(node_id)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "journal-before-data",
+        "recovery",
+        "With --fsync always the journal is on the disk before the data that it names.",
+        "broker.core.durability",
+        (
+            (
+                "        if is_other or before is None or before.data_end != now.data_end:\n            found.append(files.data)\n",
+                "        found.append(files.journal)\n        if is_other or before is None or before.data_end != now.data_end:\n            found.append(files.data)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "data-not-synced",
+        "recovery",
+        "With --fsync always payloads are not waited for.",
+        "broker.core.durability",
+        (("            found.append(files.data)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "folder-not-synced",
+        "recovery",
+        "With --fsync always new files are not waited for in their folder.",
+        "broker.core.durability",
+        (("            found.append(files.directory)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "journal-not-synced",
+        "recovery",
+        "With --fsync always the journal is not waited for.",
+        "broker.core.durability",
+        (("        found.append(files.journal)\n", "        pass\n"),),
+    ),
+    Mutant(
+        "new-set-not-synced",
+        "rollover",
+        "A rollover's header says that all is there before it is.",
+        "broker.core.shard",
+        (
+            (
+                "        if self.outlives_power:\n            fresh.flush()\n        write_header()\n",
+                "        write_header()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "new-folder-not-synced",
+        "rollover",
+        "A rollover's files replace others before the folder has them.",
+        "broker.core.shard",
+        (("            fresh.directory.flush()\n", "            pass\n"),),
+    ),
+    Mutant(
+        "old-set-goes-first",
+        "rollover",
+        "A rollover puts the old files away before the new ones are whole.",
+        "broker.core.shard",
+        (
+            (
+                "        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))\n        old.retire()\n",
+                "        old.retire()\n        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "old-set-not-synced",
+        "rollover",
+        "A replica begins a rollover before the old files are on the disk.",
+        "broker.cluster.copying",
+        (("            old.flush()\n", "            pass\n"),),
+    ),
+    Mutant(
+        "rollover-drops-confirms",
+        "rollover",
+        "A rollover leaves out confirms of messages alive.",
+        "broker.store.rollover",
+        (
+            (
+                "np.array(self._confirms(records) + self._queue_ops(records), np.int64)",
+                "np.array(self._queue_ops(records), np.int64)",
+            ),
+        ),
+    ),
+    Mutant(
+        "rollover-drops-apps",
+        "rollover",
+        "A rollover leaves out what became of single apps.",
+        "broker.store.rollover",
+        (
+            (
+                "            tells = op.queue_op_type in _MAKING or op.app_key != NULL_KEY\n",
+                "            tells = op.queue_op_type in _MAKING\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "rollover-without-header",
+        "rollover",
+        "A rollover's new files never say that they are whole.",
+        "broker.core.shard",
+        (("        write_header()\n", "        pass\n"),),
+    ),
+    Mutant(
+        "one-app-too-few",
+        "recovery",
+        "A message counts as done with when all apps but one have confirmed it.",
+        "broker.store.recovery",
+        (("            if len(done) < max(1, ref_count):\n", "            if len(done) < max(1, ref_count - 1):\n"),),
+    ),
+    Mutant(
+        "confirms-not-read",
+        "recovery",
+        "Confirms are not read when a shard is recovered.",
+        "broker.store.recovery",
+        (
+            (
+                "        if key in alive and since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:\n",
+                "        if key is None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "deletions-not-read",
+        "recovery",
+        "Deletions are not read when a shard is recovered.",
+        "broker.store.recovery",
+        (
+            (
+                "        if indexes[row] < index:\n            del alive[key]\n",
+                "        if indexes[row] < 0:\n            del alive[key]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "purges-not-read",
+        "recovery",
+        "Purges are not read when a shard is recovered.",
+        "broker.store.recovery",
+        (
+            (
+                "        for app_key, purged_at in purged.get(queue_key, ()):\n",
+                "        for app_key, purged_at in ():\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "pushes-overtake",
+        "relays",
+        "A push may overtake the record that it is of.",
+        "broker.cluster.partition",
+        (
+            (
+                "        return self.stream is not None and self.stream.has_fallen_behind(node_id)\n",
+                "        return False\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,206 @@
+"""Faults planted in queues, deduplication and relays."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.planted import Mutant
+
+__all__ = ["MESSAGES"]
+
+MESSAGES = (
+    Mutant(
+        "waiting-retry-acked",
+        "dedup",
+        "A retransmission of a post that waits for copies is acknowledged at once.",
+        "broker.core.queue",
+        (("            return PENDING if guid in self.awaiting else DUPLICATE\n", "            return DUPLICATE\n"),),
+    ),
+    Mutant(
+        "removed-not-remembered",
+        "dedup",
+        "A message that is gone is not remembered.",
+        "broker.core.queue",
+        (("            self.history.add(message.guid, self.now.ms)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "refused-remembered",
+        "dedup",
+        "A post that was refused is remembered as one that was kept.",
+        "broker.core.queue",
+        (
+            (
+                "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        else:\n            self.history.add(message.guid, self.now.ms)\n",
+                "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        self.history.add(message.guid, self.now.ms)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "history-not-restored",
+        "dedup",
+        "A new primary does not know what was removed before.",
+        "broker.core.node",
+        (('            queue.history.restore(state.gone.get(key, b""), self.now.ms, removed.get(key, ()))\n', ""),),
+    ),
+    Mutant(
+        "here-taken-again",
+        "dedup",
+        "A retransmission of a message that is here is taken for another.",
+        "broker.core.queue",
+        (
+            (
+                "        if guid in self.messages or not self.history.is_new(guid):\n",
+                "        if not self.history.is_new(guid):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "cut-off-acks-eventual",
+        "replication",
+        "A node that is cut off acknowledges messages of eventual consistency.",
+        "broker.core.queue",
+        (
+            (
+                "(self.config.strong or self.log.is_cut_off) and self.log.has_copies",
+                "self.config.strong and self.log.has_copies",
+            ),
+        ),
+    ),
+    Mutant(
+        "waiting-overtaken",
+        "replication",
+        "A message overtakes one that waits for copies.",
+        "broker.core.queue",
+        (("        awaits = self._awaits_copies or bool(self.awaiting)\n", "        awaits = self._awaits_copies\n"),),
+    ),
+    Mutant(
+        "delivered-before-copies",
+        "replication",
+        "A message is handed out before it has its copies.",
+        "broker.core.queue",
+        (("                if awaits:\n                    continue\n", ""),),
+    ),
+    Mutant(
+        "copied-in-any-order",
+        "replication",
+        "A message that has its copies overtakes those before it.",
+        "broker.core.queue",
+        (
+            (
+                "            if app.pending or app.redelivery or app.is_behind:\n                app.pending.append(message)\n                continue\n            data = self",
+                "            data = self",
+            ),
+        ),
+    ),
+    Mutant(
+        "sent-confirms-lost",
+        "relays",
+        "Confirms that were sent are not sent to the next upstream.",
+        "broker.cluster.confirms",
+        (
+            (
+                "        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]\n",
+                "        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms < 0 < since_ms]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unsent-confirms-lost",
+        "relays",
+        "Confirms that could not be sent are forgotten.",
+        "broker.cluster.confirms",
+        (("        confirms += self._unsent\n", ""),),
+    ),
+    Mutant(
+        "posts-not-resent",
+        "relays",
+        "Posts without an answer are not sent to the next upstream.",
+        "broker.cluster.relay",
+        (("        self.posts.resend()\n", ""),),
+    ),
+    Mutant(
+        "taken-twice-by-a-hop",
+        "relays",
+        "A hop takes a message that it has once more.",
+        "broker.cluster.relay",
+        (
+            (
+                "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "posts-not-handed-over",
+        "relays",
+        "A hop that becomes the primary forgets the posts that it was to send up.",
+        "broker.cluster.handover",
+        (("        _post(new, guid, put)\n", "        pass\n"),),
+    ),
+    Mutant(
+        "confirms-not-handed-over",
+        "relays",
+        "A hop that becomes the primary forgets the confirms that it was to send up.",
+        "broker.cluster.handover",
+        (("            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "waiting-not-handed-over",
+        "relays",
+        "A primary that becomes a hop forgets the posts that wait for copies.",
+        "broker.cluster.handover",
+        (("            new.posts.adopt(guid, content, posters)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "held-handed-out-again",
+        "relays",
+        "What a consumer holds is handed out by a new primary to others as well.",
+        "broker.cluster.handover",
+        (
+            (
+                "            app.pending = deque(message for message in app.pending if message.guid not in with_consumers)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "hop-keeps-what-waits",
+        "relays",
+        "A hop keeps what waits for consumers when it loses its upstream.",
+        "broker.cluster.relay",
+        (
+            (
+                "            self._forget_waiting(app)\n            for stream in app.streams:\n                # Another",
+                "            for stream in app.streams:\n                # Another",
+            ),
+        ),
+    ),
+    Mutant(
+        "hop-confirms-not-sent",
+        "relays",
+        "A hop does not pass confirms on.",
+        "broker.cluster.bulk",
+        (("        relay.confirms.send(app.app_id, confirmed)\n", "        pass\n"),),
+    ),
+    Mutant(
+        "downstream-stays",
+        "relays",
+        "What a broker below held stays with it when its link is lost.",
+        "broker.cluster.downstream",
+        (("        self.requests.drop()\n", "        pass\n"),),
+    ),
+    Mutant(
+        "known-posts-passed-on",
+        "relays",
+        "A hop passes a post on, though it waits for the answer to the same.",
+        "broker.cluster.bulk",
+        (("                or guid in known\n", ""),),
+    ),
+    Mutant(
+        "not-ready-told",
+        "relays",
+        "A client is told that a hop's root was not ready.",
+        "broker.cluster.posts",
+        (("        if status != AckStatus.NOT_READY:\n", "        if status >= 0:\n"),),
+    ),
+)

@@ -1,0 +1,124 @@
+"""Plant faults in the core one by one, and see which worlds show them: `scripts/mutate`.
+
+Each fault is planted in processes of their own, which simulate worlds of all kinds until one of them notices. With
+`--unit` the unit test that the catalogue names runs under the fault as well, and must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from tests.simulator.catalogue import MUTANTS
+from tests.simulator.mutations import ALL_MUTATIONS
+from tests.simulator.planted import ROOT, stale
+from tests.simulator.planting import VARIABLE
+
+__all__ = ["main"]
+
+WORLDS = 300
+PROCESS_S_MAX = 3600
+
+
+class Verdict(NamedTuple):
+    """What became of one fault: the first world that shows it and what that says, or None."""
+
+    name: str
+    seed: int | None
+    says: str
+    unit: str = ""  # what became of its unit test
+
+
+def _look_for(name: str, worlds: int) -> Verdict:
+    """The first of so many worlds that notices a fault."""
+    command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--worlds", str(worlds)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if name in MUTANTS:
+        environment[VARIABLE] = name
+    else:
+        command += ["--mutation", name]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
+    )
+    if done.returncode not in (0, 1):
+        return Verdict(name, None, f"the process failed: {done.stderr.strip().splitlines()[-1:]}")
+    found = re.match(r"seed (\d+), step \d+: (.*)", done.stdout, re.DOTALL)
+    return Verdict(name, int(found[1]), found[2].splitlines()[0]) if found else Verdict(name, None, "")
+
+
+def _test(verdict: Verdict) -> Verdict:
+    """Run the unit test that the catalogue names for a fault: it must fail."""
+    unit = MUTANTS[verdict.name].unit if verdict.name in MUTANTS else ""
+    if not unit:
+        return verdict
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.simulator.planting", *unit.split()]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: verdict.name}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
+    )
+    if done.returncode == 1:
+        failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
+        return verdict._replace(unit=f"caught by {failed[1] if failed else unit}")
+    return verdict._replace(unit=f"MISSED by {unit}: exit code {done.returncode}")
+
+
+def _told(verdict: Verdict) -> tuple[str, bool]:
+    """A line of the table, and whether it is as it should be."""
+    mutant = MUTANTS.get(verdict.name)
+    if verdict.seed is not None:
+        line, is_well = f"world {verdict.seed}: {verdict.says}", True
+    elif verdict.says:
+        line, is_well = verdict.says, False
+    elif mutant is not None and mutant.hidden and mutant.unit:
+        line, is_well = f"no world: {mutant.hidden} Shown by {mutant.unit}", True
+    else:
+        line, is_well = "NOT CAUGHT, and no reason is given", False
+    if verdict.unit:
+        line += f"; {verdict.unit}"
+        is_well &= not verdict.unit.startswith("MISSED")
+    return line, is_well
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The program; 1 if a fault is not caught, and nobody says why."""
+    parser = argparse.ArgumentParser(prog="mutate", description="Plant faults; see which worlds show them.")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this fault; more than once for more")
+    parser.add_argument("--worlds", type=int, default=WORLDS, metavar="N", help=f"so many worlds at most ({WORLDS})")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many faults at a time (1)")
+    parser.add_argument("--unit", action="store_true", help="run the unit tests that the catalogue names as well")
+    parser.add_argument("--list", action="store_true", help="say what there is, and what each is about")
+    options = parser.parse_args(words)
+    names = [*MUTANTS, *ALL_MUTATIONS]
+    if options.list:
+        for mutant in MUTANTS.values():
+            print(f"{mutant.area:12} {mutant.name:28} {mutant.says}")
+        for name in ALL_MUTATIONS:
+            print(f"{'core':12} {name}")
+        return 0
+    if unknown := set(options.only or ()) - set(names):
+        parser.error(f"--only: there is no fault named {', '.join(sorted(unknown))}; see --list")
+    if old := stale(list(MUTANTS.values())):
+        print("\n".join(old))
+        print("mutate: the catalogue is out of date: adapt what it changes to the source as it is now")
+        return 1
+    names = [name for name in names if not options.only or name in options.only]
+    caught = failed = 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = pool.map(lambda name: _look_for(name, options.worlds), names)
+        for verdict in map(_test, found) if options.unit else found:
+            line, is_well = _told(verdict)
+            caught += verdict.seed is not None
+            failed += not is_well
+            print(f"{verdict.name:32} {line}", flush=True)
+    print(f"mutate: {len(names)} faults: {caught} caught by worlds, {failed} not as they should be")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
