@@ -310,7 +310,12 @@ class PartitionBase:
     def _told(self) -> list[int]:
         """The nodes that have said how far they are, and can be relied on."""
         is_sound = not self.shard.damage.is_there
-        return [node_id for node_id in self.standings if is_sound or node_id != self.links.own_id]
+        return [
+            node_id
+            for node_id in self.standings
+            # One that is being healed from here has a standing, too.
+            if node_id not in self.damaged and (is_sound or node_id != self.links.own_id)
+        ]
 
     def stop_watchdog(self, event: Event, fact: Fact) -> None:
         self._watchdog_generation += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
 from tests.simulator.run import main, simulate, simulate_mixed
@@ -106,6 +107,11 @@ FAILED_ONCE = {
 @pytest.mark.parametrize(("nodes", "seed", "is_plain"), FAILED_ONCE, ids=lambda each: str(each))
 def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
+
+
+def test_a_damaged_node_is_not_relied_on_while_it_is_healed() -> None:
+    """A primary healed itself from another, and a damaged replica from itself; the other left, and it went on alone."""
+    simulate(39, nodes=3, features=frozenset({Feature.EVENTUAL, Feature.PARTS}))
 
 
 # Likewise with proxies and 6,000 steps, by seed.
