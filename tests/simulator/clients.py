@@ -104,9 +104,17 @@ class Client:
         self.link = link
         self.host = host
         self.world.say(f"{self.name} connects")
+        self.send(self.introduce())
+        self.begin()
+
+    def introduce(self) -> bytes:
+        """What it says of itself."""
         client_id = self.name.encode().rjust(6, b"_")
         who = identity(client_id=client_id.hex().upper())
-        self.send(build_schema_event(ber.encode(NegotiationMessage(choice=who))))
+        return build_schema_event(ber.encode(NegotiationMessage(choice=who)))
+
+    def begin(self) -> None:
+        """It has introduced itself."""
 
     def send(self, data: bytes, taken: Taken | None = None) -> None:
         if self.link is not None:

@@ -40,6 +40,7 @@ class NodeEnd:
         self.link: Link | None = None
         self._node = node
         self._held = b""
+        self._oddity = host.make_oddity()
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
         self.host.step(lambda: self._receive(data), taken)
@@ -80,6 +81,8 @@ class NodeEnd:
     def send(self, link: Link, data: bytes) -> None:
         """Whole events leave."""
         link.send(self, data)
+        if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
+            link.send(self, again)
 
 
 class ClientSideEnd(NodeEnd):

@@ -25,6 +25,11 @@ class Feature(Enum):
     DESCRIPTORS = "machines that can open no more connections for a while"
     HALF_OPEN = "links of which one end is gone, and the other hears nothing of it"
     TWINS = "nodes that connect once more, though they are connected"
+    STRANGERS = "clients that say what no client should, and brokers that are none of the cluster's"
+    ODD = "links between nodes on which old events come once more"
+    DIFFER = "domain files that change at one node after another"
+    LIMITS = "domains that are reconfigured: how much a queue may hold"
+    LEAPS = "wall clocks that are set hours ahead or back"
     AIMED = "faults that wait for the moment at which they hurt"
 
 

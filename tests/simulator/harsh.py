@@ -29,6 +29,7 @@ class HarshFaults:
             Feature.TERMS: [self.keep_no_terms],
             Feature.DESCRIPTORS: [self.run_out_of_descriptors],
             Feature.HALF_OPEN: [self.halve_link],
+            Feature.LEAPS: [self.leap],
             Feature.AIMED: [self.roll_over_and_die],
         }
         if Feature.FSYNC in world.features:
@@ -72,6 +73,10 @@ class HarshFaults:
         self._later(3 * SECOND_US, host.keep_terms)
 
     # -- machines and links
+
+    def leap(self) -> None:
+        """Somebody sets a wall clock hours ahead, or back."""
+        self._host().clock.set_wall(self._random.choice((-1, 1)) * self._random.randrange(100_000))
 
     def run_out_of_descriptors(self) -> None:
         """No connection can be made to a machine, or from it."""

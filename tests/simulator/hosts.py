@@ -37,6 +37,7 @@ from tests.simulator.network import Taken
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
+    from tests.simulator.strangers import Oddity
     from tests.simulator.world import World
 
 __all__ = ["Death", "Host"]
@@ -94,6 +95,8 @@ class Host:
         self.fails_flushes = False  # its disk fails, or has failed, to write what it is asked for
         self.keeps_terms_now = True
         self.is_reachable = True
+        # Its domain files: the same as everywhere, or not yet.
+        self.domains = dict(world.domains) if Feature.DIFFER in world.features else world.domains
         self._archived = 0
         self._receives_anew = False
         self._now = Now()
@@ -166,7 +169,7 @@ class Host:
         )
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, heals=heals)
         shards = {shard.partition_id: shard for shard, _ in opened}
-        node = Node(self._identity(), now, self.world.domains.get, ledger, shards, lambda: guids.make(now.ms))
+        node = Node(self._identity(), now, self.domains.get, ledger, shards, lambda: guids.make(now.ms))
         node.work.amount = node.work.left = self.world.slice_units
         recovered = {shard.partition_id: state for shard, state in opened}
         if is_synced:
@@ -392,6 +395,10 @@ class Host:
             self.pause(self.world.random.randrange(self.slow_us))
         if self.world.traps:
             self.world.traps = [trap for trap in self.world.traps if not trap(self)]
+
+    def make_oddity(self) -> Oddity | None:
+        """What is odd about a link that it has from now on."""
+        return self.world.make_oddity() if self.member is not None else None
 
     def _written(self, node: Node) -> int:
         return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())

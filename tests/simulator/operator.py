@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from broker.core.changes import reconfigure
+from broker.core.config import DomainConfig
 from broker.core.messages import Full
 from broker.core.node import Node
 from broker.core.purges import purge
@@ -22,6 +23,8 @@ __all__ = ["EXTRA_APP", "Operator"]
 EXTRA_APP = "baz"
 INTERVAL_US = 900_000
 INSIST_US = 1_000_000
+LATE_US_MAX = 3_000_000
+LIMITED = "priority"
 
 
 class Operator:
@@ -38,16 +41,21 @@ class Operator:
         """One command, and the next after a while; in the end only what it has wanted before."""
         world = self._world
         if not world.is_busy:
+            self._change_limit(0)
+            self._spread(self._fanout)
             self._insist()
             return
         world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
-        kinds = [kind for kind in (Feature.PURGE, Feature.APPS) if kind in world.features]
+        kinds = [kind for kind in (Feature.PURGE, Feature.APPS, Feature.LIMITS) if kind in world.features]
         if not kinds:
             return
-        if self._random.choice(kinds) is Feature.PURGE:
-            self._purge(self._random.choice(self._purged))
-        else:
-            self._change_apps()
+        match self._random.choice(kinds):
+            case Feature.PURGE:
+                self._purge(self._random.choice(self._purged))
+            case Feature.LIMITS:
+                self._change_limit(self._random.choice((0, 3, 20)))
+            case _:
+                self._change_apps()
 
     # -- queues that are emptied
 
@@ -77,6 +85,15 @@ class Operator:
         for app in self._world.records.views[uri]:
             self._world.records.confirmed(uri, app, gone)
 
+    # -- how much queues may hold
+
+    def _change_limit(self, messages_max: int) -> None:
+        domains = self._world.domains
+        for name in (LIMITED,) if Feature.LIMITS in self._world.features else ():
+            self._world.say(f"queues of '{name}' are to hold at most {messages_max} messages")
+            domains[name] = replace(domains[name], queue_messages_max=messages_max)
+            self._spread(name)
+
     # -- apps that come and go
 
     @property
@@ -92,19 +109,30 @@ class Operator:
             apps.append(EXTRA_APP)
         self._world.say(f"'{self._fanout}' is to have the apps {', '.join(apps)}")
         domains[self._fanout] = replace(config, app_ids=tuple(apps))
-        self._reconfigure()
+        self._spread(self._fanout)
 
-    def _reconfigure(self) -> None:
+    # -- domain files that are changed at each node, at once or one after another
+
+    def _spread(self, name: str) -> None:
+        differs = Feature.DIFFER in self._world.features and self._world.is_busy
         for host in self._world.hosts:
-            if host.node is not None:
-                host.step(partial(self._reconfigure_at, host.node))
+            if differs:
+                late_us = self._random.randrange(LATE_US_MAX)
+                self._world.clock.after(late_us, partial(self._reconfigure, host, name))
+            else:
+                self._reconfigure(host, name)
 
-    def _reconfigure_at(self, node: Node) -> None:
-        domain = node.domains.get(self._fanout)
+    def _reconfigure(self, host: Host, name: str) -> None:
+        host.domains[name] = self._world.domains[name]
+        if host.node is not None:
+            host.step(partial(self._reconfigure_at, host.node, self._world.domains[name]))
+
+    def _reconfigure_at(self, node: Node, config: DomainConfig) -> None:
+        domain = node.domains.get(config.name)
         if domain is None:
             return
         try:
-            reconfigure(node, domain, self._world.domains[self._fanout])
+            reconfigure(node, domain, config)
         except Full as full:
             self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
 
@@ -113,7 +141,7 @@ class Operator:
         if self._world.is_ending:
             return
         if self.difference():
-            self._reconfigure()
+            self._spread(self._fanout)
         self._world.clock.after(INSIST_US, self._insist)
 
     def difference(self) -> str:

@@ -12,6 +12,7 @@ from zlib import crc32
 from broker.core.config import DomainConfig, Mode
 from broker.core.work import SLICE
 from broker.store.partition_files import PartitionLimits
+from formats.codes import AckStatus
 from tests.broker.rig import store_faults
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
@@ -22,6 +23,7 @@ from tests.simulator.invariants import Promise, Records, Violation, check_queue
 from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
 from tests.simulator.passage import Passage
+from tests.simulator.strangers import Oddity, Stranger
 
 __all__ = ["STEPS", "World"]
 
@@ -63,6 +65,8 @@ class World:
         }
         self.promises = self._promises()
         self.records = self.make_records()
+        if Feature.LIMITS in self.features:
+            self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
@@ -75,8 +79,11 @@ class World:
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
+        self.strangers: list[Stranger] = []
         self.clients = self.make_clients()
         self.clients += self._more_clients()
+        if Feature.STRANGERS in self.features:
+            self.strangers = [Stranger(self, f"z{number}") for number in range(2)]
         self.faults = Faults(self)
         self.operator = Operator(
             self, "fanout", FANOUT, [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
@@ -149,6 +156,8 @@ class World:
             client.dial()
             if isinstance(client, Producer):
                 client.act()
+        for stranger in self.strangers:
+            stranger.dial()
         self.clock.after(self.faults.interval_us, self.faults.next)
         if self.features:
             self.operator.next()
@@ -180,6 +189,8 @@ class World:
         for host in self.hosts:
             host.recover()
             self.revive(host)
+        for stranger in self.strangers:
+            stranger.leave(1)
         for client in self.clients:
             client.come_back()
             if isinstance(client, Consumer):
@@ -304,6 +315,10 @@ class World:
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
         self.passage.look(host, self.clock.us)
+
+    def make_oddity(self) -> Oddity | None:
+        """What is odd about a new link between two members."""
+        return Oddity(self.random) if Feature.ODD in self.features else None
 
     def leads(self, host: Host, uri: str) -> bool:
         """Whether a node is the newest primary of a queue."""
