@@ -266,18 +266,6 @@ COPIES = (
         (("            fresh.directory.flush()\n", "            pass\n"),),
     ),
     Mutant(
-        "old-set-goes-first",
-        "rollover",
-        "A rollover puts the old files away before the new ones are whole.",
-        "broker.core.shard",
-        (
-            (
-                "        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))\n        old.retire()\n",
-                "        old.retire()\n        self.finish(fresh, lambda: plan.finish(fresh, first_sync_point))\n",
-            ),
-        ),
-    ),
-    Mutant(
         "old-set-not-synced",
         "rollover",
         "A replica begins a rollover before the old files are on the disk.",
@@ -303,8 +291,8 @@ COPIES = (
         "broker.store.rollover",
         (
             (
-                "            tells = op.queue_op_type in _MAKING or op.app_key != NULL_KEY\n",
-                "            tells = op.queue_op_type in _MAKING\n",
+                "            tells = op.queue_op_type in MAKING or op.app_key != NULL_KEY\n",
+                "            tells = op.queue_op_type in MAKING\n",
             ),
         ),
     ),
