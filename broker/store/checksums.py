@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import struct
 
-from broker.store.finding import find_row
+from broker.store.finding import find_row, journal_start
 from broker.store.partition_files import PartitionFiles
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import RecordType
 from formats.disk.padding import DWORD
 
 __all__ = ["Checksums"]
 
-JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
 # So many records behind the last are looked at first.
 NEAR_RECORDS = 32
 
@@ -29,13 +28,14 @@ class Checksums:
 
     def __init__(self) -> None:
         self._files: PartitionFiles | None = None
-        self._near = JOURNAL_START
+        self._start = self._near = 0
 
     def find(self, files: PartitionFiles, offset: int) -> int | None:
         """The checksum of the payload whose DATA record is at `offset`; None if no message is there."""
         journal = files.journal.buffer
         if self._files is not files:
-            self._files, self._near = files, JOURNAL_START
+            self._files = files
+            self._start = self._near = journal_start(files)
         place, end = offset // DWORD, files.journal_end
         near = self._near
         for at in range(near, min(end, near + NEAR_RECORDS * JOURNAL_RECORD_SIZE), JOURNAL_RECORD_SIZE):
@@ -45,7 +45,7 @@ class Checksums:
             row = find_row(files, offset)
             if row is None:
                 return None
-            at = JOURNAL_START + row * JOURNAL_RECORD_SIZE
+            at = self._start + row * JOURNAL_RECORD_SIZE
         self._near = at + JOURNAL_RECORD_SIZE
         checksum: int = _u32(journal, at + _CHECKSUM_AT)[0]
         return checksum

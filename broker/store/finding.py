@@ -5,23 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from broker.store.partition_files import PartitionFiles
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes, open_file
 from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, MessageRecord, RecordType, scan
 from formats.disk.padding import DWORD
+from formats.errors import FormatError
 
-__all__ = ["find_message", "find_row"]
+__all__ = ["find_message", "find_row", "journal_start"]
 
 # So many records are looked at together.
 ROWS = 4096
+
+_START_OF_OURS = len(initial_bytes(FileType.JOURNAL, 0))
+
+
+def journal_start(files: PartitionFiles) -> int:
+    """The place of the first record in the journal."""
+    try:
+        return open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+    except FormatError:
+        # A set that is being received has its headers written last; they will be those that this node writes.
+        return _START_OF_OURS
 
 
 def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
     """The record of the message whose payload is at `offset` of DATA; it must be there."""
     row = find_row(files, offset)
     assert row is not None
-    journal = files.journal.buffer
-    first = open_file(journal, FileType.JOURNAL).first_record_offset
-    return MESSAGE_RECORD.unpack(journal, first + row * JOURNAL_RECORD_SIZE)
+    return MESSAGE_RECORD.unpack(files.journal.buffer, journal_start(files) + row * JOURNAL_RECORD_SIZE)
 
 
 def find_row(files: PartitionFiles, offset: int) -> int | None:
@@ -29,8 +39,7 @@ def find_row(files: PartitionFiles, offset: int) -> int | None:
 
     By halves: messages lie in DATA in the order of their records, and those that were removed do, too.
     """
-    journal = files.journal.buffer
-    first = open_file(journal, FileType.JOURNAL).first_record_offset
+    journal, first = files.journal.buffer, journal_start(files)
     records = scan(journal, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
     wanted = offset // DWORD
 
