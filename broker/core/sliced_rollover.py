@@ -59,9 +59,11 @@ class SlicedRollover:
         """What is to be done in slices."""
         work = self._work
         while not self.is_over:
-            while not work.may_go_on():
+            if work.may_go_on():
+                self._do_slice(work.left)
+            else:
+                # It may be over by the next slice: somebody could not wait.
                 yield
-            self._do_slice(work.left)
 
     def complete(self) -> None:
         """Do the rest now. `Full` if there is no disk, or too much is alive to be worth it."""

@@ -307,6 +307,25 @@ def test_a_file_that_is_full_before_it_ends_has_the_rest_done_at_once() -> None:
     check(rig)
 
 
+@pytest.mark.parametrize("slices", range(1, 40, 4))
+def test_its_task_ends_when_somebody_else_has_ended_it(slices: int) -> None:
+    limits = PartitionLimits(journal=24 << 10, data=1 << 20, qlist=4096)
+    rig = start(limits=limits)
+    rig.node.work.amount = rig.node.work.left = AMOUNT
+    producer, consumer = producing(rig), reading(rig)
+    post(producer, *range(31))
+    shard(rig).roll_over()
+    for _ in range(slices):
+        rig.node.end_step()
+    for number in range(31, 300):
+        post(producer, number)
+        consumer.confirm(1, guid(number))
+    assert rig.directory.archived
+    rig.node.work.finish()
+    assert sets(rig) == 1
+    check(rig)
+
+
 def test_too_much_alive_is_not_looked_at_again_and_again() -> None:
     limits = PartitionLimits(journal=1 << 20, data=8 << 10, qlist=4096)
     rig = start(limits=limits)
