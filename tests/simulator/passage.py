@@ -94,7 +94,8 @@ class Passage:
                 way = openings.upstream if openings.state is UpstreamState.OPEN else None
                 if broker.ways.get(uri) is not way:
                     broker.ways[uri] = way
-                    broker.opened_us[uri] = now_us
+                    if way is not None:
+                        broker.opened_us[uri] = now_us
             for app in queue.apps.values():
                 handing = broker.handings.get((uri, app.app_id))
                 if handing is None:
