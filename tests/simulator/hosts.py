@@ -236,6 +236,7 @@ class Host:
             heartbeat_interval_ms=500,
             heartbeats_missed_max=4,
             peer_heartbeats_missed_max=4,
+            downstream_heartbeats_missed_max=4,
         )
 
     def die(self, how: Death) -> None:
