@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from broker.cluster.cluster_table import State
+from broker.cluster.cluster_table import Event, State
+from broker.cluster.state_exchange import NOBODY
 from broker.store.damage import LEDGER_NOTE, Damage
 from tests.broker.cluster.metadata_bus import PRIORITY, Bus, cluster, collector
 
@@ -110,4 +111,16 @@ def test_a_node_that_dies_before_it_has_the_state_is_still_not_counted_on() -> N
     bus.elect(1)
     bus.run(3000)
     assert is_damaged(bus, 2)
+    assert bus.healed == []
+
+
+def test_a_leader_that_asks_again_is_told_no_number() -> None:
+    bus = one_knows_less()
+    bus.elect(1)
+    bus.run(500)
+    leader, damaged = bus.nodes[1].metadata, bus.nodes[2].metadata
+    assert damaged.fsm_state is State.FOL_HEALING
+    leader._ask_numbers(Event.SLCT_LDR, NOBODY)
+    bus.run(100)
+    assert leader.fsm_state is State.LDR_HEALING_STG1
     assert bus.healed == []
