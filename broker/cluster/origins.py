@@ -42,7 +42,8 @@ class Origins:
 
     def start(self) -> None:
         """Look up all hosts."""
-        for host in sorted(set(self._hosts.values()) - self._addresses.keys()):
+        # A peer that came before may have had its host looked up already.
+        for host in sorted(set(self._hosts.values()) - self._addresses.keys() - self._waiting.keys()):
             self._ask(host)
 
     def has(self, node_id: int, address: str) -> bool:

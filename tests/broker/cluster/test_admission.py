@@ -321,6 +321,19 @@ def test_nodes_of_one_host(hosts: dict[int, str], node_id: int, address: str, is
     assert origins.has(node_id, address) is is_known
 
 
+def test_a_host_is_looked_up_once_when_its_node_comes_before_the_start() -> None:
+    asked: list[tuple[str, Callable[[frozenset[str] | str], None]]] = []
+    went_on: list[int] = []
+    origins = Origins({1: "n1", 2: "n2"}, 2, Now(), lambda host, done: asked.append((host, done)))
+    assert origins.renew(1, lambda: went_on.append(1))
+    origins.start()
+    assert [host for host, done in asked] == ["n1", "n2"]
+    for _, done in asked:
+        done(frozenset(("10.0.0.1",)))
+    assert went_on == [1]
+    assert origins.has(1, "10.0.0.1")
+
+
 def test_the_address_of_a_peer() -> None:
     assert address_of("10.0.0.1:80") == "10.0.0.1"
     assert address_of("::ffff:10.0.0.1:80") == "10.0.0.1"
