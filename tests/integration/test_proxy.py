@@ -185,6 +185,7 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         posts.open(uri, write=True)
         all_acked(posts, uri, numbered(0, 20))
         confirm(reads.wait_for_messages(20, uri)[:5])
+        reads.barrier()
         os.kill(proxy.pid, signal.SIGTERM)
         # It would wait some seconds for the confirms; told once more, it does not.
         proxy.wait_for("unconfirmed message")

@@ -26,7 +26,9 @@ SAYS = {
     "a retransmission is taken twice": "is there again|had confirmed it|is not in|whose confirm it has|taken twice",
     "a lost consumer's messages are not given back": "is not in 1 place|was never delivered",
     "the order is not kept": "to '.*' after number",
-    "a full shard takes messages": "FormatError|with another payload|is lost|not sound|struct.error|ValueError",
+    "a full shard takes messages": (
+        "FormatError|with another payload|is lost|not sound|struct.error|ValueError|bytes that have disk"
+    ),
     "a payload is spoiled": "with another payload|is lost|payload-checksum",
     "the disk is not waited for": "was acked and is lost|is there again|had confirmed it",
     "subscriptions are not looked at": "and gets a message of which x is",
