@@ -16,7 +16,7 @@ from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mo
 from broker.core.domains import Domain
 from broker.core.entrance import uncertified
 from broker.core.expiry_hold import Restoring, hold_expiry
-from broker.core.faults import Change, Faults
+from broker.core.faults import Change, Faults, Inconsistent
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
@@ -282,8 +282,10 @@ class Node:
 
         Whether there is more to do at once, and whether there is more as soon as links to brokers take more.
         """
-        with Change("a long task"):
+        try:
             has_tasks = self.work.end_step()
+        except Exception as error:
+            raise Inconsistent("a long task", error) from error
         return has_tasks, self.settle()
 
     def may_log(self, session: Session) -> bool:
