@@ -99,7 +99,7 @@ class NodeProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and has not ended by itself."""
+        """Return whether it was started and has not ended by itself."""
         return self._process is not None and self._process.poll() is None
 
     @property

@@ -26,7 +26,7 @@ WHERE = "$.appConfig.authorization"
 
 
 def make_authorizations(config: AuthorizerConfig, file: str) -> Authorizations:
-    """What `config` asks for; `ConfigError` about `file` if it cannot be had."""
+    """Make the authorizer that `config` asks for; raises `ConfigError` about `file` if it cannot be had."""
     authorizer = _make(config, file)
     log.info("Created authorizer '%s'", authorizer.name)
     return Authorizations(authorizer)

@@ -1,4 +1,4 @@
-"""What a broker shows peers over TLS: its certificate, and the versions that it speaks; and whom it trusts.
+"""The TLS settings of a broker: its certificate, the versions that it speaks, and whom it trusts.
 
 It shows the one certificate to who connects and to whom it dials. Who connects is asked for a certificate only where
 the configuration says so; whom it dials must have one for the host that was dialed.

@@ -93,7 +93,7 @@ def explain(
 
 
 class _Asking(NamedTuple):
-    """How all nodes are asked."""
+    """The way in which all nodes are asked."""
 
     timeout_s: float
     tls_authority: Path | None

@@ -1,4 +1,4 @@
-"""Who is let in as a node of the cluster: who comes from where the configuration has it, or proves to be that node.
+"""Admission of members: a node comes from the address that the configuration has for it, or proves to be that node.
 
 A proof is a principal that the session has authenticated as, or a name in the certificate that it has shown. Where the
 cluster has either configured, the address does not do: anybody on a node's host comes from there.

@@ -31,7 +31,7 @@ def to_features(definition: Mapping[str, object]) -> str:
 
 
 def disagreement(own: str, theirs: str) -> str | None:
-    """What is configured otherwise at a node with the features `theirs`.
+    """Name the settings that differ at a node with the features `theirs`.
 
     A node of the reference has features, and tells nothing of its configuration: that is None, as if all were alike.
     """
@@ -52,7 +52,7 @@ def disagreement(own: str, theirs: str) -> str | None:
 
 
 def _definition(features: str) -> dict[str, str] | None:
-    """What features tell of a configuration; None where they tell nothing."""
+    """Read the settings that features tell of; None where they tell nothing."""
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:

@@ -1,4 +1,4 @@
-"""How a session that this broker has begun authenticates itself: before it says who it is, and again in time.
+"""Authentication of a session that this broker has begun: before it says who it is, and again in time.
 
 Source: mqba::AuthenticationClient.
 """

@@ -149,7 +149,7 @@ class Copy:
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the files are those of a rollover that is not finished."""
+        """Return whether the files are those of a rollover that is not finished."""
         return self._rolling is not None
 
     @property

@@ -1,4 +1,4 @@
-"""How often a hop's clients have something open, and how often its upstream is told so.
+"""Counts of what a hop's clients have open, and of what its upstream is told.
 
 Each client's count fits the wire, the sum of many need not: the upstream is told of no more than the wire carries, and
 hears of a close when what is left is less than that.

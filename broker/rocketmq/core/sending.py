@@ -2,7 +2,8 @@
 
 A request becomes a message with the broker's own properties beside the sender's. Messages with a delay level go to a
 topic of the broker's own, with their real topic in a property, until they are due. Transactions, messages with a
-delivery time of their own and requests that others answer are not carried out yet: see `Sender.send`.
+delivery time of their own and requests that others answer are not carried out yet: see `Sender.send`. Nor does a
+message that is sent to a retry topic too often go to the dead letters: it is stored where it was sent.
 """
 
 from __future__ import annotations
