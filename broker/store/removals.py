@@ -6,14 +6,17 @@ partition's, which the reference does not look at:
     bmqctl_<partition id>.<YYYYMMDD_HHMMSS>.removed
 
 They are only appended to. A file begins with `FILE_MAGIC` and holds blocks of a header and a body. The header (`_HEAD`)
-has a magic, the length of the body, the time of the last record in seconds, the timestamp of the journal, and a CRC-32C
-over these and the body. The body has, for each queue, its key, the numbers of producers and of GUIDs, per producer its
-client id and greatest tick, and 64 bits of each GUID, in ascending order: who takes a shard over has no time to sort.
-Integers are little-endian.
+has a magic, the length of the body, the time of the last record in seconds, the monotonic clock in milliseconds, the
+timestamp of the journal, and a CRC-32C over these and the body. The body has, for each queue, its key, the numbers of
+producers and of GUIDs, per producer its client id and greatest tick, and 64 bits of each GUID, in ascending order: who
+takes a shard over has no time to sort. Integers are little-endian.
 
 A journal is read bit by bit while it grows, by primary and replica alike, and what it tells is written here no later
 than it is given up. So nothing is written for each message, and both know the same. A block that is not whole ends its
 file: that loses no message, but one that was removed and is sent again may be taken for a new one.
+
+Either clock may say that more time has passed than has: a wall clock is set, and a monotonic one begins anew with the
+machine, or is another machine's. A block is as old as the one says that says less.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ __all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "hashes_of", 
 
 log = logging.getLogger("broker.shard")
 
-FILE_MAGIC = b"bmqctl removed 1"
+FILE_MAGIC = b"bmqctl removed 2"
 # How long a file may become: a part of a journal, but no more than is mapped with ease.
 FILE_PART = 4
 FILE_BYTES_MAX = 32 << 20
@@ -58,7 +61,7 @@ RETENTION_MS = 900_000
 AGE_PART_MAX = 4
 
 _BLOCK_MAGIC = 0x52_4D_56_44
-_HEAD = struct.Struct("<IIq16sI")
+_HEAD = struct.Struct("<IIqq16sI")
 _QUEUE = struct.Struct(f"<{KEY_SIZE}s3xII")
 PRODUCER_SIZE = 13
 
@@ -76,12 +79,12 @@ class Removed(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Part of a file: what a journal told; `end` is where the block ends in the file."""
+    """Part of a file: what a journal told; `last_s` and `ms` are the times in its header."""
 
     last_s: int
+    ms: int
     journal: bytes
     body: memoryview
-    end: int
 
 
 def hashes_of(guids: Buffer) -> NDArray[np.uint64]:
@@ -130,7 +133,6 @@ class Removals:
         self._read_to: dict[str, int] = {}  # by journal
         self._found: deque[tuple[bytes, bytes]] = deque()  # queue keys and GUIDs, to be packed
         self._pending: list[bytes] = []  # blocks to be written
-        self._seen_ms: dict[tuple[str, int], int] = {}  # by file and where a block ends: when it was written
         self._file: StoreFile | None = None
         self._end = 0
         self._opened_ms = 0
@@ -141,7 +143,7 @@ class Removals:
     def tick(self, files: PartitionFiles, now_ms: int) -> None:
         """Read on in the journal in use; a few times a second, so that little is left to read when it is given up."""
         self._read(files)
-        self._pack(files, SLICE_RECORDS)
+        self._pack(files, SLICE_RECORDS, now_ms)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
             self._write(files, now_ms)
         if self._file is not None and now_ms - self._opened_ms > self.retention_ms // AGE_PART_MAX:
@@ -155,7 +157,6 @@ class Removals:
     def _remove(self, name: str) -> None:
         """A file tells of nothing that anybody asks for any longer."""
         del self._closed_ms[name]
-        self._seen_ms = {place: ms for place, ms in self._seen_ms.items() if place[0] != name}
         try:
             self._directory.remove(name)
         except OSError as error:
@@ -170,7 +171,7 @@ class Removals:
     def give_up(self, files: PartitionFiles, now_ms: int, *, synced: bool) -> None:
         """A journal is about to go: keep what it tells of removals; `synced` on the disk."""
         while self._read(files) or self._found:
-            self._pack(files, SLICE_RECORDS)
+            self._pack(files, SLICE_RECORDS, now_ms)
         self._write(files, now_ms)
         self._read_to.pop(files.journal.name, None)
         if synced and self._file is not None:
@@ -189,7 +190,7 @@ class Removals:
         self._read_to[name] = end
         return True
 
-    def _pack(self, files: PartitionFiles, count: int) -> None:
+    def _pack(self, files: PartitionFiles, count: int, now_ms: int) -> None:
         """Make a block of up to `count` of the GUIDs that were found."""
         parts: list[bytes] = []
         while count and self._found:
@@ -208,7 +209,7 @@ class Removals:
             at = self._read_to[files.journal.name] - JOURNAL_RECORD_SIZE
             last_s = ANY_RECORD.unpack(files.journal.buffer, at).timestamp
             body = b"".join(parts)
-            fields = _BLOCK_MAGIC, len(body), last_s, _stamp(files)
+            fields = _BLOCK_MAGIC, len(body), last_s, now_ms, _stamp(files)
             self._pending.append(_HEAD.pack(*fields, _checksum(fields, body)) + body)
 
     # -- files
@@ -239,7 +240,6 @@ class Removals:
         start, self._end = self._end, self._end + len(block)
         file.buffer[start + _HEAD.size : self._end] = block[_HEAD.size :]
         file.buffer[start : start + _HEAD.size] = block[: _HEAD.size]
-        self._seen_ms[file.name, self._end] = now_ms
         return True
 
     def _open_file(self, size: int, now_ms: int) -> StoreFile | None:
@@ -283,10 +283,10 @@ class Removals:
             except OSError as error:
                 log.warning("%s cannot be read: %s", name, error.strerror)
                 continue
-            self._collect(out, name, file.buffer[: file.data_end], current, newest_s, now_ms)
+            _collect(out, _blocks(name, file.buffer[: file.data_end]), current, newest_s, now_ms)
             file.close()
         if self._file is not None:
-            self._collect(out, self._file.name, self._file.buffer[: self._end], current, newest_s, now_ms)
+            _collect(out, _blocks(self._file.name, self._file.buffer[: self._end]), current, newest_s, now_ms)
         rolled_over_s = _rolled_over_s(files)
         if not out and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
             log.warning(
@@ -296,23 +296,18 @@ class Removals:
             )
         return out
 
-    def _collect(
-        self,
-        out: dict[bytes, list[Removed]],
-        name: str,
-        data: memoryview,
-        current: bytes,
-        newest_s: int,
-        now_ms: int,
-    ) -> None:
-        for block in _blocks(name, data):
-            if block.journal == current:
-                continue  # the journal says so itself
-            seen_ms = self._seen_ms.get((name, block.end))
-            # Clocks may have been set: this process knows better when it has seen it.
-            age_ms = max(0, newest_s - block.last_s) * 1000 if seen_ms is None else now_ms - seen_ms
-            for key, latest, hashes in _queues(block.body):
-                out.setdefault(key, []).append(Removed(hashes, latest, age_ms))
+
+def _collect(
+    out: dict[bytes, list[Removed]], blocks: Iterator[Block], current: bytes, newest_s: int, now_ms: int
+) -> None:
+    for block in blocks:
+        if block.journal == current:
+            continue  # the journal says so itself
+        # A machine that began anew after the block was made has run for `now_ms` since.
+        passed_ms = now_ms - block.ms if block.ms <= now_ms else now_ms
+        age_ms = min(passed_ms, max(0, newest_s - block.last_s) * 1000)
+        for key, latest, hashes in _queues(block.body):
+            out.setdefault(key, []).append(Removed(hashes, latest, age_ms))
 
 
 def _blocks(name: str, data: memoryview) -> Iterator[Block]:
@@ -322,16 +317,16 @@ def _blocks(name: str, data: memoryview) -> Iterator[Block]:
         log.warning("%s: not a file of ours; ignored", name)
         return
     while at + _HEAD.size <= len(data):
-        *fields, checksum = _HEAD.unpack_from(data, at)
-        magic, length, last_s, journal = fields
+        magic, length, last_s, ms, journal, checksum = _HEAD.unpack_from(data, at)
         if magic == 0:
             return
         body = data[at + _HEAD.size : at + _HEAD.size + length]
-        if magic != _BLOCK_MAGIC or len(body) < length or _checksum((magic, length, last_s, journal), body) != checksum:
+        fields = magic, length, last_s, ms, journal
+        if magic != _BLOCK_MAGIC or len(body) < length or _checksum(fields, body) != checksum:
             log.warning("%s: not whole from offset %d on; messages removed then may be delivered again", name, at)
             return
         at += _HEAD.size + length
-        yield Block(last_s, journal, body, at)
+        yield Block(last_s, ms, journal, body)
 
 
 def _rolled_over_s(files: PartitionFiles) -> int | None:
@@ -345,7 +340,7 @@ def _stamp(files: PartitionFiles) -> bytes:
     return files.timestamp.encode().ljust(16, b"\0")
 
 
-def _checksum(fields: tuple[int, int, int, bytes], body: Buffer) -> int:
+def _checksum(fields: tuple[int, int, int, int, bytes], body: Buffer) -> int:
     return crc32c(body, crc32c(_HEAD.pack(*fields, 0)))
 
 

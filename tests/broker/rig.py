@@ -151,7 +151,7 @@ class Rig:
     def restart(self, directory: MemoryDirectory | None = None) -> Rig:
         """A new node on what a killed one left (or on `directory`)."""
         directory = directory or self.directory.after_crash()
-        return start(directory, domains=self.domains, limits=self.limits, wall_s=self.now.wall_s)
+        return start(directory, domains=self.domains, limits=self.limits, wall_s=self.now.wall_s, ms=self.now.ms)
 
     def faults(self) -> list[Fault]:
         return store_faults(self.directory)
@@ -164,6 +164,7 @@ def start(
     limits: PartitionLimits = LIMITS,
     num_partitions: int = 1,
     wall_s: int = START_S,
+    ms: int = 1_000_000,
     identity: NodeIdentity = NODE,
     ledger_size: int = 64 << 10,
     outlives_power: bool = False,
@@ -172,7 +173,7 @@ def start(
     """A node on a folder in memory, put together as the composition root does it."""
     directory = MemoryDirectory() if directory is None else directory
     known = domains if isinstance(domains, dict) else {config.name: config for config in domains}
-    now = Now(wall_s, 1_000_000)
+    now = Now(wall_s, ms)
 
     def make_timestamp(prefix: str) -> str:
         return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))

@@ -200,6 +200,34 @@ def test_a_clock_that_was_set_does_not_make_a_process_forget() -> None:
     assert [history.is_new(guid(number)) for number in (1, 2, 3)] == [False, False, True]
 
 
+@pytest.mark.parametrize("uptime_ms", [None, 5000, 1 << 40])
+def test_a_clock_that_was_set_does_not_make_the_next_process_forget(uptime_ms: int | None) -> None:
+    """`uptime_ms` is what the monotonic clock says after the restart, None if the machine runs on."""
+    rig = begin()
+    pass_on(rig, 1)
+    rig.node.shards[0].roll_over()
+    if uptime_ms != 1 << 40:
+        rig.now.wall_s += 100_000
+    pass_on(rig, 2)
+    if uptime_ms is not None:
+        rig.now.ms = uptime_ms
+    assert known(rig.restart(), 1, 2, 3) == [1, 2]
+
+
+def test_time_that_both_clocks_have_seen_pass_counts_after_a_restart() -> None:
+    rig = begin()
+    pass_on(rig, 1)
+    rig.node.shards[0].roll_over()
+    rig.now.ms += 299_000
+    rig.now.wall_s += 299
+    pass_on(rig, 2)
+    rig.node.shards[0].roll_over()
+    rig.now.ms += 2000
+    rig.now.wall_s += 2
+    pass_on(rig, 3)
+    assert known(rig.restart(), 1, 2, 3) == [2, 3]
+
+
 @given(st.lists(st.tuples(st.integers(0, (1 << 56) - 1), st.integers(0, 3)), min_size=1))
 def test_of_each_producer_the_greatest_tick_is_kept(posts: list[tuple[int, int]]) -> None:
     guids = [b"\x40\0\0" + ticks.to_bytes(7, "big") + producer.to_bytes(6, "big") for ticks, producer in posts]
