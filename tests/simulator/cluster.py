@@ -99,7 +99,9 @@ class ClusterWorld(World):
         super().__init__(seed, nodes=nodes, features=features)
         if seed % 2:
             self.limits = SHORT
-        self.journals = {number: Journals(number, self.quorum) for number in range(self.partition_count)}
+        self.journals = {
+            number: Journals(number, self.quorum, self.records.refused) for number in range(self.partition_count)
+        }
 
     def make_records(self) -> Records:
         return ClusterRecords(self.apps, self.promises, self)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.node import Node
 from broker.core.session import Session
+from formats.codes import AckStatus
 from formats.control import ber
 from formats.control.messages import ControlMessage, NegotiationMessage
 from formats.wire.ack import Ack, iter_acks
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulator.clients import Client
     from tests.simulator.hosts import Host
 
-__all__ = ["ClientSideEnd", "Item", "NodeEnd"]
+__all__ = ["ClientSideEnd", "Item", "NodeEnd", "refused_in"]
 
 EVENT_BYTES_MAX = 1 << 30
 
@@ -79,7 +80,9 @@ class NodeEnd:
             self._node.disconnect(session, "the session is over")
 
     def send(self, link: Link, data: bytes) -> None:
-        """Whole events leave."""
+        """Whole events leave, for another broker."""
+        for guid in refused_in(memoryview(data)):
+            self.host.world.records.refused(guid)
         link.send(self, data)
         if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
             link.send(self, again)
@@ -99,6 +102,15 @@ class ClientSideEnd(NodeEnd):
         for item in items:
             self.client.tap(item, link)
         link.send(self, data, partial(self.client.handle, link, items))
+
+
+def refused_in(view: memoryview) -> Iterator[bytes]:
+    """The posts that events refuse for good: whoever hears NOT_READY sends the post again by itself."""
+    for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
+        if frame.type == EventType.ACK:
+            for ack in iter_acks(view, frame.body, frame.end):
+                if ack.status not in (AckStatus.SUCCESS, AckStatus.NOT_READY):
+                    yield ack.guid
 
 
 def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:

@@ -65,6 +65,7 @@ class Post:
     made_us: int = 0
     x: int | None = None  # a property
     acked: bool = False
+    # A broker has refused it. Its producer may not have heard of that, and post it again behind later ones.
     refused: bool = False
     # Its producer had no ack and sent it again after an app had confirmed it: not every node can know.
     again: bool = False
@@ -177,6 +178,12 @@ class Records:
             for view in self.views[post.uri].values():
                 if view.owes and not post.purged and guid not in view.confirm_sent:
                     view.owed[guid] = None
+
+    def refused(self, guid: bytes) -> None:
+        """A broker has written that it refuses a post, or says so to another broker: the answer may never arrive."""
+        post = self.posts.get(guid)
+        if post is not None:
+            post.refused = True
 
     def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes, *, is_heard: bool = True) -> None:
         """A PUSH leaves a node; `is_heard` unless the consumer has left that link."""

@@ -5,7 +5,7 @@ Reads what each step has added to a journal, as far as it can; when a node trunc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.core.node import Node
 from broker.core.queue import Queue
@@ -72,17 +72,20 @@ class JournalView:
 
 
 class Journals:
-    """The journals of one shard at all nodes."""
+    """The journals of one shard at all nodes. `refuse` is told of each post that a primary has written off for want of
+    copies: its producer may post it again.
+    """
 
-    def __init__(self, partition_id: int, quorum: int) -> None:
+    def __init__(self, partition_id: int, quorum: int, refuse: Callable[[bytes], None]) -> None:
         self.partition_id = partition_id
         self.quorum = quorum
+        self._refuse = refuse
         self.views: dict[int, JournalView] = {}
         self.primaries: dict[int, int] = {}  # by lease id
         # Messages that a quorum had on disk at some time, and under which number first.
         self.safe: dict[bytes, Number] = {}
         self.twice: list[bytes] = []  # those that it has had under another number since
-        self._refused: set[bytes] = set()  # for want of copies: their producers may post them again
+        self._refused: set[bytes] = set()
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
 
@@ -126,6 +129,7 @@ class Journals:
             is_refusal = deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM
             if is_refusal:
                 self._refused.add(deletion.guid)
+                self._refuse(deletion.guid)
         alike = _ALIKE.get(kind)
         if alike is None:
             return None

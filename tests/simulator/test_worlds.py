@@ -111,6 +111,18 @@ def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
 
 
+# Likewise in the mix of all kinds.
+MIXED_FAILED_ONCE = {
+    1071: "a primary refused posts that exceeded a limit, and ended before the answer had arrived",
+    1447: "a primary was told to remove what waited for copies, and the answers were lost with a link",
+}
+
+
+@pytest.mark.parametrize("seed", MIXED_FAILED_ONCE)
+def test_what_failed_once_in_the_mix(seed: int) -> None:
+    simulate_mixed(seed)
+
+
 def test_a_damaged_node_is_not_relied_on_while_it_is_healed() -> None:
     """A primary healed itself from another, and a damaged replica from itself; the other left, and it went on alone."""
     simulate(39, nodes=3, features=frozenset({Feature.EVENTUAL, Feature.PARTS}))

@@ -1,0 +1,52 @@
+"""What the judges of simulated worlds excuse, and of which message alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from formats.codes import AckStatus
+from formats.wire.ack import build_ack_event
+from formats.wire.event import EventType, build_event
+from tests.broker.rig import guid
+from tests.simulator.ends import refused_in
+from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
+
+URI = "bmq://priority/p"
+
+
+class Reader(NamedTuple):
+    name: str
+
+
+def records(*numbers: int) -> Records:
+    """Of posts of one producer to one queue."""
+    found = Records({URI: ("__default",)}, {URI: Promise.KEPT})
+    for number in numbers:
+        found.posted(Post(guid(number), URI, "p0", number, 10))
+    return found
+
+
+def hand_out(found: Records, number: int) -> None:
+    post = found.posts[guid(number)]
+    found.push(Reader("c0"), URI, "__default", post.guid, payload_of(post))
+    found.step_ends()
+
+
+def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:
+    """It alone: those that came with it keep their order."""
+    found = records(1, 2, 3)
+    found.refused(guid(1))
+    hand_out(found, 3)
+    hand_out(found, 1)
+    with pytest.raises(Violation, match="after number 3"):
+        hand_out(found, 2)
+
+
+def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
+    """A broker sends again by itself what its upstream was not ready for: that is no refusal."""
+    statuses = (AckStatus.SUCCESS, AckStatus.UNKNOWN, AckStatus.NOT_READY, AckStatus.LIMIT_BYTES)
+    acks = [(int(status), 0, guid(number), 1) for number, status in enumerate(statuses)]
+    events = build_event(EventType.CONTROL, b"not looked at...") + build_ack_event(acks)
+    assert list(refused_in(memoryview(events))) == [guid(1), guid(3)]
