@@ -523,9 +523,14 @@ class Shard:
             return
         self._declined_at = 0
         if not self._may_slice():
-            self._move(0, 0, 0, part_max=1.0)
+            with self._rollover():
+                self._move(0, 0, 0, part_max=1.0)
         elif not self._begin_slices(1.0):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+
+    def _rollover(self) -> Change:
+        """A rollover is a change of its own, whatever it is made for: half of it must not be gone on with."""
+        return Change(f"the rollover of partition {self.partition_id}", Full)
 
     # -- rolling over in slices
 
@@ -550,19 +555,20 @@ class Shard:
     def _begin_slices(self, part_max: float) -> bool:
         """Begin a rollover; False if there is no disk for its files."""
         assert self._work is not None
-        try:
-            timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
-            fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
-        except OSError as error:
-            log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
-            fresh = None
-        if fresh is None:
-            self._not_before_ms = self.now.ms + RETRY_MS
-            return False
-        log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
-        self._rolling = SlicedRollover(self, self._work, fresh, part_max)
-        self._work.add(self._rolling.task())
-        return True
+        with self._rollover():
+            try:
+                timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+                fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
+            except OSError as error:
+                log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
+                fresh = None
+            if fresh is None:
+                self._not_before_ms = self.now.ms + RETRY_MS
+                return False
+            log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
+            self._rolling = SlicedRollover(self, self._work, fresh, part_max)
+            self._work.add(self._rolling.task())
+            return True
 
     def rollover_is_over(self) -> None:
         """The rollover in slices has come to its end, or to nothing."""
@@ -585,14 +591,17 @@ class Shard:
         if records is None:
             records = self._spare_records
         try:
-            if self._rolling is not None and not self._rolling.is_changed:
-                self._rolling.change()
-                self._check_room(data, records, qlist)
-            elif self._is_declined(self._count()):
-                reason = f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
-                raise Full("STORAGE_FAILURE", reason)
-            else:
-                self._move(data, records, qlist)
+            with self._rollover():
+                if self._rolling is not None and not self._rolling.is_changed:
+                    self._rolling.change()
+                    self._check_room(data, records, qlist)
+                elif self._is_declined(self._count()):
+                    reason = (
+                        f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
+                    )
+                    raise Full("STORAGE_FAILURE", reason)
+                else:
+                    self._move(data, records, qlist)
         except Full as full:
             self._full = str(full)
             if not self._alarmed:

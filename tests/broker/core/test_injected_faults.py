@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from broker.admin.environment import Context, Environment
 from broker.admin.service import Admin
+from broker.cluster.guests import Guests
+from broker.core.config import DomainConfig, Mode
+from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import (
     AdminCommand,
@@ -26,12 +30,19 @@ from formats.control.messages import (
     Subscription,
 )
 from formats.wire.confirm import build_confirm_event
+from formats.wire.reject import build_reject_event
 from tests.broker.injecting import Outcome, Story, inject_everywhere
-from tests.broker.rig import ACK, READ, WRITE, Client, guid, handle, put_event, start
+from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, guid, handle, identity, put_event, start
 
 QUEUE = "bmq://priority/q"
 FANOUT = "bmq://fanout/q"
 OTHER = "bmq://priority/other"
+POISON, POISON_APPS = "bmq://poison/q", "bmq://poisonfanout/q"
+MORTAL = (
+    DomainConfig("poison", Mode.PRIORITY, delivery_attempts_max=2),
+    DomainConfig("poisonfanout", Mode.FANOUT, ("foo", "bar"), delivery_attempts_max=1),
+)
+SMALL = PartitionLimits(journal=4 << 10, data=64 << 10, qlist=4 << 10)
 
 # Functions that look at what came and change nothing: wherever they fail, a session ends, and never the node.
 PURE = ("next_frame", "iter_puts", "iter_confirms", "decode", "check_open", "parse_uri", "make_subscriptions")
@@ -130,6 +141,76 @@ def confirm_of_one_app() -> Story:
     return by(told, "first", build_confirm_event([(1, _held(told, "first"), 1)]))
 
 
+def _rejecting(uri: str, rejected_before: int = 0, count: int = 2) -> Story:
+    """A proxy has messages that its consumers may not have survived, the first of them so often `rejected_before`."""
+    told = story(uri, domains=[*DOMAINS.values(), *MORTAL])
+    Guests(told.rig.node).serve()
+    proxy = told.clients["proxy"] = Client(told.rig.node)
+    proxy.negotiate(replace(identity(), client_type=ClientType.TCPBROKER, cluster_node_id=-1))
+    # It has heard of the node's status.
+    proxy.inbox.clear()
+    app = "foo" if uri == POISON_APPS else ""
+    for name in ("first", "second"):
+        told.clients[name].close(1, uri, READ, app=app, sub_id=1 if app else 0)
+    proxy.read(3, uri, app, 1 if app else 0)
+    held = [push.guid for push in proxy.pushes()][:count]
+    event = build_reject_event((3, each, 1 if app else 0) for each in held)
+    for _ in range(rejected_before):
+        proxy.send(build_reject_event([(3, held[0], 0)]))
+    return by(told, "proxy", event)
+
+
+def reject() -> Story:
+    return _rejecting(*REJECTS[reject])
+
+
+def reject_for_the_last_time() -> Story:
+    return _rejecting(*REJECTS[reject_for_the_last_time])
+
+
+def reject_for_one_app() -> Story:
+    return _rejecting(*REJECTS[reject_for_one_app])
+
+
+REJECTS: dict[Callable[[], Story], tuple[str, int]] = {
+    reject: (POISON, 0),
+    reject_for_the_last_time: (POISON, 1),
+    reject_for_one_app: (POISON_APPS, 0),
+}
+
+
+def hang_up_with_poison() -> Story:
+    told = story(POISON_APPS, domains=[*DOMAINS.values(), *MORTAL])
+    return replace(told, actor="first", hangs_up=True)
+
+
+def _full_journal() -> Story:
+    """There is room for no more messages, but what is alive takes little of it."""
+    told = story(limits=SMALL)
+    producer, shard = told.clients["producer"], told.rig.node.shards[0]
+    journal = shard.files.journal.name
+    number = 100
+    while shard.files.journal_end + (shard.due + shard._spare_records + 2) * 60 <= SMALL.journal:
+        number += 1
+        producer.post(1, guid(number), b"payload")
+        for name in ("first", "second"):
+            told.clients[name].confirm(1, guid(number))
+    assert shard.files.journal.name == journal
+    for client in told.clients.values():
+        client.take()
+        client.inbox.clear()
+    return told
+
+
+def post_that_rolls_over() -> Story:
+    return by(_full_journal(), "producer", put_event(1, guid(50), b"payload"))
+
+
+def _rollover_alone() -> Story:
+    told = _full_journal()
+    return replace(told, actor="producer", act=lambda server: told.rig.node.shards[0].roll_over())
+
+
 def open_a_new_queue() -> Story:
     told = story()
     opening = OpenQueue(handle_parameters=handle(7, "bmq://priority/new", READ | WRITE | ACK))
@@ -224,6 +305,11 @@ STORIES = [
     confirm,
     confirm_where_others_wait,
     confirm_of_one_app,
+    reject,
+    reject_for_the_last_time,
+    reject_for_one_app,
+    hang_up_with_poison,
+    post_that_rolls_over,
     open_a_new_queue,
     open_for_an_app,
     open_an_app_that_nobody_knows,
@@ -252,6 +338,10 @@ def test_every_call(build: Callable[[], Story]) -> None:
     partly: tuple[Callable[[], Story], ...] = ()
     if build is posts:
         partly = (lambda: _posts(1), lambda: _posts(2))
+    elif build in REJECTS:
+        partly = (partial(_rejecting, *REJECTS[build], count=1),)
+    elif build is post_that_rolls_over:
+        partly = (_rollover_alone,)
     outcome = inject_everywhere(build, is_served, partly)
     check_kinds(outcome)
 
@@ -260,4 +350,5 @@ def check_kinds(outcome: Outcome) -> None:
     assert outcome.sessions
     for where, why in outcome.on_purpose.items():
         name = where.split(": ", 1)[1].split(" <- ")[0]
-        assert name.rpartition(".")[2] not in PURE, f"{where}: {why}"
+        # A rollover reads the old files, and is one change all the same.
+        assert why.startswith("the rollover of partition") or name.rpartition(".")[2] not in PURE, f"{where}: {why}"
