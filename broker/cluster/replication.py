@@ -254,7 +254,8 @@ class Stream:
     def has(self, node_id: int, position: Position) -> None:
         """A replica has all records up to a position."""
         follower = self.followers.get(node_id)
-        if follower is None or position <= follower.position:
+        # One that has healed may have had all before: its receipts for that were lost with its link.
+        if follower is None or position < follower.position:
             return
         follower.position = position
         self.count()

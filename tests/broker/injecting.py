@@ -23,7 +23,18 @@ from broker.core.session import Session
 from broker.shell.server import Server
 from tests.broker.rig import Client, Rig
 
-__all__ = ["Ended", "Injected", "Injector", "Outcome", "Story", "inject_everywhere", "one_of_a_kind"]
+__all__ = [
+    "Ended",
+    "Injected",
+    "Injector",
+    "Outcome",
+    "Story",
+    "check_places",
+    "fingerprint",
+    "inject_everywhere",
+    "one_of_a_kind",
+    "without_places",
+]
 
 ROOT = Path(__file__).parents[2]
 OURS = (str(ROOT / "broker"), str(ROOT / "formats"))
@@ -236,10 +247,10 @@ def inject_everywhere(
                 assert ended.state in (wanted, expected(False, ended.clients)), where
             elif partly:
                 # The event's later messages have gone elsewhere at once.
-                assert _without_places(ended.state) == _without_places(wanted), where
+                assert without_places(ended.state) == without_places(wanted), where
             else:
                 assert ended.state == wanted, f"{where}\n{_difference(ended.state, wanted)}"
-        _check_places(story.rig)
+        check_places(story.rig)
         faults = story.rig.node.faults
         assert faults.of_sessions + faults.others + injector.is_lost == 1, where
         assert not any(
@@ -338,7 +349,7 @@ def _app(app: App, names: dict[Session, str]) -> dict[str, Any]:
     }
 
 
-def _without_places(state: dict[str, Any]) -> dict[str, Any]:
+def without_places(state: dict[str, Any]) -> dict[str, Any]:
     """A fingerprint that does not say which consumer has which message, or that it waits."""
     queues = {
         uri: {**queue, "apps": {app_id: app["id"] for app_id, app in queue["apps"].items()}}
@@ -347,7 +358,7 @@ def _without_places(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "queues": queues}
 
 
-def _check_places(rig: Rig) -> None:
+def check_places(rig: Rig) -> None:
     """Each message is in exactly one place for each app that wants it, and the counts are right."""
     for queue in rig.node.queues.values():
         for app in queue.apps.values():

@@ -1,4 +1,6 @@
-"""Exceptions at every call of a hop's steps: what it keeps is whole, or it asks to end; others' links are theirs."""
+"""Exceptions at every call of a hop's steps, and of the primary's above it: what each keeps is whole, or it asks to
+end; others' links are theirs.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from broker.cluster.relay import RelayQueue
 from broker.core.config import DomainConfig, Mode
 from broker.core.faults import Inconsistent
 from formats.wire.confirm import build_confirm_event
+from formats.wire.reject import build_reject_event
 from tests.broker.cluster.hop_rig import HopClient, World
-from tests.broker.injecting import Injected, Injector, one_of_a_kind
+from tests.broker.injecting import Injected, Injector, Story, check_places, fingerprint, one_of_a_kind, without_places
 from tests.broker.rig import ACK, WRITE, guid, put_event
 
 URI = "bmq://priority/q"
@@ -30,16 +33,20 @@ def _silent() -> Iterator[None]:
 
 @dataclass
 class Step:
-    """Something that comes to node 1, a hop towards node 0; `actor` is the client of whom it comes, if it is one."""
+    """Something that comes to node 1, a hop towards node 0; `actor` is the client of whom it comes, if it is one.
+
+    Or it comes `at` node 0, the primary.
+    """
 
     world: World
     take: Callable[[], None]
     actor: HopClient | None = None
+    at: int = 1
 
 
-def build(*, bulk: bool) -> tuple[World, HopClient, HopClient]:
+def build(*, bulk: bool, mortal: bool = False) -> tuple[World, HopClient, HopClient]:
     """A producer and a consumer on a hop, who has three messages; nothing is on its way."""
-    world = World([DomainConfig("priority", Mode.PRIORITY)])
+    world = World([DomainConfig("priority", Mode.PRIORITY, delivery_attempts_max=int(mortal))])
     world.make_primary(0)
     node = world.nodes[1].rig.node
     node.bulk = WholeEvents() if bulk else None
@@ -95,6 +102,37 @@ def push(*, bulk: bool) -> Step:
     other.session.receive(memoryview(put_event(1, guid(60), b"payload")))
     data = on_its_way(world, 0, 1)
     return Step(world, lambda: world._deliver(0, 1, data))
+
+
+def primary_put(*, bulk: bool, count: int = 3) -> Step:
+    """Posts of the hop's producer come to the primary, which has a consumer of its own."""
+    world, producer, _ = build(bulk=bulk)
+    world.nodes[0].rig.node.bulk = WholeEvents() if bulk else None
+    own = world.client(0)
+    own.read(1, URI)
+    own.world = None
+    for number in range(count):
+        producer.session.receive(memoryview(put_event(1, guid(50 + number), b"payload")))
+    data = on_its_way(world, 1, 0)
+    return Step(world, lambda: world._deliver(1, 0, data), at=0)
+
+
+def primary_confirm(*, bulk: bool, count: int = 3) -> Step:
+    world, _, consumer = build(bulk=bulk)
+    world.nodes[0].rig.node.bulk = WholeEvents() if bulk else None
+    consumer.session.receive(memoryview(build_confirm_event((1, guid(number), 0) for number in range(count))))
+    data = on_its_way(world, 1, 0)
+    return Step(world, lambda: world._deliver(1, 0, data), at=0)
+
+
+def primary_reject(*, bulk: bool, count: int = 3) -> Step:
+    """The hop's consumer has not survived its messages."""
+    world, _, _ = build(bulk=bulk, mortal=True)
+    (handle,) = [each for each in world.nodes[0].queues._downstreams[1].handles.values() if each.streams]
+    ((sub_queue_id, stream),) = handle.streams.items()
+    held = list(stream.unconfirmed)[:count]
+    data = bytearray(build_reject_event((handle.queue_id, each, sub_queue_id) for each in held))
+    return Step(world, lambda: world._deliver(1, 0, data), at=0)
 
 
 def state(world: World) -> Any:
@@ -165,3 +203,58 @@ def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool) -> None:
     assert kinds["on purpose"]
     assert kinds["the actor"]
     assert kinds["others"]
+
+
+def primary_state(world: World) -> Any:
+    """What the primary keeps, whoever has it, and what is in its files."""
+    return fingerprint(Story(world.nodes[0].rig, {}))
+
+
+@pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
+@pytest.mark.parametrize("make", [primary_put, primary_confirm, primary_reject])
+def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool) -> None:
+    step = make(bulk=bulk)
+    states = [primary_state(step.world)]
+    probe = Injector()
+    with probe.active():
+        step.take()
+    states.append(primary_state(step.world))
+    assert states[0] != states[1]
+    for count in (1, 2):
+        partly = make(bulk=bulk, count=count)
+        partly.take()
+        states.append(primary_state(partly.world))
+    kinds = {"on purpose": 0, "the hop": 0, "others": 0}
+    for at in one_of_a_kind(probe.sites):
+        step = make(bulk=bulk)
+        primary = step.world.nodes[0]
+        links_failed: list[tuple[int, Exception]] = []
+        primary.links.fail = lambda *which, found=links_failed: found.append(which)  # type: ignore[method-assign]
+        injector = Injector(at)
+        raised: BaseException | None = None
+        try:
+            with injector.active():
+                step.take()
+        except (Inconsistent, Injected) as error:
+            raised = error
+        if not injector.where:
+            continue
+        if isinstance(raised, Inconsistent):
+            kinds["on purpose"] += 1
+            continue
+        faults = primary.rig.node.faults
+        if raised is None:
+            assert faults.of_sessions + faults.others + len(links_failed) + injector.is_lost == 1, injector.where
+        kinds["the hop" if raised is not None or links_failed else "others"] += 1
+        found = primary_state(step.world)
+        if links_failed:
+            # What came behind the push that failed goes to others.
+            assert without_places(found) == without_places(states[1]), injector.where
+        else:
+            assert found in states if raised is not None else found == states[1], injector.where
+        check_places(primary.rig)
+        if raised is not None or links_failed:
+            step.world.part(0, 1)
+            check_places(primary.rig)
+    assert kinds["on purpose"]
+    assert kinds["the hop"]

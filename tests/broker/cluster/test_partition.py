@@ -398,3 +398,20 @@ def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
     bus.settle(2000)
     assert bus.nodes[0].serving
     bus.check_equal()
+
+
+def test_a_replica_that_comes_back_with_all_records_counts_for_what_waits() -> None:
+    """Its receipt was lost with its link, and there is nothing to send it, so it gives none for that again."""
+    bus = Bus(2)
+    primary = bus.assign(0)
+    bus.settle()
+    primary.post(1)
+    primary.flush()
+    link = bus.links[0, 1]
+    while link:
+        bus.nodes[1].receive(0, link.popleft())
+    assert bus.nodes[1].partition.position == primary.partition.position
+    bus.part(1)
+    bus.join()
+    bus.settle(1000)
+    assert primary.acked == [1]
