@@ -263,7 +263,10 @@ def _environment(config: NodeConfig, domains: Domains) -> Environment:
     """What administration shows of the configuration."""
     assert config.cluster is not None
     assert config.self_node is not None
-    own = [cluster_info(cluster, "local") for cluster in config.clusters.my_clusters]
+    own = [
+        cluster_info(cluster, "member" if len(cluster.nodes) > 1 else "local")
+        for cluster in config.clusters.my_clusters
+    ]
     return Environment(
         broker_config=to_json(config.broker.app_config),
         clusters=(*own, *(cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters)),

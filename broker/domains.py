@@ -17,6 +17,7 @@ class Domains:
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
+        self._is_clustered = config.cluster is not None and len(config.cluster.nodes) > 1
         self._names: set[str] = set()
 
     def resolve(self, name: str) -> DomainConfig | None:
@@ -52,6 +53,7 @@ class Domains:
             producers_max=parameters.max_producers,
             queues_max=parameters.max_queues,
             strong=parameters.consistency.strong is not None,
+            incompatible=_incompatible(parameters, self._is_clustered),
             shown=to_json(parameters),
         )
 
@@ -99,6 +101,19 @@ def _forget(names: set[str], name: str | None) -> bool:
     known = name in names
     names.discard(name)
     return known
+
+
+def _incompatible(parameters: Domain, is_clustered: bool) -> str:
+    """Why the mode and the storage of a domain do not go together; empty if they do.
+
+    Broadcast queues are in memory, and in a cluster of several nodes they alone: the reference's replicas end their
+    process when they hear of any other queue in memory (source: mqbs::StorageUtil, mqbblp::QueueState).
+    """
+    in_memory, broadcast = parameters.storage.config.in_memory is not None, parameters.mode.broadcast is not None
+    if in_memory == broadcast or (in_memory and not is_clustered):
+        return ""
+    mode = "broadcast" if broadcast else "fanout" if parameters.mode.fanout is not None else "priority"
+    return f"incompatible queue mode ({mode}) and storage type ({'inMemory' if in_memory else 'fileBacked'})"
 
 
 def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:

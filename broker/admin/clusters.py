@@ -215,7 +215,10 @@ def _cluster_queue(context: Context, info: QueueInfo, sub_ids: Iterable[SubId]) 
 
 
 def force_gc(context: Context) -> Success:
-    """Delete what nobody has open and is empty."""
+    """Delete what nobody has open and is empty. Refused where no partition has its primary, as by the reference."""
+    view = cluster_health(context)
+    if not any(each.is_active and each.primary_node_id == view.node_id for each in view.partitions):
+        raise Failed("Failed to execute command (rc: -2)")
     try:
         collect_idle_queues(context.node, 0)
     except Full as full:

@@ -269,7 +269,9 @@ class Downstream:
             compression = schema_id = 0
         newest = self._newest.get(queue_id)
         if newest is not None and not _is_newer(message, newest):
-            flags |= _OUT_OF_ORDER
+            # Broadcast messages are delivered once, in order, and have no offset to tell it by.
+            if not handle.queue.broadcast:
+                flags |= _OUT_OF_ORDER
         else:
             self._newest[queue_id] = message
             if len(self._newest) > 2 * len(self.handles):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from broker.cluster.assigning import new_app_infos, place
 from broker.cluster.replicated import ReplicatedLedger
 from broker.cluster.requests import Requests
+from broker.core.alarms import alarm
 from broker.core.changes import room_for_queue
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
@@ -337,6 +338,10 @@ class QueueChanges:
         except (FormatError, ValueError) as error:
             log.error("queue '%s' cannot be assigned: %s", uri, error)
             config = None
+        if config is not None and config.incompatible:
+            text = f"{config.incompatible} while attempting to register clustered queue '{uri}'"
+            alarm(log, "STORAGE", f"{text}: in a cluster, domains are in memory if they are broadcast, and only then.")
+            return Refusal(StatusCategory.REFUSED, text, ClusterError.UNKNOWN)
         if config is None:
             return Refusal(StatusCategory.REFUSED, "failed to create domain", ClusterError.UNKNOWN)
         return self._propose(uri, config)

@@ -30,7 +30,8 @@ class DomainConfig:
     `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
     message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
     the nodes has them. `cluster` is the one that has the domain's queues, for a broker that is a proxy to several.
-    `shown` is for people: what it was made of, as the reference writes it.
+    `incompatible` says why no queue of it can be opened on this broker, and is empty otherwise. `shown` is for people:
+    what it was made of, as the reference writes it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class DomainConfig:
     queues_max: int = 0
     strong: bool = False
     cluster: str = ""
+    incompatible: str = ""
     shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

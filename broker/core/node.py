@@ -321,6 +321,9 @@ class Node:
         if domain is None:
             message = f"Domain '{uri.qualified_domain}' is not configured on this broker"
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
+        if domain.config.incompatible:
+            message = f"Incompatible storage type for LocalQueue [uri: {uri.canonical}]: {domain.config.incompatible}"
+            raise Refusal(StatusCategory.UNKNOWN, message, -10)
         if domain.removing:
             raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ClusterError.UNKNOWN)
         # A redirected domain's queues live under the name of its definition.

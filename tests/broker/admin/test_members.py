@@ -74,6 +74,19 @@ def test_only_the_primary_rolls_over(caplog: pytest.LogCaptureFixture) -> None:
     assert cluster.faults() == []
 
 
+def test_only_primaries_collect_queues() -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.close(1, QUEUE, WRITE | ACK)
+    cluster.run()
+    refused = ask(cluster, 1, "CLUSTERS CLUSTER local FORCE_GC_QUEUES", -2)
+    assert "Failed to execute command (rc: -2)" in refused
+    assert QUEUE in cluster.processes[0].node.queues
+    assert "SUCCESS" in ask(cluster, 0, "CLUSTERS CLUSTER local FORCE_GC_QUEUES")
+    assert QUEUE not in cluster.processes[0].node.queues
+
+
 def test_a_primary_that_stops_says_so(caplog: pytest.LogCaptureFixture) -> None:
     cluster = members()
     cluster.connect(1).open(1, QUEUE, READ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -152,6 +153,18 @@ def test_a_broadcast_crosses_the_link_once(world: World) -> None:
     assert picky.payloads() == []
     assert pushes(world, 0, 1) == [(guid(0), 0, [(0, UNLIMITED)])]
     assert not world.nodes[1].rig.node.queues[uri].messages
+
+
+def test_broadcasts_of_one_millisecond_are_in_order(world: World) -> None:
+    """None is flagged as out of order: the reference's relays would hand out such a message before others."""
+    uri = "bmq://broadcast/q"
+    consumer, producer = world.client(1), world.client(0)
+    consumer.read(1, uri)
+    producer.open(1, uri, WRITE | ACK)
+    for number in range(3):
+        producer.post(1, guid(number), b"tick")
+    assert pushes(world, 0, 1) == [(guid(number), 0, [(0, UNLIMITED)]) for number in range(3)]
+    assert [each.guid for each in consumer.pushes()] == [guid(number) for number in range(3)]
 
 
 def test_a_broadcast_goes_to_no_hop_of_a_lower_priority(world: World) -> None:
@@ -329,6 +342,16 @@ def test_an_app_that_the_domain_has_lost_can_be_closed(world: World) -> None:
     del hop.queues[FANOUT].apps["foo"]
     client.close(1, FANOUT, READ, app="foo", sub_id=1)
     assert not hop.queues
+
+
+def test_a_domain_whose_mode_and_storage_do_not_go_together(world: World) -> None:
+    """Neither the primary nor a replica opens a queue of it."""
+    world.domains["priority"] = replace(world.domains["priority"], incompatible="incompatible queue mode")
+    for node_id in world.ids:
+        status = world.client(node_id).try_open(0, QUEUE, WRITE | ACK)
+        assert isinstance(status, Status)
+        assert "incompatible queue mode" in status.message
+        assert status.category is StatusCategory.UNKNOWN
 
 
 def test_an_upstream_that_does_not_answer(world: World) -> None:

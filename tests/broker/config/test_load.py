@@ -52,10 +52,14 @@ DOMAIN: dict[str, Any] = {
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "domains").mkdir()
-    write(tmp_path, "bmqbrkrcfg.json", BROKER)
+    write_broker(tmp_path)
     write(tmp_path, "clusters.json", CLUSTERS)
     write(tmp_path, "domains/bmq.test.json", DOMAIN)
     return tmp_path
+
+
+def write_broker(directory: Path) -> None:
+    write(directory, "bmqbrkrcfg.json", BROKER)
 
 
 def write(directory: Path, name: str, content: Any) -> None:
