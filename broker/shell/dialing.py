@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker.core.session import Session
+from broker.shell.system import Peer
 from broker.shell.tls import TlsStream, tls_error
 
 __all__ = ["Connected", "Dialed", "Dials", "InThread", "Place", "addresses_of"]
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Where a peer is, or why nobody knows.
 Found = tuple[socket.AddressFamily, Any] | str
-Connected = Callable[[str], Session]
+Connected = Callable[[str], Peer]
 
 
 class Place(NamedTuple):

@@ -1,4 +1,4 @@
-"""The loop around a node: listeners, links, the clock, and the signals that end it.
+"""The loop around a node, which is any `System`: listeners, links, the clock, and the signals that end it.
 
 All sockets hang on one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
 more than the messages in it. Trio keeps the signals, the clock's tick and the end of it all.
@@ -19,17 +19,16 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
 from broker.core.entrance import uncertified
 from broker.core.faults import Change, Inconsistent
-from broker.core.node import Node
-from broker.core.session import Session
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link
+from broker.shell.system import Peer, System
 from broker.shell.tls import TlsLink, TlsStream, accept_tls
 
 __all__ = ["ListenError", "Listener", "Server", "listen"]
@@ -101,10 +100,14 @@ T = TypeVar("T")
 
 
 class Listener(NamedTuple):
-    """Where peers come in, and how they speak there: TLS, or plainly (None)."""
+    """Where peers come in, and how they speak there: TLS, or plainly (None).
+
+    `connect` makes their sessions where a system does not make all in one way; see `System.connect`.
+    """
 
     sock: socket.socket
     tls: ssl.SSLContext | None = None
+    connect: Callable[[str, Callable[[], frozenset[str]]], Peer] | None = None
 
 
 class Source(Protocol):
@@ -134,10 +137,10 @@ class Waker:
 
 
 class Server:
-    """Carries bytes between sockets and the sessions of a node, and tells the node the time."""
+    """Carries bytes between sockets and the sessions of a system, and tells the system the time."""
 
     def __init__(
-        self, node: Node, listeners: Iterable[Listener], threads_max: int = 8, connections_max: int = CONNECTIONS_MAX
+        self, node: System, listeners: Iterable[Listener], threads_max: int = 8, connections_max: int = CONNECTIONS_MAX
     ) -> None:
         self._node = node
         self._epoll = select.epoll()
@@ -158,7 +161,7 @@ class Server:
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._epoll, self.look_up, self._on_dialed)
         self._links: dict[int, Link] = {}
-        self._by_session: dict[Session, Link] = {}
+        self._by_session: dict[Peer, Link] = {}
         self._masks: dict[int, int] = {}
         self._scratch = memoryview(bytearray(READ_BYTES))
 
@@ -307,8 +310,7 @@ class Server:
 
     def _fail(self, link: Link, error: Exception) -> None:
         """A link's work failed: its session ends, and no other."""
-        session = link.machine
-        assert isinstance(session, Session)
+        session = cast(Peer, link.machine)
         self._node.faults.end_session(session, error)
         self._node.end_failed()
         if link.sock.fileno() in self._links:
@@ -340,7 +342,7 @@ class Server:
             if listener.tls is not None:
                 stream = accept_tls(sock, listener.tls)
                 certified = stream.names
-            session = self._node.connect(name, certified)
+            session = (listener.connect or self._node.connect)(name, certified)
         except OSError as error:
             stream.close()
             log.info("%s: the connection failed: %s", name, error.strerror)
@@ -365,7 +367,7 @@ class Server:
             return
         self._attach(stream, session)
 
-    def _attach(self, stream: socket.socket | TlsStream, session: Session) -> None:
+    def _attach(self, stream: socket.socket | TlsStream, session: Peer) -> None:
         """Let a connected socket carry a session."""
         try:
             if isinstance(stream, TlsStream):
@@ -396,8 +398,7 @@ class Server:
         del self._links[fd], self._masks[fd]
         self._epoll.unregister(fd)
         link.sock.close()
-        session = link.machine
-        assert isinstance(session, Session)
+        session = cast(Peer, link.machine)
         del self._by_session[session]
         self._node.disconnect(session, reason)
 
