@@ -12,6 +12,7 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.cluster_run import run_cluster
+from bmqctl.commands.start_rocketmq import rocketmq
 from bmqctl.render import refuse
 from broker.app import (
     BridgeLimits,
@@ -257,6 +258,9 @@ def cluster(
         raise typer.Exit(EXIT_CONFIG) from None
     where = [f"{host}:{port + number}" for number in range(nodes)]
     raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))
+
+
+app.command()(rocketmq)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Bodies that clients and brokers exchange about groups, and the files that keep groups and offsets.
 
 Source: HeartbeatData, SubscriptionData, SubscriptionGroupConfig, ConsumerOffsetManager,
-GetConsumerListByGroupResponseBody.
+GetConsumerListByGroupResponseBody, LockBatchRequestBody, CheckClientRequestBody.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from formats.rocketmq.route_bodies import DataVersion
 from formats.schema import Buffer
 
 __all__ = [
+    "CHECK_CLIENT_REQUEST",
     "CONSUMER_IDS",
     "CONSUMER_OFFSETS",
     "GROUPS",
     "GROUP_CONFIG",
+    "LOCK_ANSWER",
+    "LOCK_REQUEST",
+    "CheckClientRequest",
     "ConsumerData",
     "ConsumerIds",
     "ConsumerOffsets",
@@ -25,6 +29,9 @@ __all__ = [
     "GroupRetryPolicy",
     "Groups",
     "Heartbeat",
+    "LockAnswer",
+    "LockRequest",
+    "MessageQueue",
     "ProducerData",
     "Subscription",
     "read_heartbeat",
@@ -117,7 +124,41 @@ class ConsumerIds(NamedTuple):
     consumer_id_list: list[str]
 
 
+class MessageQueue(NamedTuple):
+    """A queue of a topic on a broker."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class LockRequest(NamedTuple):
+    """The queues whose locks a client takes, or lets go of."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockAnswer(NamedTuple):
+    """The queues whose locks a client has."""
+
+    lock_ok_mq_set: Annotated[list[MessageQueue], "lockOKMQSet"]
+
+
+class CheckClientRequest(NamedTuple):
+    """The subscription that a client asks the broker to look at."""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: Subscription | None = None
+
+
 GROUP_CONFIG = BodyCodec(GroupConfig)
+LOCK_REQUEST = BodyCodec(LockRequest)
+LOCK_ANSWER = BodyCodec(LockAnswer)
+CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)
 GROUPS = BodyCodec(Groups)
 CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets)
 CONSUMER_IDS = BodyCodec(ConsumerIds)

@@ -20,6 +20,8 @@ __all__ = [
     "DATA_VERSION",
     "MASTER_ID",
     "REGISTER_BROKER_BODY",
+    "TOPIC_CONFIG",
+    "TOPIC_CONFIGS",
     "TOPIC_LIST",
     "TOPIC_ROUTE",
     "BrokerData",
@@ -149,8 +151,9 @@ TOPIC_ROUTE = BodyCodec(TopicRoute)
 CLUSTER_INFO = BodyCodec(ClusterInfo)
 BROKER_MEMBER_GROUP_BODY = BodyCodec(BrokerMemberGroupBody)
 TOPIC_LIST = BodyCodec(TopicList)
+TOPIC_CONFIG = BodyCodec(TopicConfig)
+TOPIC_CONFIGS = BodyCodec(TopicConfigs)
 
-_TOPIC_CONFIG = BodyCodec(TopicConfig)
 _NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "attributes")
 
 
@@ -174,7 +177,7 @@ def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
         values: list[Any] = reader.piece().decode(errors="replace").split(" ", 5)
         if len(values) == 6:
             values[5] = fastjson.loads(values[5]) if values[5] else {}
-        config = _TOPIC_CONFIG.read_value(dict(zip(_NAMES, values, strict=False)))
+        config = TOPIC_CONFIG.read_value(dict(zip(_NAMES, values, strict=False)))
         topics[config.topic_name] = config
     servers = fastjson.loads(reader.piece().decode(errors="replace"))
     return REGISTER_BROKER_BODY.read_value({"filterServerList": servers})._replace(

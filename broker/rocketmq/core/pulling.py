@@ -116,7 +116,10 @@ class _Held:
 
 
 class Puller:
-    """Answers pull requests, at once or when there is something to say."""
+    """Answers pull requests, at once or when there is something to say.
+
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed.
+    """
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class Puller:
         offsets: Offsets,
         clients: Clients,
         store: MessageStore,
+        failed: Callable[[object, Exception], None],
     ) -> None:
         self._options = options
         self._topics = topics
@@ -133,6 +137,7 @@ class Puller:
         self._offsets = offsets
         self._clients = clients
         self._store = store
+        self._failed = failed
         self._held: dict[tuple[str, int], list[_Held]] = {}
 
     def pull(self, request: Frame, connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
@@ -173,13 +178,16 @@ class Puller:
             if not wanted(held):
                 rest.append(held)
                 continue
-            found = self._try(held.header, now_ms, commits=False)
-            # What came may be nothing for this one: it goes on waiting, for what comes behind that.
-            nothing = found.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
-            if nothing and held.until_ms > now_ms:
-                rest.append(held)
-            else:
-                held.answer(found)
+            try:
+                found = self._try(held.header, now_ms, commits=False)
+                # What came may be nothing for this one: it goes on waiting, for what comes behind that.
+                nothing = found.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+                if nothing and held.until_ms > now_ms:
+                    rest.append(held)
+                else:
+                    held.answer(found)
+            except Exception as error:
+                self._failed(held.connection, error)
         self._keep(key, rest + self._held.pop(key, []))
 
     def _keep(self, key: tuple[str, int], waiting: list[_Held]) -> None:

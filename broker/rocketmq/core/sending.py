@@ -9,14 +9,14 @@ message that is sent to a retry topic too often go to the dead letters: it is st
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
-from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
 from formats.rocketmq.batch import iter_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -30,7 +30,7 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["Refused", "Sender"]
+__all__ = ["Refused", "Sender", "Storing"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -42,6 +42,12 @@ _TIMER_PROPERTIES: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TI
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
 RESPONSE = HeaderCodec(SendMessageResponse)
+
+
+class Storing(Protocol):
+    """Where messages are put; see `MessageStore.put`."""
+
+    def put(self, message: Message, now_ms: int) -> Stored: ...
 
 
 class Refused(Exception):
@@ -68,7 +74,7 @@ class Sender:
         self,
         options: BrokerOptions,
         topics: Topics,
-        store: MessageStore,
+        store: Storing,
         choose: Callable[[int], int],
         make_unique_id: Callable[[], str],
     ) -> None:

@@ -31,12 +31,9 @@ from formats.rocketmq.route_bodies import (
     TopicRoute,
     read_compressed_registration,
 )
+from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
 
-__all__ = ["STANDARD_JSON_VERSION", "VERSION", "Nameserver"]
-
-# MQVersion.Version: the number that 5.4.0 sends, and that of 4.9.4, from which on clients read standard JSON.
-VERSION: Final = 493
-STANDARD_JSON_VERSION: Final = 403
+__all__ = ["Nameserver"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2

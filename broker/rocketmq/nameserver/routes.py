@@ -25,7 +25,7 @@ from formats.rocketmq.route_bodies import (
 
 __all__ = ["Address", "Registration", "Routes"]
 
-log = logging.getLogger("rocketmq.nameserver")
+log = logging.getLogger("broker.rocketmq.nameserver")
 
 # A broker that sends no heartbeat for so long is gone, unless it says another time itself.
 EXPIRED_MS: Final = 120_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.ports.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
@@ -20,6 +21,7 @@ class ConsumeQueue:
         self.begin = 0
         self.end = 0
         self._recover()
+        self._flushed = self.end
 
     def _recover(self) -> None:
         """Find the first and the last entry: the last by halves, for entries have no gaps between them."""
@@ -121,9 +123,10 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def flush(self) -> None:
-        """Wait until the entries are on the disk."""
-        self._files.flush(self.begin * _SIZE, self.end * _SIZE)
+    def unflushed(self) -> list[StoreFile | Directory]:
+        """What is to be flushed to have all entries on the disk; it is taken to be done then."""
+        begin, self._flushed = min(self._flushed, self.end), self.end
+        return self._files.unflushed(begin * _SIZE, self.end * _SIZE)
 
     def close(self) -> None:
         """Let go of the files."""

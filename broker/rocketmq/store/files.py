@@ -21,6 +21,8 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
+        # There are files in the folder of which the disk may not know.
+        self.has_new = False
         self._open_all()
 
     def _open_all(self) -> None:
@@ -75,6 +77,7 @@ class FileRow:
             self.begin = start
         assert start == self.end
         self.files.append(self.directory.open(offset_name(start), self.file_size))
+        self.has_new = True
 
     def cut(self, end: int) -> None:
         """Remove what is at `end` and behind it: files that begin there go, and the rest of the last one is cleared."""
@@ -96,12 +99,15 @@ class FileRow:
         self.directory.remove(file.name)
         self.begin += self.file_size
 
-    def flush(self, begin: int, end: int) -> None:
-        """Wait until the bytes between two offsets are on the disk."""
-        for number, file in enumerate(self.files):
-            start = self.begin + number * self.file_size
-            if start < end and begin < start + self.file_size:
-                file.flush()
+    def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
+        """What is to be flushed to have the bytes between two offsets on the disk; it is taken to be done then."""
+        first = max(0, (begin - self.begin) // self.file_size)
+        last = max(0, -((self.begin - end) // self.file_size))
+        found: list[StoreFile | Directory] = list(self.files[first:last])
+        if self.has_new:
+            self.has_new = False
+            found.append(self.directory)
+        return found
 
     def close(self) -> None:
         """Let go of all files."""

@@ -44,6 +44,14 @@ class IndexFiles:
         return self._files[-1][1].header.end_offset if self._files else -1
 
     @property
+    def last(self) -> tuple[int, int]:
+        """The storing time and the offset of the last message that is in the index; 0 and 0 for none."""
+        if not self._files:
+            return 0, 0
+        header = self._files[-1][1].header
+        return header.end_ms, header.end_offset
+
+    @property
     def full_ms(self) -> int:
         """The storing time of the last message in the files that are full; 0 while none is.
 
@@ -105,10 +113,10 @@ class IndexFiles:
         file.close()
         self._directory.remove(file.name)
 
-    def flush(self) -> None:
-        """Wait until the last file is on the disk; those before it are since they were full."""
-        for file, _ in self._files[-2:]:
-            file.flush()
+    def unflushed(self) -> list[StoreFile | Directory]:
+        """What is to be flushed to have the index on the disk: the last file; those before it are there."""
+        found: list[StoreFile | Directory] = [file for file, _ in self._files[-2:]]
+        return [*found, self._directory] if found else found
 
     def close(self) -> None:
         """Let go of the files."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from broker.ports.files import StoreFile
+from broker.ports.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.files import FileRow
@@ -22,7 +22,7 @@ from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["MessageStore", "StoreOptions", "Stored", "open_store"]
+__all__ = ["Flush", "MessageStore", "StoreOptions", "Stored", "open_store"]
 
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
@@ -55,6 +55,14 @@ class Stored(NamedTuple):
     queue_offset: int
 
 
+class Flush(NamedTuple):
+    """Files and folders to be flushed, and how far the log is then: its end, and when its last message was stored."""
+
+    files: list[StoreFile | Directory]
+    log_end: int
+    stored_ms: int
+
+
 # Makes the time at which a delayed message is due, if it is one: of its topic, its properties and its storing time.
 DueTime = Callable[[str, dict[str, str], int], int | None]
 
@@ -75,6 +83,8 @@ class MessageStore:
                 self._open_queue(topic, int(queue_id))
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
         self._stored_ms = 0
+        self._unflushed_queues: set[ConsumeQueue] = set()
+        self._has_new_folders = False
         self.flushed = 0
 
     # -- messages
@@ -95,6 +105,7 @@ class MessageStore:
         if queue is not None:
             tags_code = self._tags_code(message.topic, properties, now_ms)
             queue.append(queue_offset, ConsumeQueueEntry(offset, size, tags_code))
+            self._unflushed_queues.add(queue)
         if message.system_flags & TRANSACTION_MASK != Transaction.ROLLBACK:
             self.index.put(message_index_keys(message.topic, properties), offset, now_ms)
         return Stored(offset, size, queue_offset)
@@ -113,6 +124,25 @@ class MessageStore:
             return 0
         return queue.find_time(ms, lambda entry: self.log.read(entry.physical_offset).record.stored_ms)
 
+    def span(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The offset of a queue's first message, and that of its next one."""
+        queue = self.queues.get((topic, queue_id))
+        return (0, 0) if queue is None else (queue.begin, queue.end)
+
+    def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """The time at which a message of a queue was stored; -1 if it is not there."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None or not queue.begin <= queue_offset < queue.end:
+            return -1
+        return self.log.read(queue.get(queue_offset).physical_offset).record.stored_ms
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of a topic. Its messages stay in the log until they expire, and nobody finds them."""
+        for key in [key for key in self.queues if key[0] == topic]:
+            self.queues.pop(key).close()
+        if topic in self._queue_folder.folders():
+            self._queue_folder.remove_folder(topic)
+
     # -- following the log
 
     def dispatch(self, found: Found, *, queue: bool = True, index: bool = True) -> bool:
@@ -126,6 +156,7 @@ class MessageStore:
             tags_code = self._tags_code(record.topic, properties, record.stored_ms)
             try:
                 entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
+                self._unflushed_queues.add(entries)
             except ValueError:
                 whole = False
         if index and transaction != Transaction.ROLLBACK and found.offset >= self.index.end_offset:
@@ -147,22 +178,54 @@ class MessageStore:
         folder = self._queue_folder.folder(topic).folder(str(queue_id))
         queue = ConsumeQueue(FileRow(folder, self._options.consume_queue_file_bytes))
         self.queues[topic, queue_id] = queue
+        self._has_new_folders = True
         return queue
 
     # -- the disk
 
+    def begin_flush(self) -> Flush | None:
+        """What is to be flushed to have everything on the disk; None if it is there. Then `end_flush` is called."""
+        if self.log.end == self.flushed and not self._unflushed_queues:
+            return None
+        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms)
+        for queue in self._unflushed_queues:
+            flush.files.extend(queue.unflushed())
+        self._unflushed_queues.clear()
+        if self._has_new_folders:
+            self._has_new_folders = False
+            topics = {topic for topic, _ in self.queues}
+            flush.files.extend(self._queue_folder.folder(topic) for topic in topics)
+            flush.files.append(self._queue_folder)
+        flush.files.extend(self.index.unflushed())
+        flush.files.append(self._checkpoint)
+        return flush
+
+    def end_flush(self, flush: Flush) -> None:
+        """Note that it is on the disk, in the checkpoint, too: up to which time that is so."""
+        self.flushed = max(self.flushed, flush.log_end)
+        if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
+            old = self.checkpoint
+            ms = flush.stored_ms
+            new = old._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=self.index.full_ms)
+            STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
+
+    def _unflushed_log(self) -> list[StoreFile | Directory]:
+        return self.log.files.unflushed(self.flushed, self.log.end)
+
+    def flush_log(self) -> None:
+        """Wait until the commit log is on the disk: all else can be made from it."""
+        if self.flushed < self.log.end:
+            for file in self._unflushed_log():
+                file.flush()
+            self.flushed = self.log.end
+
     def flush(self) -> None:
         """Wait until everything is on the disk, and note in the checkpoint up to which time that is so."""
-        end, stored_ms = self.log.end, self._stored_ms
-        self.log.files.flush(self.flushed, end)
-        self.flushed = end
-        for queue in self.queues.values():
-            queue.flush()
-        self.index.flush()
-        if self._checkpoint.reserve(CHECKPOINT_BYTES) and stored_ms:
-            old = self.checkpoint
-            new = old._replace(commit_log_ms=stored_ms, consume_queue_ms=stored_ms, index_ms=self.index.full_ms)
-            STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
+        flush = self.begin_flush()
+        if flush is not None:
+            for file in flush.files:
+                file.flush()
+            self.end_flush(flush)
             self._checkpoint.flush()
 
     @property

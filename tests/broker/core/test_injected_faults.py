@@ -292,7 +292,7 @@ def tick() -> Story:
     told = story()
     session = told.clients["first"].session
     told.rig.now.ms += 3500
-    return replace(told, actor="first", act=lambda server: server._node.tick_session(session))
+    return replace(told, actor="first", act=lambda server: told.rig.node.tick_session(session))
 
 
 STORIES = [

@@ -44,8 +44,12 @@ class Consumers:
         self.groups = Groups(b"", lambda _: None, auto_create=auto_create)
         self.offsets = Offsets(b"")
         self.clients = Clients()
-        self.puller = Puller(options, self.topics, self.groups, self.offsets, self.clients, self.store)
+        self.puller = Puller(options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed)
+        self.failures: list[object] = []
         self.answers: list[Frame] = []
+
+    def failed(self, connection: object, error: Exception) -> None:
+        self.failures.append(connection)
 
     def put(self, number: int, **changes: Any) -> None:
         message = make_message(number, topic="t", **changes)

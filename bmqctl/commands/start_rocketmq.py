@@ -1,0 +1,103 @@
+"""`bmqctl start rocketmq`: run a RocketMQ nameserver and broker until they are told to stop."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.rocketmq_app import PropertyError, RocketConfig, load_rocketmq_config, run_rocketmq
+
+__all__ = ["rocketmq"]
+
+EXIT_CONFIG = 2
+
+
+class FlushType(Enum):
+    """The original's words for when messages go to the disk."""
+
+    ASYNC = "async"
+    SYNC = "sync"
+
+
+def rocketmq(
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Properties of the broker, as Apache RocketMQ's broker.conf has them. Other options go before them.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the store (storePathRootDir); ./rocketmq-data without it.", show_default=False),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on; 127.0.0.1 without it.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", "-p", min=1, max=65535, help="Port of the broker, 10911 without it.", show_default=False
+        ),
+    ] = None,
+    nameserver_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the nameserver; 9876 without it.", show_default=False),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="IP address that clients are told (brokerIP1), where it is not the one to listen on.",
+            show_default=False,
+        ),
+    ] = None,
+    nameserver: Annotated[
+        list[str] | None,
+        typer.Option("--nameserver", "-n", metavar="HOST:PORT", help="Another nameserver to register with."),
+    ] = None,
+    flush: Annotated[
+        FlushType | None,
+        typer.Option(
+            help="When messages go to the disk. async: within half a second; they survive the process, not a power "
+            "failure. sync: before they are acknowledged (flushDiskType).",
+            show_default=False,
+        ),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="Least severity that is logged to the console.")] = "WARN",
+) -> None:
+    """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
+
+    Clients of Apache RocketMQ that speak its remoting protocol connect to the nameserver. The store has the files of
+    the original: its broker opens it, and the reverse.
+
+    Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if the store is damaged.
+
+    Examples:
+
+        bmqctl start rocketmq
+
+        bmqctl start rocketmq --store /var/lib/rocketmq --host 0.0.0.0 --address 10.0.0.5 --flush sync
+
+        bmqctl start rocketmq --config broker.conf --nameserver ns1:9876 --nameserver ns2:9876
+    """
+    try:
+        config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
+        config = config.changed(
+            store=store,
+            bind_address=host,
+            port=port,
+            nameserver_port=nameserver_port,
+            told_address=address,
+            nameservers=tuple(nameserver) if nameserver else None,
+            flush_sync=None if flush is None else flush is FlushType.SYNC,
+        )
+    except PropertyError as fault:
+        typer.echo(f"bmqctl: {fault}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    raise typer.Exit(run_rocketmq(config, log_level.upper()))

@@ -1,0 +1,193 @@
+"""The configuration of a RocketMQ node: the properties of the original's `broker.conf`, as far as they matter here.
+
+Source: BrokerConfig, NettyServerConfig, MessageStoreConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
+from broker.rocketmq.store.message_store import StoreOptions
+from formats.rocketmq.hosts import Host
+
+__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "read_properties"]
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+
+
+class PropertyError(Exception):
+    """A configuration that cannot be used; the text says where, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class RocketConfig:
+    """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
+
+    `unused` are the properties of the file that mean nothing here.
+    """
+
+    store: Path = Path("rocketmq-data")
+    bind_address: str = "127.0.0.1"
+    port: int = 10911
+    nameserver_port: int = 9876
+    nameservers: tuple[str, ...] = ()
+    told_address: str | None = None
+    flush_sync: bool = False
+    flush_interval_ms: int = 500
+    auto_create_group: bool = True
+    reserved_hours: int = 72
+    options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
+    store_options: StoreOptions = field(default_factory=StoreOptions)
+    unused: tuple[str, ...] = ()
+
+    @property
+    def broker_options(self) -> BrokerOptions:
+        """The broker's options, with the address that it tells others. Raises `PropertyError` without one to tell."""
+        address = self.told_address or self.bind_address
+        if address in ("0.0.0.0", "::"):
+            raise PropertyError(
+                f"clients cannot connect to {address}; say which address of this host they are to use: --address, or "
+                "brokerIP1 in the configuration"
+            )
+        host = Host(address, self.port)
+        try:
+            host.pack()
+        except ValueError:
+            raise PropertyError(f"'{address}' is no IP address; clients are told one (--address, brokerIP1)") from None
+        return self.options._replace(address=host)
+
+    def changed(self, **changes: Any) -> RocketConfig:
+        """The configuration with changes; those that are None change nothing."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+    return text.lower() == "true"
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"is no number between {least} and {most}")
+        return int(text)
+
+    return read
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _flush_type(text: str) -> bool:
+    if text not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise ValueError("is neither ASYNC_FLUSH nor SYNC_FLUSH")
+    return text == "SYNC_FLUSH"
+
+
+def _consume_queue_bytes(text: str) -> int:
+    # The original rounds up to whole entries.
+    return -(-_number(20, 1 << 31)(text) // 20) * 20
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+_PORT = _number(1, 65_535)
+_FILE_BYTES = _number(4096, (1 << 31) - 1)
+
+# By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
+_NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "storePathRootDir": (Path, "store"),
+    "bindAddress": (_text, "bind_address"),
+    "listenPort": (_PORT, "port"),
+    "namesrvAddr": (_addresses, "nameservers"),
+    "brokerIP1": (_text, "told_address"),
+    "flushDiskType": (_flush_type, "flush_sync"),
+    "flushIntervalCommitLog": (_number(1, 3_600_000), "flush_interval_ms"),
+    "autoCreateSubscriptionGroup": (_bool, "auto_create_group"),
+    "fileReservedTime": (_number(1, 1_000_000), "reserved_hours"),
+}
+_BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "brokerClusterName": (_text, "cluster"),
+    "brokerName": (_text, "name"),
+    "brokerId": (_number(0, (1 << 63) - 1), "broker_id"),
+    "regionId": (_text, "region"),
+    "traceOn": (_bool, "trace_on"),
+    "brokerPermission": (_number(0, 7), "permission"),
+    "autoCreateTopicEnable": (_bool, "auto_create_topic"),
+    "defaultTopicQueueNums": (_number(1, 65_536), "default_topic_queues"),
+    "maxMessageSize": (_number(1, 16 << 20), "message_bytes_max"),
+    "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
+    "reviveQueueNum": (_number(1, 1024), "revive_queues"),
+}
+_STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
+    "mappedFileSizeConsumeQueue": (_consume_queue_bytes, "consume_queue_file_bytes"),
+    "maxHashSlotNum": (_number(1, 1 << 30), "index_slots"),
+    "maxIndexNum": (_number(2, 1 << 30), "index_entries"),
+}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The properties of a file: `name=value` or `name: value`, a line each; `#` and `!` begin comments."""
+    properties: dict[str, str] = {}
+    for line in text.replace("\\\n", "").splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            at = min((place for place in (line.find("="), line.find(":")) if place >= 0), default=len(line))
+            properties[line[:at].strip()] = line[at + 1 :].strip()
+    return properties
+
+
+def load_rocketmq_config(path: Path) -> RocketConfig:
+    """The configuration that a file holds. Raises `PropertyError` for a value that cannot be used."""
+    try:
+        properties = read_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PropertyError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PropertyError(f"{path}: is not UTF-8 (byte {error.start})") from None
+    node: dict[str, Any] = {}
+    broker: dict[str, Any] = {}
+    store: dict[str, Any] = {}
+    unused = []
+    for name, value in properties.items():
+        for table, target in ((_NODE, node), (_BROKER, broker), (_STORE, store)):
+            if name in table:
+                read, attribute = table[name]
+                try:
+                    target[attribute] = read(value)
+                except ValueError as error:
+                    raise PropertyError(f"{path}: {name}: '{value}' {error}") from None
+                break
+        else:
+            unused.append(name)
+    if _is_true(properties, "traceTopicEnable"):
+        broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
+    unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
+    if broker.get("broker_id", 0) != 0 or properties.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
+        raise PropertyError(f"{path}: a slave is wanted (brokerId, brokerRole), and there are only masters here")
+    default = RocketConfig()
+    return replace(
+        default,
+        **node,
+        options=default.options._replace(**broker),
+        store_options=StoreOptions(**store),
+        unused=tuple(sorted(unused)),
+    )
+
+
+def _is_true(properties: dict[str, str], name: str) -> bool:
+    return properties.get(name, "").lower() == "true"

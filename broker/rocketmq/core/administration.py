@@ -1,0 +1,189 @@
+"""Requests that make, change, delete and show topics and groups (source: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
+from broker.rocketmq.core.sending import Refused
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.client_bodies import GROUP_CONFIG, MessageQueue
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import administration as headers
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig, TopicConfigs
+from formats.rocketmq.statistics_bodies import GroupProgress, QueueOffsets, write_consume_stats, write_topic_stats
+
+__all__ = ["Administration", "alter_attributes"]
+
+# What a topic may be configured with (source: TopicAttributes).
+_ATTRIBUTES: Final = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
+_QUEUES_MAX: Final = 65_536
+
+_CREATE_TOPIC = HeaderCodec(headers.CreateTopicRequest)
+_DELETE_TOPIC = HeaderCodec(headers.DeleteTopicRequest)
+_DELETE_GROUP = HeaderCodec(headers.DeleteSubscriptionGroupRequest)
+_ALL_TOPICS = HeaderCodec(headers.GetAllTopicConfigResponse)
+_GET_TOPIC = HeaderCodec(headers.GetTopicConfigRequest)
+_GET_GROUP = HeaderCodec(headers.GetSubscriptionGroupConfigRequest)
+_TOPIC_STATS = HeaderCodec(headers.GetTopicStatsInfoRequest)
+_CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)
+
+
+class Administration:
+    """Carries out what administrators ask."""
+
+    def __init__(
+        self, options: BrokerOptions, topics: Topics, groups: Groups, offsets: Offsets, store: MessageStore
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self.handlers: Handlers = {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self._get_topic,
+            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
+            RequestCode.GET_CONSUME_STATS: self._consume_stats,
+        }
+
+    # -- topics
+
+    def _create_topic(self, request: Request) -> Frame:
+        header = _CREATE_TOPIC.read(request.fields)
+        _check_topic(header.topic)
+        if not (0 <= header.read_queues <= _QUEUES_MAX and 0 <= header.write_queues <= _QUEUES_MAX):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {_QUEUES_MAX} queues")
+        old = self._topics.get(header.topic)
+        config = TopicConfig(
+            header.topic,
+            header.read_queues,
+            header.write_queues,
+            header.permissions,
+            header.topic_filter_type,
+            header.topic_system_flags or 0,
+            header.is_ordered,
+            alter_attributes(old.attributes if old is not None else {}, header.attributes or "", is_new=old is None),
+        )
+        if config != old:
+            self._topics.put(config, request.now_ms)
+        return success()
+
+    def _delete_topic(self, request: Request) -> Frame:
+        topic = _DELETE_TOPIC.read(request.fields).topic
+        _check_topic(topic)
+        self._topics.delete(topic, request.now_ms)
+        self._offsets.forget_topic(topic)
+        self._store.delete_topic(topic)
+        return success()
+
+    def _all_topics(self, request: Request) -> Frame:
+        topics = self._topics
+        body = TOPIC_CONFIGS.write(TopicConfigs(topics.table, topics.version))
+        return success(_ALL_TOPICS, headers.GetAllTopicConfigResponse(len(topics.table)), body)
+
+    def _get_topic(self, request: Request) -> Frame:
+        topic = _GET_TOPIC.read(request.fields).topic
+        config = self._topics.get(topic)
+        if config is None:
+            return failure(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return with_body(TOPIC_CONFIG.write(config))
+
+    def _topic_stats(self, request: Request) -> Frame:
+        topic = _TOPIC_STATS.read(request.fields).topic
+        config = self._topics.get(topic)
+        if config is None:
+            return failure(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        offsets = {}
+        for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
+            begin, end = self._store.span(topic, queue_id)
+            last_ms = self._store.stored_ms(topic, queue_id, end - 1) if end else 0
+            offsets[MessageQueue(self._options.name, queue_id, topic)] = QueueOffsets(begin, end, last_ms)
+        return with_body(write_topic_stats(offsets))
+
+    # -- groups
+
+    def _create_group(self, request: Request) -> Frame:
+        config = GROUP_CONFIG.read(request.body)
+        fault = names.fault_of_group(config.group_name)
+        if fault is not None:
+            return failure(ResponseCode.INVALID_PARAMETER, fault)
+        old = self._groups.table.get(config.group_name)
+        attributes = old.attributes if old is not None else {}
+        if config._replace(attributes=attributes) != old:
+            self._groups.put(config._replace(attributes=attributes), request.now_ms)
+        return success()
+
+    def _delete_group(self, request: Request) -> Frame:
+        header = _DELETE_GROUP.read(request.fields)
+        self._groups.delete(header.group_name, request.now_ms)
+        if header.clean_offset:
+            self._offsets.forget_group(header.group_name)
+        return success()
+
+    def _get_group(self, request: Request) -> Frame:
+        name = _GET_GROUP.read(request.fields).group
+        config = self._groups.table.get(name)
+        if config is None:
+            return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        return with_body(GROUP_CONFIG.write(config))
+
+    def _consume_stats(self, request: Request) -> Frame:
+        header = _CONSUME_STATS.read(request.fields)
+        group = header.consumer_group
+        wanted = [topic for topic in (header.topic_list or "").split(";") if topic]
+        if not wanted:
+            wanted = [header.topic] if header.topic else self._offsets.topics(group)
+        found = {}
+        for topic in wanted:
+            config = self._topics.get(topic)
+            for queue_id in range(config.read_queue_nums if config is not None else 0):
+                _, end = self._store.span(topic, queue_id)
+                offset = self._offsets.get(topic, group, queue_id) or 0
+                last_ms = self._store.stored_ms(topic, queue_id, offset - 1) if offset else 0
+                queue = MessageQueue(self._options.name, queue_id, topic)
+                found[queue] = GroupProgress(end, offset, offset, last_ms)
+        return with_body(write_consume_stats(found))
+
+
+def _check_topic(topic: str) -> None:
+    fault = names.fault_of_topic(topic)
+    if fault is None and topic in names.SYSTEM_TOPICS:
+        fault = f"The topic[{topic}] is conflict with system topic."
+    if fault is not None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+
+
+def alter_attributes(current: dict[str, str], changes: str, *, is_new: bool) -> dict[str, str]:
+    """Attributes after changes, which are `+name=value` and `-name` with commas between them.
+
+    Raises `Refused` for a change of something that topics do not have.
+    """
+    altered = dict(current)
+    for change in filter(None, (each.strip() for each in changes.split(","))):
+        sign, (name, separator, value) = change[0], change[1:].partition("=")
+        if sign not in "+-" or not name or (sign == "+" and not separator):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"add attribute or alter attribute format error: {change}")
+        if name not in _ATTRIBUTES:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}")
+        if sign == "+":
+            altered[name] = value
+        elif is_new:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"only add attribute is supported while creating topic. key: {name}"
+            )
+        else:
+            altered.pop(name, None)
+    return altered

@@ -1,0 +1,38 @@
+"""Messages on their way into the store, and who waits for them."""
+
+from __future__ import annotations
+
+from broker.core.faults import Inconsistent
+from broker.rocketmq.core.pulling import Puller
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.message_store import MessageStore, Stored
+
+__all__ = ["Arrivals"]
+
+
+class Arrivals:
+    """Puts messages into the store; who waits for them is answered when the step is over, with all that came in it."""
+
+    def __init__(self, store: MessageStore, puller: Puller) -> None:
+        self._store = store
+        self._puller = puller
+        self._arrived: dict[tuple[str, int], None] = {}
+
+    def put(self, message: Message, now_ms: int) -> Stored:
+        """Store a message. Raises `DiskFull` and `TooLarge`; it is not stored then."""
+        try:
+            stored = self._store.put(message, now_ms)
+        except (DiskFull, TooLarge):
+            raise
+        except Exception as error:
+            raise Inconsistent("storing a message", error) from error
+        self._arrived[message.topic, message.queue_id] = None
+        return stored
+
+    def end_step(self, now_ms: int) -> None:
+        """Answer those who wait for what has come."""
+        while self._arrived:
+            arrived, self._arrived = self._arrived, {}
+            for topic, queue_id in arrived:
+                self._puller.arrived(topic, queue_id, now_ms)

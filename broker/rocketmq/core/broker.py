@@ -1,0 +1,164 @@
+"""The broker: which request is carried out by which of its parts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.core.faults import Faults
+from broker.rocketmq.core.administration import Administration
+from broker.rocketmq.core.arrivals import Arrivals
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.consumers import ConsumerRequests
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.locks import Locks
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.pulling import Puller
+from broker.rocketmq.core.queries import Queries
+from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.requests import Handler, Request, failure
+from broker.rocketmq.core.sending import Refused, Sender
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+
+__all__ = ["Broker", "State", "World"]
+
+log = logging.getLogger("broker.rocketmq")
+
+OFFSETS_MS: Final = 5_000
+SECOND_MS: Final = 1_000
+EXPIRY_MS: Final = 10_000
+
+
+class World(NamedTuple):
+    """What a broker asks of the world: the time of day, a number below another, an id, and a place for its offsets."""
+
+    wall_ms: Callable[[], int]
+    choose: Callable[[int], int]
+    make_unique_id: Callable[[], str]
+    keep_offsets: Callable[[bytes], None]
+
+
+class State(NamedTuple):
+    """What a broker keeps."""
+
+    options: BrokerOptions
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+
+
+class Broker:
+    """A broker; see `remoting.session.Service` and `node.Part`."""
+
+    def __init__(self, state: State, world: World, faults: Faults, nameservers: Nameservers) -> None:
+        options, store, topics, groups, offsets = state
+        self._world = world
+        self._faults = faults
+        self._nameservers = nameservers
+        self._offsets = offsets
+        clients = Clients()
+        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed)
+        self._arrivals = Arrivals(store, self._puller)
+        self._sender = Sender(options, topics, self._arrivals, world.choose, world.make_unique_id)
+        self._consumers = ConsumerRequests(topics, groups, offsets, clients, Locks(), store)
+        parts = (self._consumers, Queries(store), Administration(options, topics, groups, offsets, store))
+        self._handlers: dict[int, Handler] = {
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
+        for part in parts:
+            self._handlers.update(part.handlers)
+        self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
+
+    # -- requests
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Carry out a request, and answer it now or later."""
+        if frame.is_response:
+            return
+        handler = self._handlers.get(frame.code)
+        answer: Frame | None
+        if handler is None:
+            text = f" request type {frame.code} not supported"
+            answer = failure(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+        else:
+            try:
+                answer = handler(Request(frame, session, self._world.wall_ms()))
+            except Refused as refused:
+                answer = failure(refused.code, refused.text)
+            except FormatError as error:
+                answer = failure(ResponseCode.SYSTEM_ERROR, str(error))
+            except OSError as error:
+                log.error("request %d is not carried out, as the change cannot be kept: %s", frame.code, error)
+                answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error.strerror}")
+        if answer is not None:
+            session.answer(frame, answer)
+
+    def _send(self, request: Request) -> Frame:
+        return self._sender.send(request.frame, request.peer.host, request.now_ms)
+
+    def _pull(self, request: Request) -> None:
+        frame = request.frame._replace(body=b"")
+        self._puller.pull(frame, request.peer, request.now_ms, partial(request.peer.answer, frame))
+
+    def _failed(self, connection: object, error: Exception) -> None:
+        assert isinstance(connection, Session)
+        self._faults.end_session(connection, error)
+
+    def disconnected(self, session: Session) -> None:
+        """A connection is closed."""
+        self._puller.disconnected(session)
+        self._consumers.disconnected(session)
+
+    # -- the clock
+
+    def end_step(self) -> None:
+        """Answer who waits for what the step brought; tell the nameservers what it changed."""
+        now_ms = self._world.wall_ms()
+        self._arrivals.end_step(now_ms)
+        self._nameservers.end_step(now_ms)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now_ms = self._world.wall_ms()
+        self._nameservers.tick(now_ms)
+        if _is_due(now_ms, self._looked_ms, SECOND_MS):
+            self._looked_ms = now_ms
+            self._puller.expire(now_ms)
+        if _is_due(now_ms, self._expired_ms, EXPIRY_MS):
+            self._expired_ms = now_ms
+            self._consumers.expire(now_ms)
+        if _is_due(now_ms, self._kept_ms, OFFSETS_MS):
+            self._kept_ms = now_ms
+            self.keep_offsets()
+
+    def keep_offsets(self) -> None:
+        """Write the offsets, if they are not what was written."""
+        if not self._offsets.changed:
+            return
+        try:
+            self._world.keep_offsets(self._offsets.file(self._world.wall_ms()))
+        except OSError as error:
+            self._offsets.changed = True
+            log.error("the consumer offsets cannot be kept: %s", error)
+
+    def leave(self) -> None:
+        """Unregister."""
+        self._nameservers.leave(self._world.wall_ms())
+
+
+def _is_due(now_ms: int, last_ms: int, period_ms: int) -> bool:
+    """Whether a period is over, or the clock was set back."""
+    return not 0 <= now_ms - last_ms < period_ms

@@ -1,0 +1,188 @@
+"""What clients say of themselves: heartbeats, groups, offsets and locks.
+
+Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, cast
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.filters import TAG
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.locks import Locks
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, success, with_body
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.client_bodies import (
+    CHECK_CLIENT_REQUEST,
+    CONSUMER_IDS,
+    LOCK_ANSWER,
+    LOCK_REQUEST,
+    ConsumerIds,
+    LockAnswer,
+    read_heartbeat,
+)
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import consuming
+from formats.rocketmq.headers.codec import HeaderCodec
+
+__all__ = ["ConsumerRequests"]
+
+log = logging.getLogger("broker.rocketmq.clients")
+
+_UNIT_SUBSCRIPTION: Final = 2
+# A queue whose first message is not older than so many bytes of the log is read from its start by a new group: it is
+# taken to be in memory, as the original asks the kernel.
+HOT_BYTES: Final = 1 << 30
+
+_UNREGISTER = HeaderCodec(consuming.UnregisterClientRequest)
+_LIST = HeaderCodec(consuming.GetConsumerListByGroupRequest)
+_UPDATE = HeaderCodec(consuming.UpdateConsumerOffsetRequest)
+_QUERY = HeaderCodec(consuming.QueryConsumerOffsetRequest)
+_OFFSET = HeaderCodec(consuming.QueryConsumerOffsetResponse)
+_NOTIFY = HeaderCodec(consuming.NotifyConsumerIdsChangedRequest)
+
+
+class ConsumerRequests:
+    """Takes what clients say of themselves."""
+
+    def __init__(
+        self, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, locks: Locks, store: MessageStore
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._locks = locks
+        self._store = store
+        self._fingerprints: dict[str, int] = {}
+        self.handlers: Handlers = {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    # -- who is there
+
+    def _heartbeat(self, request: Request) -> Frame:
+        heartbeat = read_heartbeat(request.body)
+        known = []
+        subscriptions_differ = heartbeat.heartbeat_fingerprint == 0
+        for consumer in heartbeat.consumer_data_set:
+            name = consumer.group_name
+            group = self._groups.find(name, request.now_ms)
+            if group is None:
+                continue
+            before = self._fingerprints.get(name)
+            if before is not None and before != heartbeat.heartbeat_fingerprint:
+                subscriptions_differ = True
+            self._fingerprints[name] = heartbeat.heartbeat_fingerprint
+            flags = _UNIT_SUBSCRIPTION if consumer.unit_mode else 0
+            self._topics.make_for_group(names.RETRY_PREFIX + name, group.retry_queue_nums, flags, request.now_ms)
+            known.append(consumer)
+        changed = self._clients.heard(heartbeat._replace(consumer_data_set=known), request.peer, request.now_ms)
+        self._notify(changed)
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if subscriptions_differ else "false"}
+        return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields)
+
+    def _unregister(self, request: Request) -> Frame:
+        header = _UNREGISTER.read(request.fields)
+        if header.producer_group is not None:
+            self._clients.unregister_producer(header.producer_group, request.peer)
+        if header.consumer_group is not None and self._clients.unregister_consumer(header.consumer_group, request.peer):
+            self._notify([header.consumer_group])
+        return success()
+
+    def disconnected(self, peer: Peer) -> None:
+        """A connection is closed: its client is in no group any more."""
+        self._notify(self._clients.disconnected(peer))
+
+    def expire(self, now_ms: int) -> None:
+        """Close the connections of clients that have sent no heartbeat for long; forget old locks."""
+        for peer in self._clients.expire(now_ms):
+            cast(Peer, peer).give_up("its client has sent no heartbeat for two minutes")
+        self._locks.expire(now_ms)
+        for name in [name for name in self._fingerprints if name not in self._clients.consumers]:
+            del self._fingerprints[name]
+
+    def _notify(self, changed: list[str]) -> None:
+        """Tell the consumers of groups that there are more or fewer of them."""
+        for name in changed:
+            config = self._groups.table.get(name)
+            group = self._clients.consumers.get(name)
+            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+                continue
+            fields = _NOTIFY.write(consuming.NotifyConsumerIdsChangedRequest(name))
+            for peer in list(group.members):
+                told = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0, ext_fields=fields)
+                cast(Peer, peer).ask(told, one_way=True)
+
+    def _check_client(self, request: Request) -> Frame:
+        subscription = CHECK_CLIENT_REQUEST.read(request.body).subscription_data
+        if subscription is not None and subscription.expression_type not in (TAG, ""):
+            text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            return failure(ResponseCode.SYSTEM_ERROR, text)
+        return success()
+
+    def _list(self, request: Request) -> Frame:
+        group = _LIST.read(request.fields).consumer_group
+        ids = self._clients.ids(group)
+        if not ids:
+            return failure(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return with_body(CONSUMER_IDS.write(ConsumerIds(ids)))
+
+    # -- offsets
+
+    def _update_offset(self, request: Request) -> Frame:
+        group, topic, queue_id, offset = _in_order(_UPDATE.read(request.fields))
+        if self._groups.find(group, request.now_ms) is None:
+            return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.get(topic) is None:
+            return failure(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        self._offsets.commit(topic, group, queue_id, offset)
+        return success()
+
+    def _query_offset(self, request: Request) -> Frame:
+        header = _QUERY.read(request.fields)
+        offset = self._offsets.get(header.topic, header.consumer_group, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                text = "Not found, do not set to zero, maybe this group boot first"
+                return failure(ResponseCode.QUERY_NOT_FOUND, text)
+            if not self._starts_in_memory(header.topic, header.queue_id):
+                text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                return failure(ResponseCode.QUERY_NOT_FOUND, text)
+            offset = 0
+        return success(_OFFSET, consuming.QueryConsumerOffsetResponse(offset))
+
+    def _starts_in_memory(self, topic: str, queue_id: int) -> bool:
+        queue = self._store.queues.get((topic, queue_id))
+        if queue is None or queue.begin > 0 or queue.end == 0:
+            return False
+        return self._store.log.end - queue.get(0).physical_offset <= HOT_BYTES
+
+    # -- locks
+
+    def _lock(self, request: Request) -> Frame:
+        wanted = LOCK_REQUEST.read(request.body)
+        locked = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id, request.now_ms)
+        return with_body(LOCK_ANSWER.write(LockAnswer(locked)))
+
+    def _unlock(self, request: Request) -> Frame:
+        wanted = LOCK_REQUEST.read(request.body)
+        self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        return success()
+
+
+def _in_order(header: consuming.UpdateConsumerOffsetRequest) -> tuple[str, str, int, int]:
+    return header.consumer_group, header.topic, header.queue_id, header.commit_offset

@@ -1,0 +1,57 @@
+"""Locks of queues, by which the consumers of a group keep its order (source: RebalanceLockManager).
+
+A lock lasts a minute; its holder takes it again before that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from formats.rocketmq.client_bodies import MessageQueue
+
+__all__ = ["LOCK_MS", "Locks"]
+
+LOCK_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    taken_ms: int
+
+
+class Locks:
+    """Who of each group may consume which queue in order."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(self, group: str, queues: list[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
+        """Take the locks of queues, or keep them: those that the client has now."""
+        held = self._groups.setdefault(group, {})
+        locked = []
+        for queue in queues:
+            lock = held.get(queue)
+            if lock is None or lock.client_id == client_id or now_ms - lock.taken_ms > LOCK_MS:
+                held[queue] = _Lock(client_id, now_ms)
+                locked.append(queue)
+        return locked
+
+    def unlock(self, group: str, queues: list[MessageQueue], client_id: str) -> None:
+        """Let go of the locks of queues, where the client has them."""
+        held = self._groups.get(group, {})
+        for queue in queues:
+            lock = held.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del held[queue]
+        if not held:
+            self._groups.pop(group, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the locks that nobody has kept: as many as a stranger has named would stay otherwise."""
+        for group, held in list(self._groups.items()):
+            for queue in [queue for queue, lock in held.items() if now_ms - lock.taken_ms > LOCK_MS]:
+                del held[queue]
+            if not held:
+                del self._groups[group]

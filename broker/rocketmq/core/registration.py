@@ -1,0 +1,170 @@
+"""A broker's registration with its nameservers (source: BrokerController.registerBrokerAll, BrokerOuterAPI).
+
+It registers at the start, when its topics change, and every 30 seconds: nameservers forget a broker after two minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import routing
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import REGISTER_BROKER_BODY, RegisterBrokerBody, TopicConfigs
+
+__all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
+
+log = logging.getLogger("broker.rocketmq.registration")
+
+PERIOD_MS: Final = 30_000
+# How often a nameserver is dialed that cannot be reached.
+RETRY_MS: Final = 3_000
+
+_REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
+_UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
+
+
+class Registry(Protocol):
+    """A nameserver, as its broker knows it."""
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        """Send it a request, or drop it if that cannot be done now."""
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        ...
+
+
+class Dial(Protocol):
+    """Connects to an address: one of the two is called, later."""
+
+    def __call__(self, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None: ...
+
+
+def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
+    """The request by which a broker registers, with all its topics."""
+    body = REGISTER_BROKER_BODY.write(RegisterBrokerBody(TopicConfigs(topics.table, topics.version)))
+    header = routing.RegisterBrokerRequest(
+        options.name,
+        str(options.address),
+        options.cluster,
+        "",
+        options.broker_id,
+        enable_acting_master=False,
+        body_crc=zlib.crc32(body) & 0x7FFFFFFF,
+    )
+    return Frame(RequestCode.REGISTER_BROKER, 0, ext_fields=_REGISTER.write(header), body=body)
+
+
+class Nameservers:
+    """All nameservers of a broker."""
+
+    def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
+        self._options = options
+        self._topics = topics
+        self._registries = tuple(registries)
+        self._told = topics.version
+        self._told_ms: int | None = None
+
+    def end_step(self, now_ms: int) -> None:
+        """Register anew if the topics have changed."""
+        if self._topics.version != self._told:
+            self._register(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Register at the start, and when it is time."""
+        for registry in self._registries:
+            registry.tick(now_ms)
+        if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
+            self._register(now_ms)
+
+    def _register(self, now_ms: int) -> None:
+        self._told, self._told_ms = self._topics.version, now_ms
+        frame = register_frame(self._options, self._topics)
+        for registry in self._registries:
+            registry.tell(frame, now_ms)
+
+    def leave(self, now_ms: int) -> None:
+        """Unregister: the broker stops."""
+        header = routing.UnregisterBrokerRequest(
+            self._options.name, str(self._options.address), self._options.cluster, self._options.broker_id
+        )
+        frame = Frame(RequestCode.UNREGISTER_BROKER, 0, ext_fields=_UNREGISTER.write(header))
+        for registry in self._registries:
+            registry.tell(frame, now_ms)
+
+
+class NameserverLink:
+    """A nameserver elsewhere: its connection, made anew when it is lost.
+
+    `hello` gives what it is told as soon as it is there.
+    """
+
+    def __init__(
+        self, name: str, dial: Dial, open_session: Callable[[str, NameserverLink], Session], hello: Callable[[], Frame]
+    ) -> None:
+        self._name = name
+        self._dial = dial
+        self._open_session = open_session
+        self._hello = hello
+        self._session: Session | None = None
+        self._dialing = False
+        self._dialed_ms: int | None = None
+        self._is_registered = False
+        self._reason = ""
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        """Send a request, if it is connected."""
+        if self._session is not None:
+            self._session.ask(request)
+
+    def tick(self, now_ms: int) -> None:
+        """Connect, if it is not connected."""
+        if self._session is not None or self._dialing:
+            return
+        if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
+            self._dialed_ms = now_ms
+            self._dialing = True
+            self._dial(self._connected, self._failed)
+
+    def _connected(self, address: str) -> Session:
+        self._dialing = False
+        self._session = session = self._open_session(address, self)
+        session.ask(self._hello())
+        return session
+
+    def _failed(self, reason: str) -> None:
+        self._dialing = False
+        if reason != self._reason:
+            self._reason = reason
+            log.warning("nameserver %s cannot be reached: %s; trying again", self._name, reason)
+
+    # -- see `remoting.session.Service`
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Take an answer; nameservers ask nothing."""
+        if not frame.is_response:
+            text = f" request type {frame.code} not supported"
+            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+        elif frame.code != ResponseCode.SUCCESS:
+            self._is_registered = False
+            log.warning("nameserver %s refuses: %s", self._name, frame.remark)
+        elif not self._is_registered:
+            self._is_registered = True
+            self._reason = ""
+            log.info("registered with nameserver %s", self._name)
+
+    def disconnected(self, session: Session) -> None:
+        """The connection is lost."""
+        if session is self._session:
+            log.warning("the connection to nameserver %s is lost", self._name)
+            self._session = None
+            self._is_registered = False

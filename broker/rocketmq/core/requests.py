@@ -1,0 +1,76 @@
+"""Requests as the parts of a broker take them, and the answers that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.hosts import Host
+from formats.schema import Buffer
+
+__all__ = ["Handler", "Handlers", "Peer", "Request", "failure", "success", "with_body"]
+
+H = TypeVar("H", bound=tuple[Any, ...])
+
+
+class Peer(Protocol):
+    """Who is at the other end of a connection."""
+
+    @property
+    def host(self) -> Host:
+        """The address that it comes from."""
+        ...
+
+    def answer(self, request: Frame, answer: Frame) -> None:
+        """Answer one of its requests."""
+        ...
+
+    def ask(self, request: Frame, *, one_way: bool = False) -> int:
+        """Send it a request; the number that its answer will have."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
+
+class Request(NamedTuple):
+    """A request, who sent it and when."""
+
+    frame: Frame
+    peer: Peer
+    now_ms: int
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of its header."""
+        return self.frame.ext_fields or {}
+
+    @property
+    def body(self) -> Buffer:
+        """Its body, which is valid until the handler returns."""
+        return self.frame.body
+
+
+# Carries out a request; its answer, or None if that comes later.
+Handler = Callable[[Request], Frame | None]
+Handlers = Mapping[int, Handler]
+
+
+def success(codec: HeaderCodec[H] | None = None, header: H | None = None, body: Buffer = b"") -> Frame:
+    """The answer to a request that was carried out."""
+    fields = None if codec is None or header is None else codec.write(header)
+    return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
+
+
+def with_body(body: bytes) -> Frame:
+    """The answer that has a body and no header of its own."""
+    return Frame(ResponseCode.SUCCESS, 0, body=body)
+
+
+def failure(code: ResponseCode, remark: str) -> Frame:
+    """The answer to a request that was not carried out."""
+    return Frame(code, 0, remark=remark)

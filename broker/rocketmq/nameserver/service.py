@@ -1,0 +1,58 @@
+"""A nameserver behind its connections, and as the broker of its own process knows it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.nameserver.requests import Nameserver
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+
+__all__ = ["NameserverService"]
+
+log = logging.getLogger("broker.rocketmq.nameserver")
+
+SCAN_MS: Final = 5_000
+
+
+class NameserverService:
+    """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`."""
+
+    def __init__(self, nameserver: Nameserver, wall_ms: Callable[[], int]) -> None:
+        self._nameserver = nameserver
+        self._wall_ms = wall_ms
+        self._scanned_ms = wall_ms()
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Answer a request."""
+        if frame.is_response:
+            return
+        answer = self._nameserver.answer(frame, session, self._wall_ms())
+        if answer is not None:
+            session.send(answer)
+
+    def disconnected(self, session: Session) -> None:
+        """Take out the brokers that had registered by a connection."""
+        self._nameserver.routes.disconnected(session)
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        """Take a request of the broker in this process."""
+        answer = self._nameserver.answer(request, self, now_ms)
+        if answer is not None and answer.code != ResponseCode.SUCCESS:
+            log.warning("the broker of this process is refused: %s", answer.remark)
+
+    def end_step(self) -> None:
+        """Nothing follows from a step."""
+
+    def tick(self, now_ms: int | None = None) -> None:
+        """Take out brokers that were silent for too long."""
+        now_ms = self._wall_ms()
+        if not 0 <= now_ms - self._scanned_ms < SCAN_MS:
+            self._scanned_ms = now_ms
+            self._nameserver.routes.expire(now_ms)
+
+    def leave(self) -> None:
+        """Brokers and clients see that the connection is closed."""

@@ -1,0 +1,125 @@
+"""All connections of one process, to its nameserver and to its broker, as one system behind the loop.
+
+See `broker.shell.system.System`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker.core.clock import Now
+from broker.core.faults import Change, Faults, Inconsistent
+from broker.core.timers import Timers
+from broker.rocketmq.remoting.session import Service, Session
+from formats.errors import FormatError
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Node", "Part"]
+
+log = logging.getLogger("broker.rocketmq.session")
+
+TICK_MS: Final = 1000
+
+
+class Part(Protocol):
+    """A part of the process that has work of its own: the broker, the nameserver."""
+
+    def end_step(self) -> None:
+        """Do what the step's requests have led to, before anything is sent."""
+        ...
+
+    def tick(self) -> None:
+        """Do what is due, a few times a second."""
+        ...
+
+    def leave(self) -> None:
+        """Say farewell to others: the process stops."""
+        ...
+
+
+class Node:
+    """The connections. `before_sending` is called before anything that a step has to say is sent."""
+
+    def __init__(self, now: Now, faults: Faults, timers: Timers, before_sending: Callable[[], None]) -> None:
+        self.now = now
+        self.faults = faults
+        self.timers = timers
+        self.before_sending = before_sending
+        self.sessions: dict[int, Session] = {}
+        self.dirty: set[Session] = set()
+        self.stopping = False
+        self.work = False
+        self._parts: list[Part] = []
+        self._session_ids = 0
+        self._ticked_ms = now.ms
+
+    def add(self, part: Part) -> None:
+        """Give a part its turn in each step."""
+        self._parts.append(part)
+
+    def connect_to(self, service: Service) -> Callable[[str, Callable[[], frozenset[str]]], Session]:
+        """Have the maker of sessions for who connects to a service."""
+        return lambda peer, certified: self.open(peer, service)
+
+    def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> Session:
+        """Refuse: each listener has a service of its own."""
+        raise FormatError("Node", 0, "a listener without a service")
+
+    def open(self, peer: str, service: Service) -> Session:
+        """Make the session of a connection to an address, or from one."""
+        self._session_ids += 1
+        address, _, port = peer.rpartition(":")
+        host = Host(address.partition("%")[0], int(port))
+        session = Session(self._session_ids, host, service, self.dirty.add, lambda: self.now.ms)
+        self.sessions[session.session_id] = session
+        log.debug("%s connects", session.description)
+        return session
+
+    def disconnect(self, session: Session, reason: str) -> None:
+        """The link is gone."""
+        with Change(f"the end of session {session.description}"):
+            log.debug("%s: %s", session.description, session.reason or reason)
+            self.sessions.pop(session.session_id, None)
+            session.end()
+            self.dirty.discard(session)
+
+    def end_failed(self) -> None:
+        """End the sessions whose work failed in the step that is over."""
+        while (session := self.faults.next_failed()) is not None:
+            session.give_up("a fault of this broker")
+
+    def end_step(self) -> tuple[bool, bool]:
+        """Let every part end its step."""
+        for part in self._parts:
+            try:
+                part.end_step()
+            except Exception as error:
+                raise Inconsistent("the end of a step", error) from error
+        return False, False
+
+    def tick(self) -> None:
+        """A few times a second."""
+        self.timers.run(self.now.ms)
+        for part in self._parts:
+            try:
+                part.tick()
+            except Exception as error:
+                self.faults.note("what was due", error)
+        if self.now.ms - self._ticked_ms >= TICK_MS:
+            self._ticked_ms = self.now.ms
+            for session in list(self.sessions.values()):
+                session.tick()
+
+    def retire(self) -> bool:
+        """Nobody takes over."""
+        return True
+
+    def leave(self) -> None:
+        """Say farewell."""
+        for part in self._parts:
+            try:
+                part.leave()
+            except Exception as error:
+                self.faults.note("the farewell", error)

@@ -1,0 +1,1 @@
+"""Connections that speak the remoting protocol: frames in, frames out."""

@@ -1,0 +1,171 @@
+"""One connection that speaks the remoting protocol, without its socket.
+
+It takes frames out of what arrives, hands each to the service that it belongs to, and gathers what is to be sent.
+Whoever sends something that is no frame, or a frame that is too large, has its connection closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from formats.errors import FormatError
+from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.versions import VERSION
+
+__all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Service", "Session"]
+
+log = logging.getLogger("broker.rocketmq.session")
+
+# A connection on which nothing moves for so long is closed (source: NettyServerConfig, 120 s).
+IDLE_MS: Final = 120_000
+# Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
+BACKLOG_BYTES: Final = 1 << 20
+OUTPUT_BYTES_MAX: Final = 64 << 20
+
+_INT_MAX: Final = 0x7FFFFFFF
+
+
+class Service(Protocol):
+    """What a connection is for."""
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Take a request or an answer. The frame's body is valid during this call only."""
+        ...
+
+    def disconnected(self, session: Session) -> None:
+        """The connection is closed."""
+        ...
+
+
+class Session:
+    """A connection; `host` is where it comes from. `changed` is told that there is something to send.
+
+    `now_ms` is a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        host: Host,
+        service: Service,
+        changed: Callable[[Session], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.session_id = session_id
+        self.host = host
+        self._service = service
+        self._changed = changed
+        self._now_ms = now_ms
+        self._output = bytearray()
+        self._heard_ms = now_ms()
+        self._opaque = 0
+        self._finished = False
+        self.reason = ""
+
+    @property
+    def description(self) -> str:
+        """The session, for people."""
+        return f"{self.host}#{self.session_id}"
+
+    # -- bytes; see `broker.shell.link.Machine`
+
+    def receive(self, data: memoryview) -> int:
+        """Handle the whole frames at the front of `data`; the number of bytes that they took."""
+        if self._finished:
+            return len(data)
+        self._heard_ms = self._now_ms()
+        at, end = 0, len(data)
+        try:
+            while not self._finished and (found := next_frame(data, at, end)) is not None:
+                frame, at = found
+                self._service.receive(frame, self)
+        except FormatError as error:
+            self.give_up(f"what it sent is no frame: {error}")
+            return end
+        return at
+
+    def take_output(self) -> bytearray:
+        """Bytes that are to be sent now."""
+        output, self._output = self._output, bytearray()
+        return output
+
+    def output_size(self) -> int:
+        """The number of bytes that `take_output` would give."""
+        return len(self._output)
+
+    def output_sent(self) -> None:
+        """The peer has taken all that was given."""
+        self._heard_ms = self._now_ms()
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """With more than this waiting to be sent, the peer is not read from."""
+        return BACKLOG_BYTES
+
+    @property
+    def finished(self) -> bool:
+        """Whether the connection is to be closed."""
+        return self._finished
+
+    @property
+    def paused(self) -> bool:
+        """Never: requests that wait for something do not hold up others."""
+        return False
+
+    @property
+    def event_bytes_max(self) -> int:
+        """How long a frame may become before it is whole."""
+        return FRAME_BYTES_MAX + 4
+
+    # -- frames
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame as it is."""
+        if self._finished:
+            return
+        self._output += encode_frame(frame)
+        if len(self._output) > OUTPUT_BYTES_MAX:
+            self.give_up(f"it takes nothing of the {len(self._output)} bytes that wait for it")
+        self._changed(self)
+
+    def answer(self, request: Frame, answer: Frame) -> None:
+        """Answer a request, in its encoding; not if it wants no answer."""
+        if not request.is_one_way:
+            self.send(
+                answer._replace(
+                    opaque=request.opaque, flag=FrameFlag.RESPONSE, version=VERSION, encoding=request.encoding
+                )
+            )
+
+    def ask(self, request: Frame, *, one_way: bool = False) -> int:
+        """Send a request; the number that its answer will have."""
+        self._opaque = self._opaque + 1 & _INT_MAX
+        flag = FrameFlag.ONE_WAY if one_way else 0
+        self.send(request._replace(opaque=self._opaque, flag=flag, version=VERSION))
+        return self._opaque
+
+    # -- the end
+
+    def tick(self) -> None:
+        """Give up a connection on which nothing moves."""
+        if self._now_ms() - self._heard_ms > IDLE_MS:
+            self.give_up(f"nothing was heard of it for {IDLE_MS // 1000} s")
+
+    def give_up(self, reason: str) -> None:
+        """End at once; what has not been sent is dropped."""
+        if self._finished:
+            return
+        self._finished = True
+        self._output = bytearray()
+        self.reason = reason
+        log.info("%s: the connection is closed: %s", self.description, reason)
+        self._changed(self)
+
+    def end(self) -> None:
+        """The connection is closed: the service hears of it."""
+        self._finished = True
+        self._output = bytearray()
+        self._service.disconnected(self)

@@ -1,0 +1,244 @@
+"""The composition root of a RocketMQ node: a nameserver and a broker in one process, behind one loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from broker.config.rocketmq import PropertyError, RocketConfig, load_rocketmq_config
+from broker.core.faults import Faults, Inconsistent
+from broker.core.timers import Timers
+from broker.os_errors import os_error_line
+from broker.process import freeze_collector, start_clock
+from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.registration import NameserverLink, Nameservers, Registry, register_frame
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.nameserver.key_values import KeyValues
+from broker.rocketmq.nameserver.requests import Nameserver
+from broker.rocketmq.nameserver.routes import Routes
+from broker.rocketmq.nameserver.service import NameserverService
+from broker.rocketmq.node import Node
+from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
+from broker.shell.config_files import ConfigFile
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.dialing import Place
+from broker.shell.folders import FileFolder
+from broker.shell.logs import start_logging
+from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
+from broker.shell.store_lock import StoreInUse, StoreLock
+from formats.errors import FormatError
+from formats.rocketmq.message_ids import UniqueId
+
+__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
+
+log = logging.getLogger("broker.rocketmq")
+
+T = TypeVar("T")
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+EXIT_INCONSISTENT = 3
+
+
+@dataclass(frozen=True)
+class _Logging:
+    """Where the log goes; see `broker.shell.logs.LogController`."""
+
+    console_severity_threshold: str
+    file_name: str
+    rotation_bytes: int = 64 << 20
+    logfile_format: str = ""
+    console_format: str = ""
+    logging_verbosity: str = "INFO"
+
+
+def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
+    try:
+        _run(config, log_level)
+    except (PropertyError, ListenError, StoreInUse) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StoreDamaged, DiskFull) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
+        return EXIT_CONFIG
+    except Inconsistent as failure:
+        log.critical("PANIC the node ends on purpose: %s", failure, exc_info=failure)
+        print(f"bmqctl: the node ended on purpose: {failure}; start it again", file=sys.stderr)
+        return EXIT_INCONSISTENT
+    log.info("stopped")
+    return EXIT_OK
+
+
+def _run(config: RocketConfig, log_level: str) -> None:
+    limit = raise_limit()
+    # First the sockets: a second node must not touch the files of the first.
+    with ExitStack() as stack:
+        sockets = [listen(config.bind_address, port) for port in (config.nameserver_port, config.port)]
+        for sock in sockets:
+            stack.callback(sock.close)
+        stack.callback(StoreLock(config.store).release)
+        start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
+        if config.unused:
+            log.warning("these properties mean nothing here: %s", ", ".join(config.unused))
+        gc.disable()
+        store = open_store(FileFolder(config.store), config.store_options, _index_name)
+        kept = _Kept(config, store)
+        now = start_clock()
+        node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
+        nameserver = NameserverService(Nameserver(Routes(), kept.values), _wall_ms)
+        deferred = _Deferred()
+        broker = _make_broker(config, kept, node, nameserver, deferred)
+        services: tuple[Service, ...] = (nameserver, broker)
+        listeners = [
+            Listener(sock, connect=node.connect_to(service)) for sock, service in zip(sockets, services, strict=True)
+        ]
+        most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers))
+        server = Server(node, listeners, connections_max=most)
+        deferred.server = server
+        freeze_collector()
+        _flush_now_and_then(config, node, server, store)
+        trio.run(server.run, partial(_announce, config, store))
+        broker.keep_offsets()
+        store.close()
+
+
+class _Kept:
+    """What the broker and the nameserver read from their files and keep in them."""
+
+    def __init__(self, config: RocketConfig, store: MessageStore) -> None:
+        options = config.broker_options
+
+        def file(*parts: str) -> ConfigFile:
+            return ConfigFile(config.store.joinpath(*parts))
+
+        topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
+        self.offsets_file, values = file("config", "consumerOffset.json"), file("namesrv", "kvConfig.json")
+        self.values = _read(values, lambda data: KeyValues(data, values.write))
+        self.state = State(
+            options,
+            store,
+            _read(topics, lambda data: Topics(options, data, topics.write)),
+            _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
+            _read(self.offsets_file, Offsets),
+        )
+
+
+def _read(file: ConfigFile, read: Callable[[bytes], T]) -> T:
+    """What a file holds. Raises `PropertyError`, with its name."""
+    try:
+        return read(file.read())
+    except FormatError as error:
+        raise PropertyError(f"{file.path}: {error}; mend it, or bring back {file.path}.bak") from None
+
+
+class _Deferred:
+    """Dials, once there is a loop: links to nameservers are made before it."""
+
+    server: Server | None = None
+
+    def dial(self, place: Place, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+        assert self.server is not None
+        self.server.dial(place, connected, failed)
+
+
+def _make_broker(
+    config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, deferred: _Deferred
+) -> Broker:
+    options, _, topics, _, _ = kept.state
+    registries: list[Registry] = [nameserver]
+    for name in config.nameservers:
+        host, _, port = name.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
+        dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
+        registries.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
+    world = World(_wall_ms, random.randrange, _UniqueIds(options.address.address), kept.offsets_file.write)
+    broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))
+    node.add(broker)
+    node.add(nameserver)
+    return broker
+
+
+def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:
+    """Take everything to the disk every so often, beside the loop."""
+
+    def again() -> None:
+        node.timers.at(node.now.ms + config.flush_interval_ms, begin)
+
+    def begin() -> None:
+        flush = store.begin_flush()
+        if flush is None:
+            again()
+        else:
+            server.in_thread(partial(carry_out, flush), done)
+
+    def carry_out(flush: Flush) -> Flush:
+        for file in flush.files:
+            file.flush()
+        return flush
+
+    def done(flush: Flush) -> None:
+        store.end_flush(flush)
+        again()
+
+    again()
+
+
+def _announce(config: RocketConfig, store: MessageStore) -> None:
+    messages = sum(queue.end - queue.begin for queue in store.queues.values())
+    log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
+    print(
+        f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "
+        f"{config.bind_address}:{config.port} (broker) [cluster: {config.options.cluster}, "
+        f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
+        flush=True,
+    )
+
+
+def _nothing_first() -> None:
+    """What is written goes to the disk later."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _index_name(ms: int) -> str:
+    """The name of an index file: the time at which it is begun, to the millisecond, in the local time zone."""
+    return datetime.fromtimestamp(ms // 1000).strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
+
+
+class _UniqueIds:
+    """Ids for messages whose senders gave them none."""
+
+    def __init__(self, address: str) -> None:
+        self._first = UniqueId(address, os.getpid() & 0xFFFF, random.getrandbits(32), 0, 0)
+        self._counter = 0
+
+    def __call__(self) -> str:
+        self._counter = self._counter + 1 & 0xFFFF
+        now = datetime.now()
+        begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        month_ms = int((now - begin).total_seconds() * 1000)
+        return str(self._first._replace(month_ms=month_ms, counter=self._counter))

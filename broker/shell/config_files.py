@@ -1,0 +1,45 @@
+"""Small files that are written as a whole, with a copy of what they held before (source: MixAll.string2File)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["ConfigFile"]
+
+
+class ConfigFile:
+    """One file. It is replaced in one step, so that a crash leaves the old or the new one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._backup = path.with_name(f"{path.name}.bak")
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def read(self) -> bytes:
+        """What it holds; the copy of what it held before if it is missing or empty; nothing without either."""
+        for path in (self._path, self._backup):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if data.strip(b"\0 \n"):
+                return data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Have it hold `data`, on the disk, too. Raises `OSError`, and it holds what it held then."""
+        fresh = self._path.with_name(f"{self._path.name}.tmp")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fdatasync(descriptor)
+        self._backup.unlink(missing_ok=True)
+        if self._path.exists():
+            os.link(self._path, self._backup)
+        fresh.replace(self._path)

@@ -1,0 +1,35 @@
+"""The lock of a RocketMQ store: held by one broker at a time, ours or the original (source: DefaultMessageStore)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+__all__ = ["StoreInUse", "StoreLock"]
+
+
+class StoreInUse(Exception):
+    """Another broker holds the store."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: in use by another broker; stop it, or name another folder with --store")
+
+
+class StoreLock:
+    """The lock on the file `lock` in a store's folder. The kernel lets go of it when the process ends."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # The first byte, as Java's FileChannel.tryLock(0, 1, false) does.
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError:
+            os.close(self._descriptor)
+            raise StoreInUse(root) from None
+        os.pwrite(self._descriptor, b"lock", 0)
+
+    def release(self) -> None:
+        """Let another broker have the store."""
+        os.close(self._descriptor)
