@@ -15,11 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "free_port"]
+__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "RocketProcess", "free_port"]
 
 HOST = "127.0.0.1"
 LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
+ROCKETMQ_LOG_NAME = "bmqctl.log"
 
 _FIRST_PORT = 10_240
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -237,6 +238,39 @@ class ProxyProcess(NodeProcess):
     def _words(self) -> list[str]:
         where = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
         return ["start", "proxy", "--upstream", ",".join(self.upstream), *where, "--log-level", "info"]
+
+
+class RocketProcess(NodeProcess):
+    """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`. Otherwise as a node."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        config_file: Path | None = None,
+        port: int | None = None,
+        nameserver_port: int | None = None,
+        timeout_s: float = 30.0,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
+        self.config_file = config_file
+        self.nameserver_port = free_port() if nameserver_port is None else nameserver_port
+
+    @property
+    def nameserver(self) -> str:
+        """HOST:PORT, as clients are given it."""
+        return f"{HOST}:{self.nameserver_port}"
+
+    @property
+    def log(self) -> str:
+        """The node's log file, over all starts."""
+        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
+
+    def _words(self) -> list[str]:
+        given = [] if self.config_file is None else ["--config", str(self.config_file)]
+        ports = ["--port", str(self.port), "--nameserver-port", str(self.nameserver_port)]
+        return ["start", "rocketmq", *given, *ports, "--store", str(self.data_dir), "--log-level", "info"]
 
 
 class _Console:

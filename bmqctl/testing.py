@@ -6,7 +6,8 @@
         session = Session(print, broker=bmq_node.uri)
 
 The node listens on a free port of the loopback, has the sample domains (`bmq.test.mem.priority` and so on), keeps its
-files in the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it.
+files in the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it. `rocketmq_node` is a
+RocketMQ nameserver and broker; its clients are given `rocketmq_node.nameserver`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, free_port
+from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, free_port
 
-__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "bmq_node", "bmq_proxy", "free_port"]
+__all__ = [
+    "NodeFailed",
+    "NodeProcess",
+    "ProxyProcess",
+    "RocketProcess",
+    "bmq_node",
+    "bmq_proxy",
+    "free_port",
+    "rocketmq_node",
+]
 
 
 @pytest.fixture
@@ -34,3 +44,10 @@ def bmq_proxy(bmq_node: NodeProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
     with ProxyProcess(tmp_path / "bmq-proxy", [bmq_node.address]) as proxy:
         proxy.wait_available()
         yield proxy
+
+
+@pytest.fixture
+def rocketmq_node(tmp_path: Path) -> Iterator[RocketProcess]:
+    """A running RocketMQ nameserver and broker of its own."""
+    with RocketProcess(tmp_path / "rocketmq-data") as node:
+        yield node

@@ -118,6 +118,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         deferred.server = server
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
+        broker.start()
         trio.run(server.run, partial(_announce, config, store))
         broker.keep_offsets()
         store.close()

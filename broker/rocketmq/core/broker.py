@@ -124,6 +124,10 @@ class Broker:
 
     # -- the clock
 
+    def start(self) -> None:
+        """Register with the nameserver in this process; with others as soon as they are connected."""
+        self._nameservers.register(self._world.wall_ms())
+
     def end_step(self) -> None:
         """Answer who waits for what the step brought; tell the nameservers what it changed."""
         now_ms = self._world.wall_ms()

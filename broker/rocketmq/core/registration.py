@@ -77,16 +77,17 @@ class Nameservers:
     def end_step(self, now_ms: int) -> None:
         """Register anew if the topics have changed."""
         if self._topics.version != self._told:
-            self._register(now_ms)
+            self.register(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Register at the start, and when it is time."""
+        """Connect where that is to be done; register when it is time."""
         for registry in self._registries:
             registry.tick(now_ms)
         if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
-            self._register(now_ms)
+            self.register(now_ms)
 
-    def _register(self, now_ms: int) -> None:
+    def register(self, now_ms: int) -> None:
+        """Register with all that are connected."""
         self._told, self._told_ms = self._topics.version, now_ms
         frame = register_frame(self._options, self._topics)
         for registry in self._registries:

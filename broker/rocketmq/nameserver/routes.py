@@ -124,7 +124,11 @@ class Routes:
                     self._enter(told.name, config, read_only=is_prime_slave and brokers.acting_master)
         if address not in self._live:
             log.info(
-                "broker %s registers [name: %s, id: %d, cluster: %s]", *reversed(address), told.broker_id, told.name
+                "broker %s registers [name: %s, id: %d, cluster: %s]",
+                told.address,
+                told.name,
+                told.broker_id,
+                told.cluster,
             )
         self._live[address] = _Live(
             now_ms,
