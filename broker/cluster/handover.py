@@ -7,7 +7,7 @@ nobody has acknowledged goes to the new root, which knows it again by its GUID.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
 
@@ -20,7 +20,7 @@ from broker.core.purges import abandon
 from broker.core.queue import Queue, Stream
 from formats.codes import AckStatus
 
-__all__ = ["retire", "to_relay", "to_root"]
+__all__ = ["confirm_all", "retire", "to_relay", "to_root"]
 
 # Who numbered the shapes of properties in posts that are handed over: no client, and no broker.
 HANDED_OVER = -(1 << 31)
@@ -83,9 +83,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     """This node is the root now, and the messages are restored."""
     old.openings.lost()
     # First, while nobody is there to be sent what the next of them confirms.
-    for guid, app_id in old.confirms.take():
-        if app_id in new.apps:
-            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)
+    confirm_all(new, old.confirms.take())
     old.delivery.end()
     _move(old, new, handles)
     for app in new.unregistered.values():
@@ -111,6 +109,13 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     for app in new.apps.values():
         new.deliver(app)
     old.hand_over(new)
+
+
+def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:
+    """Hops were to say that apps are done with messages; the root, restored, is here."""
+    for guid, app_id in confirms:
+        if app_id in root.apps:
+            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)
 
 
 def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:

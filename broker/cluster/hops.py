@@ -8,9 +8,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from broker.cluster.bulk import acknowledge, hand_out
+from broker.cluster.confirms import LeftConfirms
 from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Answered, Requests
+from broker.core.clock import Now
 from broker.core.outbox import Outbox
 from formats.wire.ack import iter_ack_words
 from formats.wire.event import EventType, Frame
@@ -74,9 +76,10 @@ class Hops:
     `cluster_name` is for the log.
     """
 
-    def __init__(self, links: OwnLinks, requests: Requests, cluster_name: str) -> None:
+    def __init__(self, links: OwnLinks, requests: Requests, cluster_name: str, now: Now) -> None:
         self.links = links
         self.requests = requests
+        self.left = LeftConfirms(now)
         self.relays: dict[int, RelayQueue] = {}
         self._cluster_name = cluster_name
         self._reopening: set[int] = set()  # those that tell a new upstream what they have open
@@ -94,9 +97,17 @@ class Hops:
                 return self._last_queue_id
 
     def remove(self, relay: RelayQueue) -> bool:
-        """A hop is no more; False if it is none of these."""
+        """A hop is no more, or another one's; False if it is none of these."""
         self._reopening.discard(relay.queue_id)
         return self.relays.pop(relay.queue_id, None) is not None
+
+    def begin(self, relay: RelayQueue) -> None:
+        """A hop is made for a queue that nobody had open here."""
+        relay.confirms.inherit(self.left.take(relay.uri))
+
+    def end(self, relay: RelayQueue) -> None:
+        """Nobody has a queue open here any longer."""
+        self.left.keep(relay.uri, relay.confirms.leave())
 
     def found(self, relay: RelayQueue, node_id: int) -> None:
         """A node is a hop's upstream from now on."""

@@ -80,7 +80,7 @@ class UpstreamConsumer:
 class Openings:
     """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions.
 
-    `learn` is told each answer to a request that an upstream has met.
+    `learn` is told each answer to a request that an upstream has met; `reads` of each app that it has opened since.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Openings:
         timers: Timers,
         opened: Callable[[], None],
         learn: Callable[[OpenQueueResponse], None],
+        reads: Callable[[str], None],
     ) -> None:
         self.uri = uri
         self.queue_id = queue_id
@@ -102,6 +103,7 @@ class Openings:
         self._timers = timers
         self._opened = opened
         self._learn = learn
+        self._reads = reads
         self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
@@ -285,6 +287,8 @@ class Openings:
                 log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
                 self._learn(choice)
             if granted:
+                if consumer is not None:
+                    self._reads(consumer.app_id)
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
                 self._drop_unused(consumer)

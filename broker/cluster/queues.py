@@ -12,7 +12,7 @@ from typing import Protocol
 
 from broker.cluster.bulk import WholeEvents
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
-from broker.cluster.handover import retire, to_relay, to_root
+from broker.cluster.handover import confirm_all, retire, to_relay, to_root
 from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
@@ -88,7 +88,7 @@ class ClusterQueues:
     ) -> None:
         self.node = node
         self._links = links
-        self._hops = Hops(links, requests, node.identity.cluster_name)
+        self._hops = Hops(links, requests, node.identity.cluster_name, node.now)
         node.bulk = WholeEvents()
         self.on_ack = self._hops.on_ack
         self.on_push = self._hops.on_push
@@ -221,6 +221,7 @@ class ClusterQueues:
             self._on_out_of_step,
         )
         self._register(relay, info)
+        self._hops.begin(relay)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
         return relay
@@ -289,6 +290,7 @@ class ClusterQueues:
         """Nobody has it open any longer."""
         if self._relays.get(relay.queue_id) is relay:
             self._unregister(relay)
+            self._hops.end(relay)
             if self.node.queues.get(relay.uri) is relay:
                 del self.node.queues[relay.uri]
 
@@ -310,6 +312,9 @@ class ClusterQueues:
         handles = self._handles({id(relay) for relay in relays})
         for relay in relays:
             self._begin_to_serve(relay, handles[id(relay)])
+        for uri in self._hops.left.uris:
+            if self.serves(uri) and uri in self.node.queues:
+                confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._hops.left.take(uri)))
 
     def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
         """The root of a hop's queue is here now; if there is no room to make it, the hop waits and tries again."""

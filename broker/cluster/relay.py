@@ -98,7 +98,7 @@ class RelayQueue(Queue):
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn)
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn, self._reads)
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
@@ -177,6 +177,10 @@ class RelayQueue(Queue):
         for guid, app_id in self.confirms.take():
             self.confirms.send(app_id, (guid,))
         self.on_open()
+
+    def _reads(self, app_id: str) -> None:
+        """The upstream has opened an app, and pushes nothing of it yet."""
+        self.confirms.opened(app_id)
 
     def _forget_waiting(self, app: App) -> None:
         """Forget what no consumer of an app has."""

@@ -91,7 +91,7 @@ class ProxyCluster:
         self._node = node
         self._room = room
         self._requests = Requests(self.links, node.now, node.timers)
-        self._hops = Hops(self.links, self._requests, config.name)
+        self._hops = Hops(self.links, self._requests, config.name, node.now)
         self._was_available = False
         self._leaving: Leaving | None = None
         self._stopping = False
@@ -266,6 +266,7 @@ class ProxyCluster:
         self._node.queues[name] = queue
         self._node.domains.setdefault(domain.config.name, domain)
         self._hops.relays[queue_id] = queue
+        self._hops.begin(queue)
         if self.active_id is not None and not self._stopping:
             self._hops.found(queue, self.active_id)
         return queue
@@ -274,6 +275,7 @@ class ProxyCluster:
         """Nobody has it open any longer."""
         if not self._hops.remove(relay):
             return
+        self._hops.end(relay)
         relay.posts.forget_all()
         del self._node.queues[relay.uri]
         name = relay.config.name

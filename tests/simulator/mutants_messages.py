@@ -99,8 +99,8 @@ MESSAGES = (
         "broker.cluster.confirms",
         (
             (
-                "        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]\n",
-                "        confirms = [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms < 0 < since_ms]\n",
+                "        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]\n",
+                "        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms < 0 < since_ms]\n",
             ),
         ),
     ),
@@ -109,7 +109,7 @@ MESSAGES = (
         "relays",
         "Confirms that could not be sent are forgotten.",
         "broker.cluster.confirms",
-        (("        confirms += self._unsent\n", ""),),
+        (("        confirms += [(guid, app_id) for _, guid, app_id in self._unsent]\n", ""),),
     ),
     Mutant(
         "posts-not-resent",
@@ -142,7 +142,7 @@ MESSAGES = (
         "relays",
         "A hop that becomes the primary forgets the confirms that it was to send up.",
         "broker.cluster.handover",
-        (("            new.confirm(Stream(new.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
+        (("            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
     ),
     Mutant(
         "waiting-not-handed-over",

@@ -67,7 +67,9 @@ class Hop:
         self.now = Now(0, 1000)
         self.timers = Timers()
         self.opened = 0
-        self.openings = Openings(URI, 5, self.now, self.timers, self._on_opened, lambda response: None)
+        self.openings = Openings(
+            URI, 5, self.now, self.timers, self._on_opened, lambda response: None, lambda app_id: None
+        )
         self.outcomes: list[Refusal | None] = []
 
     def _on_opened(self) -> None:

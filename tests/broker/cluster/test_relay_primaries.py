@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.cluster.confirms import SENT_CONFIRMS_MAX, LeftConfirms
+from broker.core.clock import Now
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
 from broker.core.queue import Queue
@@ -244,3 +246,53 @@ def test_a_hop_waits_for_its_copy_of_the_shard(three: World) -> None:
     three.run()
     (answer,) = consumer._pick(ControlMessage)
     assert isinstance(answer.choice, OpenQueueResponse)
+
+
+@pytest.mark.parametrize("primary", [1, 2])
+@pytest.mark.parametrize("producer_at", [1, 2])
+@pytest.mark.parametrize("uri", [QUEUE, f"{FANOUT}?id=foo"])
+def test_a_consumer_that_has_left_had_confirmed(three: World, producer_at: int, primary: int, uri: str) -> None:
+    """The old primary is lost with the confirm: whoever reads there next does not get that message again.
+
+    With the producer elsewhere nobody has the queue open at the hop meanwhile.
+    """
+    queue, _, app = uri.partition("?id=")
+    producer, consumer = three.client(producer_at), three.client(1)
+    producer.open(0, queue, WRITE | ACK)
+    consumer.read(1, queue, app, int(bool(app)))
+    for number in range(2):
+        assert producer.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+    assert consumer.payloads() == [b"0", b"1"]
+    consumer.world = None
+    consumer.confirm(1, guid(0), sub_id=int(bool(app)))
+    consumer.drop()
+    assert (queue in three.nodes[1].rig.node.queues) == (producer_at == 1)
+    three.make_primary(primary, three.crash(0))
+    other = three.client(1)
+    other.read(3, queue, app, int(bool(app)))
+    assert other.payloads() == [b"1"]
+
+
+def test_what_consumers_that_have_left_had_confirmed_is_not_kept_for_ever(three: World) -> None:
+    consumer = three.client(1)
+    for number in range(3):
+        producer = three.client(1)
+        producer.open(0, f"{QUEUE}{number}", WRITE | ACK)
+        assert producer.post(0, guid(number), b"payload") is AckStatus.SUCCESS
+        consumer.read(number, f"{QUEUE}{number}")
+        consumer.confirm(number, guid(number))
+        producer.drop()
+        three.wait(30_000)
+        consumer.close(number, f"{QUEUE}{number}", READ)
+    left = three.nodes[1].queues._hops.left
+    assert left.uris == (f"{QUEUE}2",)
+
+
+def test_so_many_confirms_are_kept_of_queues_that_nobody_has_open() -> None:
+    left = LeftConfirms(Now(ms=1000))
+    half = SENT_CONFIRMS_MAX // 2
+    for number in range(3):
+        left.keep(f"{QUEUE}{number}", [(1000, guid(each), "__default") for each in range(half)])
+    assert left.uris == (f"{QUEUE}1", f"{QUEUE}2")
+    assert len(left.take(f"{QUEUE}2")) == half
+    assert left.take(f"{QUEUE}0") == left.take(f"{QUEUE}2") == []
