@@ -161,7 +161,15 @@ class Member:
     def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
         partition_id = shard.partition_id
         partition = Partition(
-            shard, recovered, self.links, self.requests, self._node.now, self._node.timers, self.majority, self._pace
+            shard,
+            recovered,
+            self.links,
+            self.requests,
+            self._node.now,
+            self._node.timers,
+            self.majority,
+            self._pace,
+            outdated=lambda lease_id: self.metadata.lease_outdated(partition_id, lease_id),
         )
         partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
         partition.on_restore = lambda state: self.queues.restored(partition_id, state)

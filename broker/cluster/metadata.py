@@ -402,6 +402,14 @@ class Metadata(StateExchange):
             self._pulled = None
             self._assigned_term = self.term
 
+    def lease_outdated(self, partition_id: int, lease_id: int) -> None:
+        """Records of a shard are of this lease, and its primary's is none above it: as the leader, assign one.
+
+        A majority that has lost its disks knows of no leases; a replica that has kept its own shows them.
+        """
+        self._primaries.outdate(partition_id, lease_id)
+        self._reassign_lost()
+
     def _reassign_lost(self) -> None:
         """As the leader, give the shards of nodes that are gone to others."""
         if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:

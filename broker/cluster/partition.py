@@ -91,7 +91,8 @@ def named(request: object) -> str:
 class Partition(PrimaryActions, ReplicaActions):
     """One shard here. `on_restore` and `on_active` tell that this node serves it: first its queues and messages are put
     back, then the lease begins with a sync point, then records may be written. `on_passive` tells that it serves it no
-    longer, while everything is still there. `on_primary_status`: another node says whether it serves it.
+    longer, while everything is still there. `on_primary_status`: another node says whether it serves it. `outdated`:
+    the lease is not above the one of this id, under which records exist.
     """
 
     def __init__(
@@ -105,9 +106,12 @@ class Partition(PrimaryActions, ReplicaActions):
         quorum: int,
         pace: HealingPace,
         watchdog_ms: int = 30_000,
+        *,
+        outdated: Callable[[int], None] = lambda lease_id: None,
     ) -> None:
         super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, pace, watchdog_ms)
         self.state = State.UNKNOWN
+        self.outdated = outdated
         self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False

@@ -123,6 +123,7 @@ class PartitionBase:
     on_restore: Callable[[Recovered], None]
     on_active: Callable[[], None]
     on_passive: Callable[[], None]
+    outdated: Callable[[int], None]
 
     def __init__(
         self,

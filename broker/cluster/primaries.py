@@ -26,7 +26,7 @@ class Primaries:
     ) -> None:
         self._links = links
         self._count = partition_count
-        self._leases = leases
+        self._leases = dict(leases)
         self._told = told
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
@@ -108,6 +108,11 @@ class Primaries:
         """A node is lost: its leases are over, committed or not, however soon it is back."""
         infos = recorded.primaries.values()
         self._spent |= {(each.partition_id, each.primary_lease_id) for each in infos if each.primary_node_id == node_id}
+
+    def outdate(self, partition_id: int, lease_id: int) -> None:
+        """A shard has records of this lease: the next one is above it."""
+        self._leases[partition_id] = max(self._leases.get(partition_id, 0), lease_id)
+        self._spent |= {(partition_id, self.get(partition_id)[1])}
 
     def assign(
         self, known: ClusterState, stays: Callable[[PartitionPrimaryInfo], bool]

@@ -243,6 +243,7 @@ class PrimaryActions(PartitionBase):
         if self.primary_lease_id <= self.copy.position.lease_id:
             # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
             log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
+            self.outdated(self.copy.position.lease_id)
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
         for node_id in self.links.other_ids:

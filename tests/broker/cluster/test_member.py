@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from broker.cluster import replication
+from broker.cluster.positions import Position
 from broker.core.config import DomainConfig, Mode
 from formats.codes import AckStatus, EncodingType, EventType
 from formats.control import ber, jsonc
@@ -22,6 +23,7 @@ from formats.control.messages import (
 )
 from formats.wire.event import build_schema_event, iter_frames
 from tests.broker.cluster.member_bus import MemberClient, Members, members
+from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import ACK, READ, WRITE, guid, handle
 
 QUEUE = "bmq://priority/q"
@@ -220,4 +222,26 @@ def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
     cluster.run(3000)
     assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
     assert old.node.queues == {}
+    assert cluster.faults() == []
+
+
+def test_a_majority_that_lost_its_disks_serves_what_one_node_has_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """The leader knows of no lease, gives one that the records of the third node are of, and then one above it."""
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept by one")
+    cluster.run(2000)
+    disks = [cluster.kill(node_id) for node_id in cluster.ids]
+    disks[0], disks[2] = MemoryDirectory(), MemoryDirectory()
+    for name in disks[1].names():
+        if name.startswith("bmq_csl"):
+            disks[1].remove(name)
+    caplog.clear()
+    for node_id in cluster.ids:
+        cluster.start(node_id, disks[node_id])
+    cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))
+    assert caplog.text.count("lease 1 was written under before") == 1
+    assert {each.member.partitions[0].primary_lease_id for each in cluster.processes.values()} == {2}
+    assert {each.member.partitions[0].position for each in cluster.processes.values()} == {Position(2, 1)}
     assert cluster.faults() == []

@@ -218,6 +218,21 @@ def test_the_leader_reassigns_the_shards_of_a_lost_node() -> None:
     assert_agreement(bus)
 
 
+def test_a_lease_that_records_have_is_left_behind() -> None:
+    """A leader that lost its disk gives lease 1 once more; a replica shows it records of lease 7."""
+    bus = cluster()
+    (leader,) = [node for node in bus.nodes.values() if node.metadata.is_active_leader]
+    before = leader.metadata.primary_of(0)
+    for node in bus.nodes.values():
+        if node is not leader:
+            node.metadata.lease_outdated(0, 7)
+    bus.run()
+    assert leader.metadata.primary_of(0) == before, "a follower assigns none"
+    leader.metadata.lease_outdated(0, 7)
+    bus.run()
+    assert [node.metadata.primary_of(0) for node in bus.nodes.values()] == [(leader.node_id, 8)] * 3
+
+
 def test_a_stopping_node_hands_its_shards_over() -> None:
     bus = cluster(partition_count=3, spread=True)
     for node in bus.nodes.values():
