@@ -16,6 +16,8 @@ from broker.cluster.peer_links import Peer, PeerLinks
 from broker.cluster.queue_upkeep import QueueUpkeep
 from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
+from broker.core.alarms import alarm
+from broker.core.cluster_errors import ClusterError
 from broker.core.config import DomainConfig
 from broker.core.faults import Change
 from broker.core.messages import Content
@@ -27,14 +29,22 @@ from broker.store.recovery import Recovered
 from formats.codes import EncodingType, EventType
 from formats.control.messages import (
     ClusterMessage,
+    ClusterSyncRequest,
     ControlMessage,
     ElectorMessage,
+    LeaderSyncDataQuery,
+    LeaderSyncStateQuery,
     NodeStatus,
     NodeStatusAdvisory,
     PartitionMessage,
+    PartitionSyncDataQuery,
+    PartitionSyncStateQuery,
     PrimaryStatusAdvisory,
+    Status,
+    StatusCategory,
     StopRequest,
     StopResponse,
+    StorageSyncRequest,
 )
 from formats.disk.ledger import LEDGER_RECORD_HEADER
 from formats.errors import FormatError
@@ -136,6 +146,8 @@ class Member:
         self.on_available: Callable[[], None] = lambda: None
         # What the others say of themselves; nothing of those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
+        # Nodes that were told of as of the legacy workflow, once while their links are there.
+        self._legacy: set[int] = set()
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
             EventType.ELECTOR: self._on_elector,
             EventType.CONTROL: self._on_control,
@@ -252,6 +264,7 @@ class Member:
         del self.links.peers[node_id]
         self._judge_links()
         self.statuses.pop(node_id, None)
+        self._legacy.discard(node_id)
         self.queues.peer_down(node_id)
         self.requests.node_down(node_id)
         for partition in self.partitions.values():
@@ -329,10 +342,31 @@ class Member:
                 )
                 partition = self.partitions.get(partition_id)
                 return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage(
+                choice=LeaderSyncStateQuery()
+                | LeaderSyncDataQuery()
+                | PartitionSyncStateQuery()
+                | PartitionSyncDataQuery()
+                | StorageSyncRequest()
+                | ClusterSyncRequest() as query
+            ):
+                self._refuse_legacy(node_id, message, type(query).__name__)
+                return True
             case ClusterMessage():
                 return self.metadata.on_control(node_id, message)
             case _:
                 return self.queues.on_control(node_id, message)
+
+    def _refuse_legacy(self, node_id: int, message: ControlMessage, query: str) -> None:
+        """Answer a node of the reference's older workflow, which has leaders and replicas ask for other things."""
+        if node_id not in self._legacy:
+            self._legacy.add(node_id)
+            remedy = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
+            alarm(log, "CLUSTER", f"{self.describe(node_id)} speaks the legacy workflow ({query}): {remedy}.")
+        if message.r_id is not None:
+            text = "the legacy workflow is not supported"
+            status = Status(category=StatusCategory.NOT_SUPPORTED, code=ClusterError.UNKNOWN, message=text)
+            self.requests.respond(node_id, message, status)
 
     def _partition(self, partition_id: int, at: int) -> Partition:
         partition = self.partitions.get(partition_id)

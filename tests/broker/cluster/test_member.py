@@ -14,14 +14,16 @@ from formats.control import ber, jsonc
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
+    LeaderSyncStateQuery,
     OpenQueue,
     OpenQueueResponse,
     PartitionMessage,
     PartitionSequenceNumber,
     ReplicaDataRequest,
     ReplicaDataType,
+    Status,
 )
-from formats.wire.event import build_schema_event, iter_frames
+from formats.wire.event import build_schema_event, iter_frames, schema_message
 from tests.broker.cluster.member_bus import MemberClient, Members, members
 from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import ACK, READ, WRITE, guid, handle
@@ -223,6 +225,28 @@ def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
     assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
     assert old.node.queues == {}
     assert cluster.faults() == []
+
+
+def test_a_node_of_the_legacy_workflow_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told so upon each request, and the operator once, with what to do."""
+    cluster = members()
+    member = cluster.processes[1].member
+    wire = cluster.wires[1, 2]
+    for r_id in (7, 8):
+        query = ControlMessage(r_id=r_id, choice=ClusterMessage(choice=LeaderSyncStateQuery()))
+        event = memoryview(build_schema_event(ber.encode(query)))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        member.receive(2, event, frame)
+        data = wire.events.pop()
+        (frame,) = iter_frames(memoryview(data), 0, len(data), len(data))
+        answer = ber.decode(ControlMessage, bytes(schema_message(memoryview(data), frame.body, frame.end)))
+        assert answer.r_id == r_id
+        assert isinstance(answer.choice, Status)
+        assert (answer.choice.category.name, answer.choice.message) == (
+            "NOT_SUPPORTED",
+            "the legacy workflow is not supported",
+        )
+    assert caplog.text.count("speaks the legacy workflow (LeaderSyncStateQuery): set") == 1
 
 
 def test_a_majority_that_lost_its_disks_serves_what_one_node_has_kept(caplog: pytest.LogCaptureFixture) -> None:
