@@ -44,6 +44,9 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""
     # What was taken, but is not known to be kept, is posted anew: other members do that themselves.
     posts = [(guid, _content(old, new, old.messages[guid]), posters) for guid, posters in old.awaiting.items()]
+    for guid, (content, posters) in old.held.items():
+        schema_id = new.schemas.translate(HANDED_OVER, content.schema_id)
+        posts.append((guid, content._replace(schema_id=schema_id), posters))
     _move(old, new, handles)
     new.follow(old)
     held = set()
@@ -74,6 +77,7 @@ def retire(queue: Queue) -> None:
     queue.consumption.configure(0)
     queue.delivery.end()
     queue.awaiting.clear()
+    queue.held.clear()
     for app in queue.apps.values():
         app.streams.clear()
     abandon(queue)

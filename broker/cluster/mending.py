@@ -68,12 +68,13 @@ class Mending:
 
     def _fetch(self, unsound: Unsound) -> None:
         shard = self._shard
-        row = find_row(shard.files, unsound.message.offset)
+        files, offset = shard.place_of(unsound.message)
+        row = find_row(files, offset)
         if row is None:
             # Its record has rotted, too: which one to ask for nobody can tell.
             shard.payloads.give_up(unsound)
             return
-        position = position_at(shard.files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
+        position = position_at(files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
         candidates = [each for each in self._candidates(position) if each not in unsound.tried]
         key = unsound.queue_key, unsound.message.guid
         if not candidates:
@@ -83,7 +84,7 @@ class Mending:
         node_id = candidates[0]
         unsound.tried.add(node_id)
         self._asked.add(key)
-        self._ask(node_id, record_before(shard.files, position), position, lambda: self._asked.discard(key))
+        self._ask(node_id, record_before(files, position), position, lambda: self._asked.discard(key))
 
     def _ask_again_later(self) -> None:
         if self._is_waiting:
@@ -110,10 +111,10 @@ class Mending:
                 shard.payloads.mended(queue_key, guid)
 
     def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
-        files = self._shard.files
-        if len(data) != _room_of(files, known) or not is_sound(data, len(data), checksum):
+        files, offset = self._shard.place_of(known)
+        if len(data) != _room_of(files, offset) or not is_sound(data, len(data), checksum):
             return False
-        files.data.buffer[known.offset : known.offset + len(data)] = data
+        files.data.buffer[offset : offset + len(data)] = data
         return True
 
 
@@ -125,10 +126,10 @@ def record_before(files: PartitionFiles, position: Position) -> Position:
     return position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
 
 
-def _room_of(files: PartitionFiles, message: Message) -> int:
-    """How long a message's DATA record is, told by where the next begins: its own header may have rotted."""
+def _room_of(files: PartitionFiles, offset: int) -> int:
+    """The length of the DATA record at `offset`, told by where the next begins: its own header may have rotted."""
     records = scan(files.journal.buffer, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE)
     found, _ = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype("int64") * DWORD
-    behind = offsets[offsets > message.offset]
-    return (int(behind.min()) if behind.size else files.data_end) - message.offset
+    behind = offsets[offsets > offset]
+    return (int(behind.min()) if behind.size else files.data_end) - offset

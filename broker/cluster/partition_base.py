@@ -229,6 +229,7 @@ class PartitionBase:
         self._generation += 1
         shard = self.shard
         if shard.active:
+            shard.give_up_rollover()
             if self.stream is not None:
                 self.stream.flush()
             for node_id in self.links.other_ids:

@@ -352,7 +352,7 @@ class ClusterQueues:
         handles = self._handles({id(queue) for queue in old})
         for queue in old:
             del self.node.queues[queue.uri]
-            if queue.is_open or queue.awaiting:
+            if queue.is_open or queue.awaiting or queue.held:
                 relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
                 to_relay(queue, relay, handles[id(queue)])
                 if relay.openings.is_unused and not relay.unacknowledged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from broker.core.config import DomainConfig
@@ -34,6 +34,7 @@ class RelayLog:
     is_replicated = False
     has_copies = False
     is_cut_off = False
+    is_copying = False
 
     def read(self, message: Message) -> Buffer:
         assert message.payload is not None
@@ -62,7 +63,10 @@ class RelayLog:
     def holds(self, messages: Mapping[bytes, Message]) -> None:
         """Nothing to note."""
 
-    def begin_purge(self, finish: Callable[[], None]) -> None:
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        raise AssertionError("a hop takes no messages from clients")
+
+    def begin_purge(self, task: Iterator[None]) -> None:
         """There are no files."""
 
     def release(self, records: int) -> None:

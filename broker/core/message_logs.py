@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
@@ -53,8 +53,15 @@ class FileLog:
     def holds(self, messages: Mapping[bytes, Message]) -> None:
         self._shard.register(self._key, messages)
 
-    def begin_purge(self, finish: Callable[[], None]) -> None:
-        self._shard.begin_purge(finish)
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        self._shard.when_open(post, size)
+
+    @property
+    def is_copying(self) -> bool:
+        return self._shard.is_copying
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        self._shard.begin_purge(task)
 
     def release(self, records: int) -> None:
         self._shard.release(records)
@@ -113,7 +120,14 @@ class MemoryLog:
     def holds(self, messages: Mapping[bytes, Message]) -> None:
         """Nothing to note."""
 
-    def begin_purge(self, finish: Callable[[], None]) -> None:
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        raise AssertionError("what is kept in memory never waits")
+
+    @property
+    def is_copying(self) -> bool:
+        return False
+
+    def begin_purge(self, task: Iterator[None]) -> None:
         """There are no files."""
 
     def release(self, records: int) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from formats.disk.journal import ConfirmReason, DeletionRecordFlag
 from formats.disk.keys import NULL_KEY
 
-__all__ = ["DUPLICATE", "KEPT", "PENDING", "Buffer", "Content", "Full", "Log", "Message", "Posted", "Poster", "Sink"]
+__all__ = [
+    "DUPLICATE",
+    "KEPT",
+    "PENDING",
+    "Buffer",
+    "Content",
+    "Full",
+    "Held",
+    "Log",
+    "Message",
+    "Posted",
+    "Poster",
+    "Sink",
+]
 
 Buffer = bytes | memoryview
 
@@ -70,6 +83,10 @@ class Full(Exception):
         self.status = status
 
 
+class Held(Exception):
+    """The log takes no messages for now, and will again: see `Log.when_open`."""
+
+
 class Posted(Enum):
     """What became of a post that was not refused."""
 
@@ -101,8 +118,8 @@ class Poster(Protocol):
 class Log(Protocol):
     """Where a queue's messages are kept.
 
-    `append` raises `Full`, having written nothing, when it cannot keep one more; room for what becomes of a message is
-    set aside with it, so that the others cannot fail.
+    `append` raises `Full`, having written nothing, when it cannot keep one more, and `Held` when it cannot now; room
+    for what becomes of a message is set aside with it, so that the others cannot fail.
     """
 
     @property
@@ -144,8 +161,17 @@ class Log(Protocol):
         """These are the queue's messages from now on: they are others, not some more or less."""
         ...
 
-    def begin_purge(self, finish: Callable[[], None]) -> None:
-        """Messages have yet to be removed that a purge has recorded; `finish` removes what is left of them at once."""
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        """Call `post` once messages are taken again, in the order of the calls. `Full` if too many bytes wait."""
+        ...
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether messages that a purge has removed are still being copied, as a rollover began before."""
+        ...
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        """Messages have yet to be removed that a purge has recorded: `task` removes them, slice by slice."""
         ...
 
     def release(self, records: int) -> None:

@@ -87,7 +87,7 @@ def _clear_away(queue: Queue, messages: dict[bytes, Message], thrown: list[Conta
     """What was purged is remembered as gone, and its memory is given back."""
     work, history = queue.work, queue.history
     while messages:
-        while not work.may_go_on():
+        while queue.log.is_copying or not work.may_go_on():
             yield
         count = min(len(messages), work.left * THROWN_PER_UNIT)
         work.left -= 1 + count // THROWN_PER_UNIT
@@ -158,7 +158,7 @@ def strip(queue: Queue, app: App) -> None:
     queue.apps_changed()
     task = _strip(queue, old, containers)
     if queue.work.start(task):
-        queue.log.begin_purge(lambda: queue.work.complete(task))
+        queue.log.begin_purge(task)
 
 
 def _strip(queue: Queue, bit: int, containers: list[Container]) -> Task:

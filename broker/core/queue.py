@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.core.alarms import alarm
 from broker.core.capacity import Usage
@@ -36,6 +36,7 @@ from broker.core.messages import (
     Buffer,
     Content,
     Full,
+    Held,
     Log,
     Message,
     Posted,
@@ -78,6 +79,9 @@ Guid = bytes
 # Lines about what a lost client held, at most.
 REJECT_LINES_MAX = 10
 
+# The memory that a post takes that is held, besides its bytes.
+HELD_SIZE = 512
+
 
 class Hold(Protocol):
     """Restored messages do not expire yet; see `broker.core.expiry_hold`."""
@@ -119,6 +123,13 @@ class Surroundings(Protocol):
         ...
 
 
+class HeldPost(NamedTuple):
+    """A post that waits until the log takes messages, and who is to be told: queue id, correlation id."""
+
+    content: Content
+    posters: list[tuple[Poster, int, int]]
+
+
 class Queue:
     """One queue and the decisions about it.
 
@@ -153,6 +164,7 @@ class Queue:
         self.keep_rejected = around.keep_rejected
         self.messages: dict[Guid, Message] = {}
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
+        self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take for now
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # how often it is open for writing
         self.expiry_hold: Hold | None = None  # why what was restored does not expire yet
@@ -217,7 +229,7 @@ class Queue:
     @property
     def is_idle(self) -> bool:
         """Whether nobody has it open and nothing is in it."""
-        return not (self.messages or self.is_open)
+        return not (self.messages or self.held or self.is_open)
 
     @property
     def is_open(self) -> bool:
@@ -250,11 +262,14 @@ class Queue:
         usage = self.usage
         if usage.at_limit or self.domain_usage.at_limit:
             usage.check()
-        if outstanding == self._all_apps:
-            self.log.append(message, content, len(self.apps))
-        else:
-            others = [app.key for app in self.apps.values() if not outstanding & app.bit]
-            self.log.append(message, content, outstanding.bit_count(), others)
+        try:
+            if outstanding == self._all_apps:
+                self.log.append(message, content, len(self.apps))
+            else:
+                others = [app.key for app in self.apps.values() if not outstanding & app.bit]
+                self.log.append(message, content, outstanding.bit_count(), others)
+        except Held:
+            return self._hold(guid, content)
         try:
             statistics = self.statistics
             statistics.puts += 1
@@ -295,7 +310,35 @@ class Queue:
 
     def acknowledge_later(self, guid: Guid, poster: Poster, queue_id: int, correlation_id: int) -> None:
         """Tell the poster of a PENDING message when it is kept, or that it will not be (UNKNOWN)."""
-        self.awaiting[guid].append((poster, queue_id, correlation_id))
+        try:
+            self.awaiting[guid].append((poster, queue_id, correlation_id))
+        except KeyError:
+            self.held[guid].posters.append((poster, queue_id, correlation_id))
+
+    def _hold(self, guid: Guid, content: Content) -> Posted:
+        """The log takes no messages for now: keep this one in memory, unacknowledged, until it does."""
+        if guid not in self.held:
+            kept = content._replace(data=bytes(content.data), options=bytes(content.options))
+            self.log.when_open(lambda: self._post_held(guid), len(kept.data) + len(kept.options) + HELD_SIZE)
+            self.held[guid] = HeldPost(kept, [])
+        return PENDING
+
+    def _post_held(self, guid: Guid) -> None:
+        """The log takes messages again."""
+        held = self.held.pop(guid, None)
+        if held is None:
+            return  # it went with the queue to another node
+        try:
+            is_pending = self.post(guid, held.content) is PENDING
+        except Full as full:
+            log.info("queue '%s': refused PUT %s: %s", self.uri, guid.hex().upper(), full)
+            self._answer(held.posters, guid, AckStatus[full.status])
+            return
+        if is_pending:
+            for poster, queue_id, correlation_id in held.posters:
+                self.acknowledge_later(guid, poster, queue_id, correlation_id)
+        else:
+            self._answer(held.posters, guid, AckStatus.SUCCESS)
 
     def _copied(self, message: Message) -> None:
         """Enough nodes have a message: now it is acknowledged and handed out, unless it went in the meantime."""
@@ -313,7 +356,10 @@ class Queue:
             self._offer(app, message, data)
 
     def _acknowledge(self, guid: Guid, status: AckStatus) -> None:
-        for poster, queue_id, correlation_id in self.awaiting.pop(guid):
+        self._answer(self.awaiting.pop(guid), guid, status)
+
+    def _answer(self, posters: Iterable[tuple[Poster, int, int]], guid: Guid, status: AckStatus) -> None:
+        for poster, queue_id, correlation_id in posters:
             if status is AckStatus.SUCCESS:
                 self.statistics.acks += 1
             else:

@@ -13,15 +13,17 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from broker.core.clock import Now
 from broker.core.clocks import Heard
 from broker.core.faults import Change, Inconsistent
-from broker.core.messages import Content, Full, Message
+from broker.core.held_records import HeldRecords
+from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
-from broker.core.sliced_rollover import SlicedRollover
-from broker.core.work import Work
+from broker.core.sliced_rollover import SlicedRollover, Wanted
+from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
@@ -66,8 +68,15 @@ EARLY_PART = 7 / 8
 # When that comes to nothing, it is not tried again at once.
 RETRY_MS = 1000
 
+# While posts wait for a rollover, they may take so much memory; the others are refused.
+WAITING_BYTES_MAX = 64 << 20
+# Operations on queues that are held back during a rollover, at most.
+HELD_OPERATIONS_MAX = 1 << 16
+
 # What the headers at the start of a file take at most.
 FILE_HEADERS_SIZE_MAX = 64
+
+_NOTHING_WANTED = Wanted()
 
 
 class ShardState(NamedTuple):
@@ -122,11 +131,16 @@ class Shard:
         self.primary_lease_id = 0
         self.sequence_number = 0
         self.due = 0
-        self._purges: list[Callable[[], None]] = []
+        self._purges: list[Task] = []
         # The places of messages in DATA count from here: after a rollover in slices those in older files are below.
         self.offsets_from = 0
         self._work: Work | None = None
         self._rolling: SlicedRollover | None = None
+        self._held: HeldRecords | None = None  # while nothing may be added to the files
+        self._out: PartitionFiles | HeldRecords = files  # where records of confirms and removals go
+        self._waiting: deque[tuple[Callable[[], None], int]] = deque()  # posts that wait for a rollover, their bytes
+        self._waiting_bytes = 0
+        self._lets_posts_in = False  # those that have waited
         self._not_before_ms = self.now.ms  # before then none begins by itself
         self._declined_at = 0  # so many messages were alive when a rollover was not worth it
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
@@ -167,6 +181,7 @@ class Shard:
         self.sequence_number = 0
         self._synced_at = 0
         self.active = True
+        self._out = self.files
         if self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
             return
@@ -179,8 +194,20 @@ class Shard:
         )
         self._roll_over()
 
+    def give_up_rollover(self) -> None:
+        """This node will soon be primary no longer: what was held back for a rollover is written before."""
+        rolling = self._rolling
+        if rolling is not None and not rolling.is_changed:
+            rolling.give_up("another node becomes primary")
+
     def deactivate(self) -> None:
         """This node is no longer primary: nobody waits, no queue has its messages here."""
+        self.give_up_rollover()
+        if self._rolling is not None:
+            self._rolling.forget_messages()
+        self.offsets_from = 0
+        self._waiting.clear()
+        self._waiting_bytes = 0
         self.active = False
         self.heard = Heard(self.now.wall_s, self.now.ms)
         self.awaiting.clear()
@@ -200,7 +227,8 @@ class Shard:
         if not self.active:
             return
         self._full = ""
-        if self.sequence_number != self._synced_at and self._has_room(1) and self._reserve_journal(1):
+        is_due = self.sequence_number != self._synced_at and self._held is None
+        if is_due and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
 
     def _hear(self) -> None:
@@ -236,7 +264,8 @@ class Shard:
         ref_count: int,
         auto_confirms: Sequence[bytes] = (),
     ) -> None:
-        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full.
+        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full; `Held`
+        while the shard rolls over: see `when_open`.
 
         The confirms of apps that do not want it come before it: so recovery sees no time when they might.
         """
@@ -302,7 +331,7 @@ class Shard:
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
     ) -> None:
         """One app is done; its room was set aside when the message came."""
-        files = self.files
+        files = self._out
         self.sequence_number += 1
         pack_confirm(
             files.journal.buffer,
@@ -323,8 +352,8 @@ class Shard:
     ) -> None:
         """Nobody wants a message any longer: the deletion stands for the confirms that are due."""
         if self._rolling is not None:
-            self._rolling.moving.removes(queue_key, message.guid, message.offset)
-        files = self.files
+            self._rolling.removes(queue_key, message)
+        files = self._out
         self.sequence_number += 1
         pack_deletion(
             files.journal.buffer,
@@ -341,9 +370,9 @@ class Shard:
 
     def make_room(self, records: int, qlist: int = 0) -> None:
         """Have room for records that belong together, and bytes of QLIST: then none is refused. `Full` if not."""
-        if self._alarmed or not self._has_room(records) or self.files.qlist_end + qlist > self.limits.qlist:
-            self._roll_over(records=records, qlist=qlist)
-        files = self.files
+        if self._alarmed or not (self._has_room(records) and self._has_qlist_room(qlist)):
+            self._roll_over(Wanted(records=records, qlist=qlist))
+        files = self._out
         if not (self._reserve_journal(records) and files.qlist.reserve(files.qlist_end + qlist)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
 
@@ -355,9 +384,9 @@ class Shard:
         May raise `Full`.
         """
         record = build_queue_record(uri, queue_key, list(apps))
-        if not self._has_room(1) or self.files.qlist_end + len(record) > self.limits.qlist:
-            self._roll_over(qlist=len(record))
-        files = self.files
+        if not (self._has_room(1) and self._has_qlist_room(len(record))):
+            self._roll_over(Wanted(records=self._spare_records, qlist=len(record)))
+        files = self._out
         end = files.qlist_end + len(record)
         if not (self._reserve_journal(1) and files.qlist.reserve(end)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for queue {uri}")
@@ -397,7 +426,7 @@ class Shard:
         if not self._reserve_journal(0 if frees and self.due else 1):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         lease_id, number = self._position(first) if first is not None else (0, 0)
-        files = self.files
+        files = self._out
         with Change(f"writing an operation on a queue to partition {self.partition_id}"):
             self.sequence_number += 1
             pack_queue_op(
@@ -414,15 +443,21 @@ class Shard:
             )
             files.journal_end += JOURNAL_RECORD_SIZE
 
-    def begin_purge(self, finish: Callable[[], None]) -> None:
-        """Messages have yet to be removed that a purge has recorded; `finish` removes what is left of them at once."""
-        self._purges.append(finish)
+    def begin_purge(self, task: Task) -> None:
+        """Messages have yet to be removed that a purge has recorded: `task` removes them."""
+        self._purges.append(task)
+
+    def take_purges(self) -> list[Task]:
+        """The purges that may not be over. What they remove, a restart or a replica takes for gone: a rollover must not
+        carry it over.
+        """
+        purges, self._purges = self._purges, []
+        return purges
 
     def _finish_purges(self) -> None:
-        """A restart, or a replica, takes them for gone: a rollover must not carry them over."""
-        purges, self._purges = self._purges, []
-        for finish in purges:
-            finish()
+        for task in self.take_purges():
+            assert self._work is not None, "purges are long tasks"
+            self._work.complete(task)
 
     def release(self, records: int) -> None:
         """So many records will not be needed: what they were for is purged."""
@@ -431,9 +466,7 @@ class Shard:
 
     def _position(self, message: Message) -> tuple[int, int]:
         """The lease id and sequence number of a message's record."""
-        if self._rolling is not None and self._rolling.is_changed:
-            self._rolling.complete()
-        record = find_message(self.files, message.offset - self.offsets_from)
+        record = find_message(*self.place_of(message))
         return record.primary_lease_id, record.sequence_number
 
     def forget(self, queue_key: bytes) -> None:
@@ -450,30 +483,40 @@ class Shard:
 
     def read(self, message: Message) -> memoryview:
         """A message's properties and payload, in the mapped file: valid until the next step."""
-        files, offset = self.files, message.offset - self.offsets_from
-        if offset < 0 and self._rolling is not None:
-            files, offsets_from = self._rolling.old
-            offset = message.offset - offsets_from
+        files, offset = self.place_of(message)
         buffer = files.data.buffer
         lengths, options = _two_u32(buffer, offset)
         start = offset + ((lengths >> MESSAGE_WORDS_BITS) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
         return buffer[start : start + message.size]
 
+    def place_of(self, message: Message) -> tuple[PartitionFiles, int]:
+        """The files that have a message, and where its record in DATA begins."""
+        files, offset = self.files, message.offset - self.offsets_from
+        if offset < 0 and self._rolling is not None:
+            files, offsets_from = self._rolling.old
+            offset = message.offset - offsets_from
+        return files, offset
+
     # -- room
 
     def _has_room(self, records: int) -> bool:
         """Whether `records` more leave room in the journal for what is due."""
-        wanted = self.files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE
-        return wanted <= self.limits.journal
+        records += self.due + self.records_held
+        return self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self.limits.journal
+
+    def _has_qlist_room(self, size: int) -> bool:
+        return self.files.qlist_end + self.qlist_held + size <= self.limits.qlist
 
     def _reserve_journal(self, records: int) -> bool:
-        end = self.files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE
-        return self.files.journal.reserve(end)
+        out = self._out
+        return out.journal.reserve(out.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE)
 
     def _make_room(self, size: int, due: int) -> None:
         """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""
         if not self.available:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
+        if self.is_closed_to_posts:
+            raise Held
         files = self.files
         records = due + self._spare_records
         if (
@@ -486,14 +529,20 @@ class Shard:
             self._closed = True
             # So that the next message asks for room, too.
             self._journal_granted = self._data_granted = 0
-            self._roll_over(data=size, records=records - self.due)
+            wanted = Wanted(data=size, records=records - self.due)
+            if self.copies_wanted > 1 and not self._full and self._may_slice():
+                self._begin_slices(1 - FREED_PART_MIN, wanted)
+                raise Held
+            self._roll_over(wanted)
             self._closed = False
             files = self.files
         journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
         if not (files.data.reserve(files.data_end + size) and files.journal.reserve(journal_end)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
-        self._data_granted = files.data.granted
-        self._journal_granted = files.journal.granted
+        if not self._waiting:
+            # As long as posts wait, each asks for room, so that none overtakes them.
+            self._data_granted = files.data.granted
+            self._journal_granted = files.journal.granted
         if (
             (
                 files.data_end > self.limits.data * EARLY_PART
@@ -502,10 +551,12 @@ class Shard:
                     and (self._count() + self.due) * JOURNAL_RECORD_SIZE < self.limits.journal * (1 - FREED_PART_MIN)
                 )
             )
+            and self.copies_wanted == 1
             and self.now.ms >= self._not_before_ms
             and self._may_slice()
         ):
-            self._begin_slices(1 - FREED_PART_MIN)
+            with suppress(Full):
+                self._begin_slices(1 - FREED_PART_MIN)
 
     def set_available(self, available: bool) -> None:
         """Take new messages, or refuse them all; what is there can be confirmed and removed."""
@@ -522,11 +573,11 @@ class Shard:
         if self._rolling is not None:
             return
         self._declined_at = 0
-        if not self._may_slice():
-            with self._rollover():
-                self._move(0, 0, 0, part_max=1.0)
-        elif not self._begin_slices(1.0):
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+        if self._may_slice():
+            self._begin_slices(1.0)
+            return
+        with self._rollover():
+            self._move(Wanted(), part_max=1.0)
 
     def _rollover(self) -> Change:
         """A rollover is a change of its own, whatever it is made for: half of it must not be gone on with."""
@@ -543,7 +594,7 @@ class Shard:
 
     def _may_slice(self) -> bool:
         """Whether a rollover can be made in slices, and is worth the trouble."""
-        if self._work is None or self._rolling is not None or self.copies_wanted > 1:
+        if self._work is None or self._rolling is not None:
             return False
         count = self._count()
         return count > self._work.amount and not self._is_declined(count)
@@ -552,8 +603,8 @@ class Shard:
         """Whether a rollover was not worth it, and not much has gone since."""
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
-    def _begin_slices(self, part_max: float) -> bool:
-        """Begin a rollover; False if there is no disk for its files."""
+    def _begin_slices(self, part_max: float, wanted: Wanted = _NOTHING_WANTED) -> None:
+        """Begin a rollover. `Full` if there is no disk for its files."""
         assert self._work is not None
         with self._rollover():
             try:
@@ -564,53 +615,134 @@ class Shard:
                 fresh = None
             if fresh is None:
                 self._not_before_ms = self.now.ms + RETRY_MS
-                return False
+                raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
             log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
-            self._rolling = SlicedRollover(self, self._work, fresh, part_max)
+            holds = self.copies_wanted > 1
+            self._rolling = SlicedRollover(self, self._work, fresh, part_max, wanted, holds=holds)
+            if holds:
+                # So that the next message asks for room.
+                self._journal_granted = self._data_granted = 0
             self._work.add(self._rolling.task())
-            return True
 
     def rollover_is_over(self) -> None:
         """The rollover in slices has come to its end, or to nothing."""
-        assert self._rolling is not None
-        self._declined_at = self._count() if self._rolling.is_declined else 0
-        if self._rolling.refusal:
-            self._not_before_ms = self.now.ms + RETRY_MS
+        rolling = self._rolling
+        assert rolling is not None
         self._rolling = None
+        self._declined_at = self._count() if rolling.is_declined else 0
+        if not rolling.refusal:
+            return
+        self._not_before_ms = self.now.ms + RETRY_MS
+        if self._closed:
+            self._tell_full(rolling.refusal)
+        if self._held is not None:
+            self._release_held(self._held.number)
+        self._let_posts_in()
+
+    # -- what waits for a rollover
+
+    @property
+    def is_closed_to_posts(self) -> bool:
+        """Whether posts have to wait: copies are made of what is there now, or others came before them."""
+        return self.is_copying or (bool(self._waiting) and not self._lets_posts_in)
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether a rollover carries over what is alive now, whatever becomes of it."""
+        rolling = self._rolling
+        return rolling is not None and rolling.holds and not rolling.is_changed
+
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        """Call `post`, which takes `size` bytes of memory, when messages are taken again, in the order of the calls.
+
+        `Full` if too many wait already.
+        """
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} rolls over, and too many posts wait for that")
+        if self._lets_posts_in:
+            # It had its turn, and has to wait for yet another rollover.
+            self._waiting.appendleft((post, size))
+        else:
+            self._waiting.append((post, size))
+        self._waiting_bytes += size
+
+    def hold_records(self) -> None:
+        """From now on nothing is added to the files: other records follow when the rollover is over."""
+        records_max = self.due + self._spare_records + HELD_OPERATIONS_MAX
+        self._out = self._held = HeldRecords(records_max, self.limits.qlist, self.sequence_number)
+
+    @property
+    def records_held(self) -> int:
+        """The records that follow when the rollover is over."""
+        return self._held.journal_end // JOURNAL_RECORD_SIZE if self._held is not None else 0
+
+    @property
+    def qlist_held(self) -> int:
+        """The bytes of QLIST that follow when the rollover is over."""
+        return self._held.qlist_end if self._held is not None else 0
+
+    def _release_held(self, number: int) -> None:
+        """Write what was held behind the record with that number, the last of the files in use."""
+        held, self._held = self._held, None
+        self._out = self.files
+        if held is not None:
+            self.sequence_number = held.append_to(self.files, number)
+
+    def _let_posts_in(self) -> None:
+        if self._waiting and self._work is not None:
+            self._work.add(self._post_waiting(self._work))
+
+    def _post_waiting(self, work: Work) -> Task:
+        """Those that came first go first; another rollover may begin meanwhile, and the rest waits for that."""
+        while self._waiting and self.active:
+            while not work.may_go_on():
+                yield
+            if not (self.active and self._waiting) or self.is_copying:
+                return
+            work.left -= 1
+            post, size = self._waiting.popleft()
+            self._waiting_bytes -= size
+            self._lets_posts_in = True
+            try:
+                post()
+            finally:
+                self._lets_posts_in = False
 
     # -- rolling over at once
 
-    def _roll_over(self, data: int = 0, records: int | None = None, qlist: int = 0) -> None:
-        """Move to new files, with room for so many bytes of DATA and QLIST and records beyond those due.
+    def _roll_over(self, wanted: Wanted | None = None) -> None:
+        """Move to new files, with room for what is `wanted` beyond what is due.
 
         Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
         whole journal to find out, so that once refused, the next try waits for the next tick.
         """
         if self._full:
             raise Full("STORAGE_FAILURE", self._full)
-        if records is None:
-            records = self._spare_records
+        wanted = wanted or Wanted(records=self._spare_records)
         try:
             with self._rollover():
                 if self._rolling is not None and not self._rolling.is_changed:
                     self._rolling.change()
-                    self._check_room(data, records, qlist)
+                    self._check_room(wanted)
                 elif self._is_declined(self._count()):
                     reason = (
                         f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
                     )
                     raise Full("STORAGE_FAILURE", reason)
                 else:
-                    self._move(data, records, qlist)
+                    self._move(wanted)
         except Full as full:
-            self._full = str(full)
-            if not self._alarmed:
-                log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, full)
-                self._alarmed = True
+            self._tell_full(str(full))
             raise
         self._alarmed = False
 
-    def _move(self, data: int, records: int, qlist: int, part_max: float = 1 - FREED_PART_MIN) -> None:
+    def _tell_full(self, reason: str) -> None:
+        self._full = reason
+        if not self._alarmed:
+            log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, reason)
+            self._alarmed = True
+
+    def _move(self, wanted: Wanted, part_max: float = 1 - FREED_PART_MIN) -> None:
         """`part_max` is the part of the limits that may be in use in the new files."""
         if self._rolling is not None:
             self._rolling.complete()
@@ -620,18 +752,18 @@ class Shard:
             message.offset -= self.offsets_from
         self.offsets_from = 0
         plan = Rollover(self.files, alive, set(self.stores))
-        for name, kept, wanted, limit, kept_part_max in (
+        for name, kept, size, limit, kept_part_max in (
             (
                 "journal",
                 plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE,
-                (records + 1) * JOURNAL_RECORD_SIZE,  # and the sync point that the new file begins with
+                (wanted.records + 1) * JOURNAL_RECORD_SIZE,  # and the sync point that the new file begins with
                 self.limits.journal,
                 part_max,
             ),
-            ("data", plan.data_bytes, data, self.limits.data, part_max),
-            ("qlist", plan.qlist_bytes, qlist, self.limits.qlist, 1.0),
+            ("data", plan.data_bytes, wanted.data, self.limits.data, part_max),
+            ("qlist", plan.qlist_bytes, wanted.qlist, self.limits.qlist, 1.0),
         ):
-            if kept > limit * kept_part_max or FILE_HEADERS_SIZE_MAX + kept + wanted > limit:
+            if kept > limit * kept_part_max or FILE_HEADERS_SIZE_MAX + kept + size > limit:
                 reason = f"the {name} file of partition {self.partition_id} is full, {kept} of {limit} bytes in use"
                 raise Full("STORAGE_FAILURE", reason)
         old = self.files
@@ -657,7 +789,9 @@ class Shard:
         self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None
     ) -> None:
         """Write to new files from now on, which have all that is alive; `write_header` gets their first sync point."""
-        old = self.files
+        old, held = self.files, self._held
+        if held is not None:
+            self.sequence_number = held.number
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
@@ -667,18 +801,21 @@ class Shard:
         first_sync_point = fresh.journal_end
         self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
+        self._release_held(self.sequence_number)
+        self._closed = self._alarmed = False
         self.keep_removals(old)
         self.finish(fresh, lambda: write_header(first_sync_point))
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
+        self._let_posts_in()
 
-    def _check_room(self, data: int, records: int, qlist: int) -> None:
+    def _check_room(self, wanted: Wanted) -> None:
         """Whether so much fits the files in use. `Full` if it does not."""
         files, limits = self.files, self.limits
         if (
-            files.data_end + data > limits.data
-            or files.qlist_end + qlist > limits.qlist
-            or files.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE > limits.journal
+            files.data_end + wanted.data > limits.data
+            or files.qlist_end + wanted.qlist > limits.qlist
+            or files.journal_end + (self.due + wanted.records) * JOURNAL_RECORD_SIZE > limits.journal
         ):
             raise Full("STORAGE_FAILURE", f"the files of partition {self.partition_id} are full after a rollover")
 

@@ -1,17 +1,20 @@
 """The rollover of a shard with very many messages, in slices: posts, confirms and all else go on in the old files.
 
 It begins before a file is full, and keeps pace with what is written. Should a file be full before it ends, the rest is
-done at once. Only for a shard without copies: a replica does the same rollover by itself, from the same records, and
-for that both must do it between the same two records.
+done at once.
+
+A shard with copies is another case: a replica does the same rollover by itself, from the same records, so that both
+must do it between the same two. It `holds` the shard: until the new files are in use, posts wait, and records of
+confirms and removals are held back (`broker.core.held_records`). It begins when a file is full.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.core.messages import Full
+from broker.core.messages import Full, Message
 from broker.core.work import Task, Work
 from broker.store.moving import Moving
 from broker.store.partition_files import PartitionFiles
@@ -20,7 +23,7 @@ from formats.disk.files import JOURNAL_RECORD_SIZE
 if TYPE_CHECKING:
     from broker.core.shard import Shard
 
-__all__ = ["SlicedRollover"]
+__all__ = ["SlicedRollover", "Wanted"]
 
 log = logging.getLogger("broker.shard")
 
@@ -33,16 +36,30 @@ PLACED_PER_UNIT = 8
 LAST_ROWS = 2
 
 
+class Wanted(NamedTuple):
+    """Room that the new files must have beyond what is carried over and due: bytes, and journal records."""
+
+    data: int = 0
+    records: int = 0
+    qlist: int = 0
+
+
 class SlicedRollover:
     """One rollover: `begin` it, and it goes on by itself, unless somebody cannot wait."""
 
-    def __init__(self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float) -> None:
+    def __init__(
+        self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float, wanted: Wanted, *, holds: bool
+    ) -> None:
         self._shard = shard
         self._work = work
         self._part_max = part_max
+        self._wanted = wanted
+        self.holds = holds
         self._old = shard.files
         self._old_base = shard.offsets_from
-        self.moving = Moving(shard.files, fresh, shard.stores, shard.offsets_from)
+        self._fresh = fresh
+        self._moving = None if holds else Moving(shard.files, fresh, shard.stores, shard.offsets_from)
+        self._purges: list[Task] = []  # that have to be finished first
         self._written_to = self._old.journal_end
         self.refusal = ""  # why it came to nothing
         self.is_declined = False  # because it would not be worth it
@@ -55,9 +72,26 @@ class SlicedRollover:
         """The old files, and from where on offsets of messages count that are still in them."""
         return self._old, self._old_base
 
+    def removes(self, queue_key: bytes, message: Message) -> None:
+        """A message that was alive until now is removed."""
+        moving = self._moving
+        if moving is None or self.is_changed:
+            return
+        if self.holds:
+            moving.outlives(queue_key, message.guid, message)
+        else:
+            moving.removes(queue_key, message.guid, message.offset)
+
     def task(self) -> Task:
         """What is to be done in slices."""
         work = self._work
+        while self._moving is None and not self.is_over:
+            self._purges += self._shard.take_purges()
+            if not self._purges:
+                self._begin_moving()
+                break
+            yield from self._purges[0]
+            self._purges[:1] = []
         while not self.is_over:
             if work.may_go_on():
                 self._do_slice(work.left)
@@ -67,6 +101,7 @@ class SlicedRollover:
 
     def complete(self) -> None:
         """Do the rest now. `Full` if there is no disk, or too much is alive to be worth it."""
+        self._finish_purges()
         while not self.is_over:
             self._do_slice(1 << 20)
         if self.refusal:
@@ -74,13 +109,35 @@ class SlicedRollover:
 
     def change(self) -> None:
         """Go so far that the new files are in use. `Full` as for `complete`."""
+        self._finish_purges()
         while not (self.is_over or self.is_changed):
             self._do_slice(1 << 20)
         if self.refusal:
             raise Full("STORAGE_FAILURE", self.refusal)
 
+    def forget_messages(self) -> None:
+        """The shard is served here no longer: nobody asks where messages are."""
+        if self._moving is not None:
+            self._moving.forget()
+
+    def _finish_purges(self) -> None:
+        if self._moving is None:
+            for purge in self._purges + self._shard.take_purges():
+                self._work.complete(purge)
+            self._purges.clear()
+            self._begin_moving()
+
+    def _begin_moving(self) -> None:
+        shard = self._shard
+        if self.holds:
+            # As they are now: what is purged meanwhile was alive.
+            shard.hold_records()
+        stores = dict(shard.stores) if self.holds else shard.stores
+        self._moving = Moving(self._old, self._fresh, stores, shard.offsets_from)
+
     def _do_slice(self, units: int) -> None:
-        moving = self.moving
+        moving = self._moving
+        assert moving is not None
         if self.is_changed:
             if not moving.is_placed:
                 placed = moving.place(units * PLACED_PER_UNIT, self._shard.offsets_from)
@@ -113,20 +170,29 @@ class SlicedRollover:
 
     def _pace(self, rows: int) -> int:
         """How many records to look at: as many as it takes to be done before the journal is full."""
+        if self.holds:
+            return rows
         shard, end = self._shard, self._old.journal_end
         written = (end - self._written_to) // JOURNAL_RECORD_SIZE
         self._written_to = end
         room = (shard.limits.journal - end) // JOURNAL_RECORD_SIZE - shard.due
-        return max(rows, 2 * written, 2 * written * self.moving.rows_left // max(1, room))
+        assert self._moving is not None
+        return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
         """Whether enough would be free in the new files; it comes to nothing otherwise."""
-        shard, fresh = self._shard, self.moving.fresh
-        for name, kept, limit in (
-            ("journal", fresh.journal_end + shard.due * JOURNAL_RECORD_SIZE, shard.limits.journal),
-            ("data", fresh.data_end, shard.limits.data),
+        shard, fresh, wanted, limits = self._shard, self._fresh, self._wanted, self._shard.limits
+        due = shard.due + shard.records_held
+        for name, kept, size, limit in (
+            (
+                "journal",
+                fresh.journal_end + due * JOURNAL_RECORD_SIZE,
+                (wanted.records + 1) * JOURNAL_RECORD_SIZE,
+                limits.journal,
+            ),
+            ("data", fresh.data_end, wanted.data, limits.data),
         ):
-            if kept > limit * self._part_max:
+            if kept > limit * self._part_max or kept + size > limit:
                 self.is_declined = True
                 self.give_up(
                     f"the {name} file of partition {shard.partition_id} is full, {kept} of {limit} bytes in use"
@@ -135,13 +201,18 @@ class SlicedRollover:
         return True
 
     def _change_files(self) -> None:
-        shard, moving = self._shard, self.moving
+        shard, moving = self._shard, self._moving
+        assert moving is not None
         while moving.rows_left:
             if not moving.advance(moving.rows_left, 1 << 62):
                 self.give_up(f"partition {shard.partition_id}: no disk for new files")
                 return
         fresh = moving.fresh
-        if not fresh.journal.reserve(fresh.journal_end + (shard.due + 1) * JOURNAL_RECORD_SIZE):
+        records = shard.due + shard.records_held + 1
+        if not (
+            fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
+            and fresh.qlist.reserve(fresh.qlist_end + shard.qlist_held)
+        ):
             self.give_up(f"partition {shard.partition_id}: no disk for new files")
             return
         self.is_changed = True
@@ -154,5 +225,5 @@ class SlicedRollover:
         )
         self.refusal = reason
         self.is_over = True
-        self.moving.fresh.remove()
+        self._fresh.remove()
         self._shard.rollover_is_over()

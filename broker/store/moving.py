@@ -72,6 +72,7 @@ class Moving:
         self._row = 0
         self._rows_before = self._rows  # those that were there when it began
         self._looked_to = -1  # the messages up to this place in DATA were looked at
+        self._outliving: dict[bytes, Located] = {}  # removed since it began, and alive as far as it is concerned
         self._removed: set[bytes] = set()  # messages that were carried over and removed since, by queue key and GUID
         self._made: set[bytes] = set()  # the queues that were carried over
         self._moved: list[tuple[list[Located], NDArray[np.int64]]] = []  # and where they are now
@@ -94,6 +95,16 @@ class Moving:
         """A message that was alive until now is removed."""
         if offset - self._base <= self._looked_to:
             self._removed.add(queue_key + guid)
+
+    def outlives(self, queue_key: bytes, guid: bytes, message: Located) -> None:
+        """A message is removed, and its record will be behind the rollover: it is carried over all the same."""
+        self._outliving[queue_key + guid] = message
+
+    def _find(self, key: bytes) -> Located | None:
+        """The message alive with a queue key and GUID."""
+        store = self._stores.get(key[:KEY_SIZE])
+        message = store.get(key[KEY_SIZE:]) if store is not None else None
+        return message or self._outliving.get(key)
 
     # -- the walk
 
@@ -131,10 +142,9 @@ class Moving:
         rows: list[int] = []
         messages: list[Located] = []
         base = self._base
-        stores = self._stores
+        find = self._find
         for row, key, offset in zip(at.tolist(), record_keys(found), offsets.tolist(), strict=True):
-            store = stores.get(key[:KEY_SIZE])
-            message = store.get(key[KEY_SIZE:]) if store is not None else None
+            message = find(key)
             # A message is where its record says; another with the same GUID is elsewhere.
             if message is not None and message.offset - base == offset:
                 rows.append(row)
@@ -157,8 +167,7 @@ class Moving:
         next_kept = np.searchsorted(found.rows, at)
         kept = []
         for n, (key, is_auto, row) in enumerate(zip(record_keys(confirms), auto.tolist(), at.tolist(), strict=True)):
-            store = self._stores.get(key[:KEY_SIZE])
-            message = store.get(key[KEY_SIZE:]) if store is not None else None
+            message = self._find(key)
             if message is None:
                 continue
             if is_auto:
@@ -254,6 +263,11 @@ class Moving:
                 self._moved.pop()
             told += taken
         return told
+
+    def forget(self) -> None:
+        """Nobody asks where messages are."""
+        self._moved.clear()
+        self._outliving.clear()
 
     @property
     def is_placed(self) -> bool:

@@ -17,8 +17,9 @@ from broker.cluster.partition_table import State
 from broker.cluster.requests import Requests
 from broker.core.clock import Now
 from broker.core.history import History
-from broker.core.messages import Content, Message
+from broker.core.messages import Content, Full, Held, Message
 from broker.core.timers import Timers
+from broker.core.work import Work
 from broker.opening import open_shards
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
@@ -54,6 +55,7 @@ class Node:
     store: dict[bytes, Message] = field(default_factory=dict)
     posted: list[int] = field(default_factory=list)
     acked: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)  # that had waited
     serving: bool = False
     gone: dict[bytes, bytes] = field(default_factory=dict)  # when it began to serve
     events: list[EventType] = field(default_factory=list)  # that came
@@ -74,6 +76,9 @@ class Node:
             outlives_power=self.bus.outlives_power,
             heals=True,
         )
+        self.work = Work(self.now, self.bus.amount)
+        if self.bus.amount:
+            self.shard.work_with(self.work)
         self.requests = Requests(self, self.now, self.timers)
         self.pace = HealingPace(self.now, self.timers)
         self.partition = Partition(
@@ -134,10 +139,20 @@ class Node:
             data = payload(number)
             content = Content(data, crc32c(data), 0, False, 0)
             message = Message(guid(number), len(data), content, 1)
-            self.shard.append_message(KEY, message, content, 1)
+            try:
+                self.shard.append_message(KEY, message, content, 1)
+            except Held:
+                self.shard.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
+                continue
             self.store[message.guid] = message
             self.posted.append(number)
             self.shard.await_copies(message, lambda message, number=number: self.acked.append(number))  # type: ignore[misc]
+
+    def _post_held(self, number: int) -> None:
+        try:
+            self.post(number)
+        except Full:
+            self.refused.append(number)
 
     def remove(self, *numbers: int) -> None:
         for number in numbers:
@@ -165,11 +180,12 @@ class Node:
         self.flush()
 
     def flush(self) -> bool:
-        """End a step; whether there is more to send."""
+        """End a step; whether there is more to do, or to send."""
+        has_tasks = self.work.end_step()
         self.partition.flush()
         self.pace.end_step(awaited=bool(self.shard.awaiting))
         self.partition.heal()
-        return self.partition.busy
+        return self.partition.busy or has_tasks
 
     def files(self) -> dict[str, bytes]:
         """What is in the three files, headers included."""
@@ -188,6 +204,7 @@ class Bus:
     count: int = 3
     limits: PartitionLimits = field(default_factory=lambda: LIMITS)
     outlives_power: bool = False
+    amount: int = 0  # of work in a slice; 0 for nodes without long tasks
 
     def __post_init__(self) -> None:
         self.now = Now(START_S, 1_000_000)

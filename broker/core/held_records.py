@@ -1,0 +1,71 @@
+"""Records that are written while a shard's files must stay as they are: they follow once it goes on.
+
+All copies of a shard roll over between the same two records. So from the moment at which a primary begins to carry over
+what is alive, until its new files are in use, nothing may be added to the old ones. Nobody waits for the records of
+confirms and removals, so these are kept in memory meanwhile; a process that is killed then has not written them, as if
+it had been killed before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.store.partition_files import PartitionFiles
+from broker.store.rollover import MAKING
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import ANY_RECORD, QUEUE_OP_RECORD, RecordType
+from formats.disk.padding import WORD
+
+__all__ = ["HeldRecords"]
+
+_WORD_NAME = ANY_RECORD.dtype.names[0]  # type: ignore[index]  # type, flags and sequence number
+_NUMBER_MASK = np.uint64((1 << 48) - 1)
+
+
+class _Memory:
+    """As much of a file as is written to."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, size: int) -> None:
+        # Zeros take no memory before they are written to.
+        self.buffer = memoryview(bytearray(size))
+
+    def reserve(self, end: int) -> bool:
+        return end <= len(self.buffer)
+
+
+class HeldRecords:
+    """A journal and QLIST in memory, behind those of a shard whose last record has the sequence number `number`."""
+
+    __slots__ = ("journal", "journal_end", "number", "qlist", "qlist_end")
+
+    def __init__(self, records_max: int, qlist_max: int, number: int) -> None:
+        self.journal = _Memory(records_max * JOURNAL_RECORD_SIZE)
+        self.journal_end = 0
+        self.qlist = _Memory(qlist_max)
+        self.qlist_end = 0
+        self.number = number
+
+    def append_to(self, files: PartitionFiles, number: int) -> int:
+        """Write all that is held to files whose last record has that number; the number of the last one then.
+
+        There is room for them: it was set aside for what they are about.
+        """
+        count = self.journal_end // JOURNAL_RECORD_SIZE
+        records = np.frombuffer(self.journal.buffer, ANY_RECORD.dtype, count).copy()
+        numbers = np.arange(number + 1, number + 1 + count, dtype=np.uint64)
+        records[_WORD_NAME] = records[_WORD_NAME] & ~_NUMBER_MASK | numbers
+        start, files.journal_end = files.journal_end, files.journal_end + self.journal_end
+        base = files.qlist_end
+        files.qlist_end = base + self.qlist_end
+        files.qlist.buffer[base : files.qlist_end] = self.qlist.buffer[: self.qlist_end]
+        data = bytearray(records.tobytes())
+        for row in np.flatnonzero(ANY_RECORD.column(records, "type") == RecordType.QUEUE_OP).tolist():
+            op = QUEUE_OP_RECORD.unpack(data, row * JOURNAL_RECORD_SIZE)
+            if op.queue_op_type in MAKING:
+                offset = op.queue_uri_record_offset_words + base // WORD
+                moved = op._replace(queue_uri_record_offset_words=offset)
+                QUEUE_OP_RECORD.pack_into(data, row * JOURNAL_RECORD_SIZE, moved)
+        files.journal.buffer[start : files.journal_end] = data
+        return number + count

@@ -1,0 +1,225 @@
+"""A rollover in slices of a shard that has copies, and what may happen between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.cluster.partition_table import State
+from broker.core import shard as shard_module
+from broker.core.messages import Full
+from broker.store.partition_files import PartitionLimits
+from tests.broker.cluster.partition_bus import KEY, Bus, Node
+from tests.broker.rig import guid
+
+LIMITS = PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)
+HEALED = [State.PRIMARY_HEALED, State.REPLICA_HEALED, State.REPLICA_HEALED]
+LIVE = range(60)
+AMOUNT = 4
+SLICES_MAX = 2000
+
+
+def full(amount: int = AMOUNT, limits: PartitionLimits = LIMITS) -> Bus:
+    """A shard with much alive, and much that is not."""
+    bus = Bus(limits=limits, amount=amount)
+    bus.assign(0)
+    bus.settle()
+    for number in LIVE:
+        bus.nodes[0].post(number)
+        bus.nodes[0].post(1000 + number)
+        bus.nodes[0].remove(1000 + number)
+        bus.settle()
+    assert bus.states() == HEALED
+    return bus
+
+
+def slice_by_slice(node: Node, between: Callable[[int], object] = lambda step: None) -> int:
+    """Let a primary roll over until its new files are in use, without the others; how many slices that took."""
+    before = node.shard.files
+    node.shard.roll_over()
+    steps = 0
+    while node.shard.files is before and node.work.end_step():
+        between(steps)
+        steps += 1
+        assert steps < SLICES_MAX
+    return steps
+
+
+def test_it_is_the_same_as_at_once() -> None:
+    sliced, whole = full(), full(0)
+    assert slice_by_slice(sliced.nodes[0]) > 10
+    whole.nodes[0].shard.roll_over()
+    for bus in (sliced, whole):
+        bus.settle()
+        bus.check_equal()
+    assert sliced.nodes[0].files() == whole.nodes[0].files()
+
+
+def test_posts_wait_and_come_in_their_order() -> None:
+    bus = full()
+    primary = bus.nodes[0]
+    old = primary.shard.files
+    ends: set[int] = set()
+
+    def between(step: int) -> None:
+        primary.post(100 + step)
+        ends.add(old.journal_end)
+
+    count = slice_by_slice(primary, between)
+    # But for the record that ends them, nothing was added to the old files, and nothing was taken in before the new.
+    assert len(ends) <= 2
+    assert primary.posted[-1] < 100 or primary.shard.files is not old
+    bus.settle()
+    assert [number for number in primary.acked if 100 <= number < 1000] == list(range(100, 100 + count))
+    assert bus.states() == HEALED
+    bus.check_equal()
+
+
+def test_what_is_removed_meanwhile_is_removed() -> None:
+    bus = full()
+    primary = bus.nodes[0]
+    removed: list[int] = []
+
+    def between(step: int) -> None:
+        if step < len(LIVE):
+            number = LIVE[step * 7 % len(LIVE)]
+            primary.remove(number)
+            removed.append(number)
+
+    assert slice_by_slice(primary, between) > 10
+    bus.settle()
+    assert bus.states() == HEALED
+    bus.check_equal()
+    left = {guid(number) for number in LIVE if number not in removed}
+    assert removed
+    for node_id in bus.nodes:
+        assert set(bus.kept(node_id)) == left
+    assert set(primary.store) == left
+
+
+def test_a_queue_that_is_made_meanwhile_is_there() -> None:
+    bus = full()
+    primary = bus.nodes[0]
+    made: list[bytes] = []
+
+    def between(step: int) -> None:
+        if step in (2, 3, 5):
+            key = b"made%d" % step
+            made.append(key)
+            primary.shard.append_queue(f"bmq://priority/made{step}", key, [("__default", b"\0" * 5)])
+            primary.shard.register(key, {})
+
+    slice_by_slice(primary, between)
+    bus.settle()
+    assert bus.states() == HEALED
+    bus.check_equal()
+    recovered = bus.nodes[1].partition.copy.recover()
+    assert set(recovered.queues) == {KEY, *made}
+    assert {queue.uri for queue in recovered.queues.values()} == {
+        "bmq://priority/q",
+        *(f"bmq://priority/made{step}" for step in (2, 3, 5)),
+    }
+
+
+def count_slices() -> int:
+    return slice_by_slice(full().nodes[0])
+
+
+def go_on(bus: Bus) -> None:
+    """All nodes are there again, and take what is posted."""
+    bus.settle(3000)
+    assert sorted(state.name for state in bus.states()) == sorted(state.name for state in HEALED)
+    (primary,) = [node for node in bus.nodes.values() if node.serving]
+    primary.post(*range(5000, 5010))
+    bus.settle(1000)
+    assert primary.acked[-10:] == list(range(5000, 5010))
+    bus.check_equal()
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_end_between_any_two_slices_loses_nothing(is_killed: bool) -> None:
+    """The primary is killed, or another node is given the next lease."""
+    for end in range(0, count_slices(), 3):
+        bus = full()
+        primary = bus.nodes[0]
+        primary.shard.roll_over()
+        for step in range(end):
+            assert primary.work.end_step()
+            primary.post(100 + step)
+            primary.remove(LIVE[step % len(LIVE)]) if step < len(LIVE) else None
+        acked, removed = set(primary.acked), end
+        if is_killed:
+            bus.kill(0)
+            bus.assign(1)
+            bus.settle(1000)
+            bus.restart(0)
+        else:
+            bus.assign(1)
+        bus.settle(3000)
+        kept = set(bus.kept(1))
+        gone = {guid(number) for number in LIVE[:removed]}
+        for number in acked:
+            if number < 1000:
+                assert guid(number) in kept or guid(number) in gone, (end, number)
+        assert all(guid(number) in kept for number in LIVE[removed:])
+        go_on(bus)
+
+
+def test_without_disk_it_comes_to_nothing_and_posts_are_refused() -> None:
+    bus = full()
+    primary = bus.nodes[0]
+    shard = primary.shard
+    shard.files.journal.reserve(LIMITS.journal)
+    shard.files.data.reserve(LIMITS.data)
+    before = shard.files
+    shard.roll_over()
+    for _ in range(8):
+        assert primary.work.end_step()
+    primary.directory.free = 0
+    primary.post(100)
+    primary.remove(*LIVE[:10])
+    bus.settle()
+    assert shard.files is before
+    assert [primary.refused, primary.acked[-1:]] in ([[100], [1059]], [[], [100]])
+    assert not set(bus.kept(1)) & {guid(number) for number in LIVE[:10]}
+    bus.check_equal()
+
+
+def test_a_rollover_that_frees_too_little_is_given_up() -> None:
+    bus = full(limits=PartitionLimits(journal=16 << 10, data=64 << 10, qlist=4 << 10))
+    primary = bus.nodes[0]
+    number = 100
+    while not primary.refused:
+        primary.post(number)
+        bus.settle()
+        number += 1
+        assert number < 1000
+    assert set(primary.acked) >= set(range(100, number - 1))
+    assert bus.states() == HEALED
+    primary.remove(*LIVE)
+    bus.now.ms += 1000
+    primary.shard.tick()
+    primary.post(900)
+    bus.settle()
+    assert primary.acked[-1] == 900
+    bus.check_equal()
+
+
+def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "WAITING_BYTES_MAX", 4000)
+    bus = full()
+    primary = bus.nodes[0]
+    primary.shard.roll_over()
+    posted: list[int] = []
+
+    def post_many() -> None:
+        for number in range(100, 900):
+            primary.post(number)
+            posted.append(number)
+
+    with pytest.raises(Full, match="too many posts wait"):
+        post_many()
+    assert len(posted) > 10
+    bus.settle()
+    assert [number for number in primary.acked if 100 <= number < 1000] == posted
