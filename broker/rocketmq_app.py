@@ -23,6 +23,7 @@ from broker.core.timers import Timers
 from broker.os_errors import os_error_line
 from broker.process import freeze_collector, start_clock
 from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.registration import NameserverLink, Nameservers, Registry, register_frame
@@ -43,6 +44,7 @@ from broker.shell.logs import start_logging
 from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
 from broker.shell.store_lock import StoreInUse, StoreLock
 from formats.errors import FormatError
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.message_ids import UniqueId
 
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
@@ -102,7 +104,9 @@ def _run(config: RocketConfig, log_level: str) -> None:
         if config.unused:
             log.warning("these properties mean nothing here: %s", ", ".join(config.unused))
         gc.disable()
-        store = open_store(FileFolder(config.store), config.store_options, _index_name)
+        store = open_store(
+            FileFolder(config.store), config.store_options, _index_name, make_due_time(config.options.delay_levels_ms)
+        )
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
@@ -120,7 +124,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         _flush_now_and_then(config, node, server, store)
         broker.start()
         trio.run(server.run, partial(_announce, config, store))
-        broker.keep_offsets()
+        broker.close()
         store.close()
 
 
@@ -134,7 +138,9 @@ class _Kept:
             return ConfigFile(config.store.joinpath(*parts))
 
         topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
-        self.offsets_file, values = file("config", "consumerOffset.json"), file("namesrv", "kvConfig.json")
+        self.offsets_file = file("config", "consumerOffset.json")
+        self.delays_file = file("config", "delayOffset.json")
+        values = file("namesrv", "kvConfig.json")
         self.values = _read(values, lambda data: KeyValues(data, values.write))
         self.state = State(
             options,
@@ -142,6 +148,8 @@ class _Kept:
             _read(topics, lambda data: Topics(options, data, topics.write)),
             _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
             _read(self.offsets_file, Offsets),
+            _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
+            config.times,
         )
 
 
@@ -166,7 +174,7 @@ class _Deferred:
 def _make_broker(
     config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, deferred: _Deferred
 ) -> Broker:
-    options, _, topics, _, _ = kept.state
+    options, topics = kept.state.options, kept.state.topics
     registries: list[Registry] = [nameserver]
     for name in config.nameservers:
         host, _, port = name.rpartition(":")
@@ -174,7 +182,9 @@ def _make_broker(
             raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
         dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
         registries.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
-    world = World(_wall_ms, random.randrange, _UniqueIds(options.address.address), kept.offsets_file.write)
+    world = World(
+        _wall_ms, random.randrange, _UniqueIds(options.address.address), kept.offsets_file.write, kept.delays_file.write
+    )
     broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))
     node.add(broker)
     node.add(nameserver)

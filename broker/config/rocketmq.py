@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.hosts import Host
 
@@ -42,6 +43,7 @@ class RocketConfig:
     reserved_hours: int = 72
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
+    times: TransactionTimes = field(default_factory=TransactionTimes)
     unused: tuple[str, ...] = ()
 
     @property
@@ -132,6 +134,11 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
     "reviveQueueNum": (_number(1, 1024), "revive_queues"),
 }
+_TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "transactionCheckInterval": (_number(100, 1 << 31), "check_interval_ms"),
+    "transactionTimeOut": (_number(1, 1 << 31), "timeout_ms"),
+    "transactionCheckMax": (_number(1, 1 << 31), "checks_max"),
+}
 _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
     "mappedFileSizeConsumeQueue": (_consume_queue_bytes, "consume_queue_file_bytes"),
@@ -162,9 +169,10 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     node: dict[str, Any] = {}
     broker: dict[str, Any] = {}
     store: dict[str, Any] = {}
+    times: dict[str, Any] = {}
     unused = []
     for name, value in properties.items():
-        for table, target in ((_NODE, node), (_BROKER, broker), (_STORE, store)):
+        for table, target in ((_NODE, node), (_BROKER, broker), (_STORE, store), (_TIMES, times)):
             if name in table:
                 read, attribute = table[name]
                 try:
@@ -185,6 +193,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         **node,
         options=default.options._replace(**broker),
         store_options=StoreOptions(**store),
+        times=TransactionTimes(**times, reserved_ms=node.get("reserved_hours", default.reserved_hours) * 3_600_000),
         unused=tuple(sorted(unused)),
     )
 

@@ -26,8 +26,8 @@ TICK_MS: Final = 1000
 class Part(Protocol):
     """A part of the process that has work of its own: the broker, the nameserver."""
 
-    def end_step(self) -> None:
-        """Do what the step's requests have led to, before anything is sent."""
+    def end_step(self) -> bool:
+        """Do what the step's requests have led to, before anything is sent. True if there is more to do at once."""
         ...
 
     def tick(self) -> None:
@@ -92,12 +92,13 @@ class Node:
 
     def end_step(self) -> tuple[bool, bool]:
         """Let every part end its step."""
+        has_more = False
         for part in self._parts:
             try:
-                part.end_step()
+                has_more = part.end_step() or has_more
             except Exception as error:
                 raise Inconsistent("the end of a step", error) from error
-        return False, False
+        return has_more, False
 
     def tick(self) -> None:
         """A few times a second."""

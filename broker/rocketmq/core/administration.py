@@ -8,8 +8,7 @@ from broker.rocketmq.core import names
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
-from broker.rocketmq.core.sending import Refused
+from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GROUP_CONFIG, MessageQueue

@@ -12,6 +12,7 @@ from broker.rocketmq.core.administration import Administration
 from broker.rocketmq.core.arrivals import Arrivals
 from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.consumers import ConsumerRequests
+from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
@@ -19,13 +20,16 @@ from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
 from broker.rocketmq.core.registration import Nameservers
-from broker.rocketmq.core.requests import Handler, Request, failure
-from broker.rocketmq.core.sending import Refused, Sender
+from broker.rocketmq.core.requests import Handler, Refused, Request, failure
+from broker.rocketmq.core.sending import Sender
+from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.transactions import Transactions, TransactionTimes
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.delay_bodies import DelayOffsets
 from formats.rocketmq.frame import Frame
 
 __all__ = ["Broker", "State", "World"]
@@ -38,12 +42,13 @@ EXPIRY_MS: Final = 10_000
 
 
 class World(NamedTuple):
-    """What a broker asks of the world: the time of day, a number below another, an id, and a place for its offsets."""
+    """What a broker asks of the world: the time of day, a number below another, an id, and files for offsets."""
 
     wall_ms: Callable[[], int]
     choose: Callable[[int], int]
     make_unique_id: Callable[[], str]
     keep_offsets: Callable[[bytes], None]
+    keep_delay_offsets: Callable[[bytes], None]
 
 
 class State(NamedTuple):
@@ -54,13 +59,15 @@ class State(NamedTuple):
     topics: Topics
     groups: Groups
     offsets: Offsets
+    delay_offsets: DelayOffsets = DelayOffsets()
+    times: TransactionTimes = TransactionTimes()
 
 
 class Broker:
     """A broker; see `remoting.session.Service` and `node.Part`."""
 
     def __init__(self, state: State, world: World, faults: Faults, nameservers: Nameservers) -> None:
-        options, store, topics, groups, offsets = state
+        options, store, topics, groups, offsets = state[:5]
         self._world = world
         self._faults = faults
         self._nameservers = nameservers
@@ -68,9 +75,16 @@ class Broker:
         clients = Clients()
         self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed)
         self._arrivals = Arrivals(store, self._puller)
-        self._sender = Sender(options, topics, self._arrivals, world.choose, world.make_unique_id)
-        self._consumers = ConsumerRequests(topics, groups, offsets, clients, Locks(), store)
-        parts = (self._consumers, Queries(store), Administration(options, topics, groups, offsets, store))
+        locks = Locks()
+        self._delays = Delays(
+            options.delay_levels_ms, store, self._arrivals, state.delay_offsets, world.keep_delay_offsets
+        )
+        sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
+        self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
+        self._consumers = ConsumerRequests(topics, groups, offsets, clients, locks, store)
+        self._transactions = Transactions(options, state.times, topics, clients, offsets, store, self._arrivals)
+        administration = Administration(options, topics, groups, offsets, store)
+        parts = (self._consumers, sending_back, self._transactions, Queries(store), administration)
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -80,6 +94,7 @@ class Broker:
         }
         for part in parts:
             self._handlers.update(part.handlers)
+        self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
     # -- requests
@@ -128,16 +143,22 @@ class Broker:
         """Register with the nameserver in this process; with others as soon as they are connected."""
         self._nameservers.register(self._world.wall_ms())
 
-    def end_step(self) -> None:
-        """Answer who waits for what the step brought; tell the nameservers what it changed."""
+    def end_step(self) -> bool:
+        """Answer who waits for what the step brought; tell the nameservers what it changed. True if there is more."""
         now_ms = self._world.wall_ms()
+        if self._has_due:
+            self._has_due = self._delays.give_out(now_ms)
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
+        return self._has_due
 
     def tick(self) -> None:
         """Do what is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
+        self._has_due = self._delays.give_out(now_ms)
+        self._delays.tick(now_ms)
+        self._transactions.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
             self._puller.expire(now_ms)
@@ -157,6 +178,12 @@ class Broker:
         except OSError as error:
             self._offsets.changed = True
             log.error("the consumer offsets cannot be kept: %s", error)
+
+    def close(self) -> None:
+        """Write what is kept in files, and what is still to be noted in the store."""
+        self._transactions.note(self._world.wall_ms())
+        self.keep_offsets()
+        self._delays.keep(self._world.wall_ms())
 
     def leave(self) -> None:
         """Unregister."""

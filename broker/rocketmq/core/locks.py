@@ -48,6 +48,10 @@ class Locks:
         if not held:
             self._groups.pop(group, None)
 
+    def are_held(self, group: str, now_ms: int) -> bool:
+        """Whether any consumer of a group has a lock."""
+        return any(now_ms - lock.taken_ms <= LOCK_MS for lock in self._groups.get(group, {}).values())
+
     def expire(self, now_ms: int) -> None:
         """Forget the locks that nobody has kept: as many as a stranger has named would stay otherwise."""
         for group, held in list(self._groups.items()):

@@ -17,7 +17,7 @@ from broker.rocketmq.core.filters import TAG, TagFilter, make_subscription
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.sending import Refused
+from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription

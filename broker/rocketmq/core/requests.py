@@ -11,7 +11,7 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.hosts import Host
 from formats.schema import Buffer
 
-__all__ = ["Handler", "Handlers", "Peer", "Request", "failure", "success", "with_body"]
+__all__ = ["Handler", "Handlers", "Peer", "Refused", "Request", "failure", "success", "with_body"]
 
 H = TypeVar("H", bound=tuple[Any, ...])
 
@@ -53,6 +53,15 @@ class Request(NamedTuple):
     def body(self) -> Buffer:
         """Its body, which is valid until the handler returns."""
         return self.frame.body
+
+
+class Refused(Exception):
+    """A request that is not carried out: the code of the answer, and its text."""
+
+    def __init__(self, code: ResponseCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
 
 
 # Carries out a request; its answer, or None if that comes later.

@@ -1,36 +1,40 @@
 """Requests to store messages (source: SendMessageProcessor, HookUtils).
 
 A request becomes a message with the broker's own properties beside the sender's. Messages with a delay level go to a
-topic of the broker's own, with their real topic in a property, until they are due. Transactions, messages with a
-delivery time of their own and requests that others answer are not carried out yet: see `Sender.send`. Nor does a
-message that is sent to a retry topic too often go to the dead letters: it is stored where it was sent.
+topic of the broker's own, with their real topic in a property, until they are due; so do the first halves of
+transactions. Messages with a delivery time of their own are not taken yet: see `Sender.send`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
+from broker.rocketmq.core.delays import Storing, integer, place_delayed
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.transactions import place_prepared
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
 from formats.rocketmq.batch import iter_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.flags import SystemFlag, Transaction, transaction_of
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction, transaction_of
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import hash_map_order
 from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.properties import decode_properties, encode_properties
+from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["Refused", "Sender", "Storing"]
+__all__ = ["Sender"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -42,21 +46,6 @@ _TIMER_PROPERTIES: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TI
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
 RESPONSE = HeaderCodec(SendMessageResponse)
-
-
-class Storing(Protocol):
-    """Where messages are put; see `MessageStore.put`."""
-
-    def put(self, message: Message, now_ms: int) -> Stored: ...
-
-
-class Refused(Exception):
-    """A request that is not carried out: the code of the answer, and its text."""
-
-    def __init__(self, code: ResponseCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
 
 
 class _Sent(NamedTuple):
@@ -75,12 +64,14 @@ class Sender:
         options: BrokerOptions,
         topics: Topics,
         store: Storing,
+        sending_back: SendingBack,
         choose: Callable[[int], int],
         make_unique_id: Callable[[], str],
     ) -> None:
         self._options = options
         self._topics = topics
         self._store = store
+        self._sending_back = sending_back
         self._choose = choose
         self._make_unique_id = make_unique_id
         self._store_host = options.address.pack()
@@ -88,7 +79,7 @@ class Sender:
     def send(self, request: Frame, born_host: Host, now_ms: int) -> Frame:
         """Carry out SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, and answer.
 
-        Prepared messages of transactions and timer messages are refused, as brokers do that are configured without.
+        Timer messages are refused, as brokers do that are configured without.
         """
         fields = {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
         try:
@@ -137,8 +128,19 @@ class Sender:
         properties["UNIQ_KEY"] = unique_id
         properties["CLUSTER"] = self._options.cluster
         self._refuse_absent(properties)
-        topic, queue_id = self._place_of(header, sent.queue_id, properties, now_ms)
+        dead = None
+        if header.topic.startswith(names.RETRY_PREFIX):
+            dead = self._sending_back.check_retry(header, request.version, now_ms)
+        if dead is not None:
+            properties["DELAY"] = "-1"
+        is_prepared = _is_prepared(properties, header)
+        if is_prepared:
+            topic, queue_id = place_prepared(header.topic, sent.queue_id, properties)
+        else:
+            topic, queue_id = dead or self._place_of(header, sent.queue_id, properties)
         message = self._message(sent, topic, queue_id, born_host, request.body, encode(properties))
+        if is_prepared:
+            message = message._replace(system_flags=message.system_flags & ~TRANSACTION_MASK)
         stored = self._put(message, now_ms)
         host = self._options.address
         return SendMessageResponse(
@@ -147,10 +149,7 @@ class Sender:
 
     def _refuse_absent(self, properties: dict[str, str]) -> None:
         """Refuse what is not built yet, in the original's words for brokers that have it switched off."""
-        if properties.get("TRAN_MSG", "").lower() == "true":
-            text = f"the broker[{self._options.address.address}] sending transaction message is forbidden"
-            raise Refused(ResponseCode.NO_PERMISSION, text)
-        if _integer(properties.get("DELAY")) <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
+        if integer(properties.get("DELAY")) <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
@@ -223,21 +222,18 @@ class Sender:
         properties.pop("POP_CK", None)
         return hash_map_order(properties)
 
-    def _place_of(
-        self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
-    ) -> tuple[str, int]:
+    def _place_of(self, header: SendMessageRequest, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         """The topic and queue where a message waits: its own, unless it is delayed."""
         if transaction_of(header.system_flags) not in (Transaction.NONE, Transaction.COMMIT):
             return header.topic, queue_id
-        level = _integer(properties.get("DELAY"))
-        levels = self._options.delay_levels_ms
-        if level <= 0 or not levels:
-            return header.topic, queue_id
-        level = min(level, len(levels))
-        properties["DELAY"] = str(level)
-        properties["REAL_TOPIC"] = header.topic
-        properties["REAL_QID"] = str(queue_id)
-        return names.DELAY_TOPIC, level - 1
+        return place_delayed(self._options.delay_levels_ms, header.topic, queue_id, properties)
+
+
+def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:
+    """Whether a message is the first half of a transaction; none is that is being retried."""
+    if properties.get("TRAN_MSG", "").lower() != "true":
+        return False
+    return not ((header.reconsume_times or 0) > 0 and integer(properties.get("DELAY")) > 0)
 
 
 def read_header(request: Frame) -> SendMessageRequest:
@@ -262,20 +258,9 @@ def read_header(request: Frame) -> SendMessageRequest:
     )
 
 
-def encode(properties: dict[str, str]) -> bytes:
-    """Properties as they are stored, in the original's order."""
-    return encode_properties(hash_map_order(properties))
-
-
 def _sound(properties: dict[str, str]) -> dict[str, str]:
     """Without those that have no name or no value: the original drops them."""
     return {name: value for name, value in properties.items() if name and value}
-
-
-def _integer(text: str | None) -> int:
-    if text is None or not text.removeprefix("-").isdecimal() or len(text) > 10:
-        return 0
-    return int(text)
 
 
 def _illegal(limit: int) -> Refused:

@@ -44,8 +44,9 @@ class NameserverService:
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             log.warning("the broker of this process is refused: %s", answer.remark)
 
-    def end_step(self) -> None:
+    def end_step(self) -> bool:
         """Nothing follows from a step."""
+        return False
 
     def tick(self, now_ms: int | None = None) -> None:
         """Take out brokers that were silent for too long."""

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.names import DELAY_TOPIC, fault_of_group
 from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.sending import Sender, read_header
+from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from formats.rocketmq.batch import BatchMessage, encode_batch
@@ -51,7 +54,9 @@ class Broker:
         self.store: MessageStore = open_store(self.folder, sizes, lambda ms: f"{ms:017d}")
         self.kept: list[bytes] = []
         self.topics = Topics(options, topics, self.kept.append)
-        self.sender = Sender(options, self.topics, self.store, lambda below: below - 1, lambda: "MADE")
+        groups = Groups(b"", lambda _: None)
+        back = SendingBack(options, self.topics, groups, Locks(), self.store, self.store, lambda below: below - 1)
+        self.sender = Sender(options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE")
 
     def send(
         self, *, topic: str = "t", body: bytes = b"body", code: int = 310, properties: str = "", **fields: Any
@@ -192,11 +197,6 @@ def test_batch_is_stored_message_by_message() -> None:
             {"m": "true", "topic": "%RETRY%g"},
             ResponseCode.MESSAGE_ILLEGAL,
             "batch request does not support retry group",
-        ),
-        (
-            {"properties": "TRAN_MSG\x01true\x02"},
-            ResponseCode.NO_PERMISSION,
-            "sending transaction message is forbidden",
         ),
         ({"properties": "TIMER_DELAY_MS\x015\x02"}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
     ],

@@ -1,0 +1,318 @@
+"""Messages that are to be consumed only once their producers say so.
+
+Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge.
+
+A prepared message waits in a topic of the broker's own. When it is committed it is stored where it belongs; that it
+was ended, either way, is noted in another topic, many at a time. Who has not ended a message after a while is asked,
+again and again, and the message is stored anew each time, so that the front of the queue can be forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final, NamedTuple, cast
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.delays import Storing, again, integer
+from broker.rocketmq.core.groups import TRANSACTION_GROUP
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.message_store import MessageStore, Stored
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record, encode_record
+
+__all__ = ["TransactionTimes", "Transactions", "place_prepared"]
+
+log = logging.getLogger("broker.rocketmq.transactions")
+
+_QUEUE: Final = 0
+_ENDED_TAG: Final = "d"
+# That messages were ended is noted so often, or when so many bytes are to be noted.
+NOTE_MS: Final = 3_000
+NOTE_BYTES_MAX: Final = 4096
+# Messages that one check looks at, for the sake of others.
+CHECK_MAX: Final = 1_000
+
+_END = HeaderCodec(EndTransactionRequest)
+_CHECK = HeaderCodec(CheckTransactionStateRequest)
+
+
+class TransactionTimes(NamedTuple):
+    """When producers are asked, and how often; the original's defaults."""
+
+    check_interval_ms: int = 30_000
+    timeout_ms: int = 6_000
+    checks_max: int = 15
+    reserved_ms: int = 72 * 3_600_000
+
+
+def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+    """The topic and queue where a prepared message waits. Its properties say where it belongs."""
+    if properties.get("UNIQ_KEY"):
+        properties["__transactionId__"] = properties["UNIQ_KEY"]
+    properties["REAL_TOPIC"] = topic
+    properties["REAL_QID"] = str(queue_id)
+    return names.HALF_TOPIC, _QUEUE
+
+
+class Transactions:
+    """Ends transactions, and asks what became of those that nobody ends."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        times: TransactionTimes,
+        topics: Topics,
+        clients: Clients,
+        offsets: Offsets,
+        store: MessageStore,
+        storing: Storing,
+    ) -> None:
+        self._options = options
+        self._times = times
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+        self._storing = storing
+        self._unnoted: list[int] = []
+        # The prepared messages that were ended, by their offsets, and the notes of that, in their order.
+        self._ended: set[int] = set()
+        self._notes: deque[tuple[int, frozenset[int]]] = deque()
+        # Messages that were stored anew, and the first of each: an end of either one ends both.
+        self._first: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
+        self._asked = 0
+        self._checked_ms = self._noted_ms = 0
+        self.handlers: Handlers = {RequestCode.END_TRANSACTION: self._end}
+        self._read_notes()
+
+    def _read_notes(self) -> None:
+        """Find out which prepared messages were ended before the start."""
+        first = self._half_begin()
+        for number in range(*self._span(names.OP_TOPIC)):
+            queue = self._store.queues[names.OP_TOPIC, _QUEUE]
+            body = bytes(self._store.log.read(queue.get(number).physical_offset).record.body)
+            texts = body.decode("latin-1").split(",")
+            ended = frozenset(int(text) for text in texts if text.isdecimal() and int(text) >= first)
+            self._ended |= ended
+            self._notes.append((number, ended))
+
+    def _span(self, topic: str) -> tuple[int, int]:
+        """From where on a topic of the broker's own is to be read, and its end."""
+        begin, end = self._store.span(topic, _QUEUE)
+        return min(max(begin, self._offsets.get(topic, TRANSACTION_GROUP, _QUEUE) or 0), end), end
+
+    def _half_begin(self) -> int:
+        return self._span(names.HALF_TOPIC)[0]
+
+    # -- the end
+
+    def _end(self, request: Request) -> Frame | None:
+        header = _END.read(request.fields)
+        if header.transaction not in (Transaction.COMMIT, Transaction.ROLLBACK):
+            return None
+        record, properties = self._prepared(header)
+        if not header.from_transaction_check:
+            immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
+            if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
+                raise Refused(ResponseCode.ILLEGAL_OPERATION, "")
+        if record.queue_offset in self._ended:
+            # It was ended while somebody was asked what became of it.
+            return success()
+        if header.transaction == Transaction.COMMIT:
+            topic, queue_id = properties.pop("REAL_TOPIC", ""), integer(properties.pop("REAL_QID", None))
+            flags = record.system_flags & ~TRANSACTION_MASK | Transaction.COMMIT
+            message = again(record, topic, queue_id, encode(properties))._replace(
+                body=bytes(record.body), system_flags=flags, prepared_transaction_offset=header.commit_log_offset
+            )
+            self._put(message, request.now_ms)
+        for offset in {record.queue_offset, *self._forget_copies(record.queue_offset)}:
+            self._ended.add(offset)
+            self._unnoted.append(offset)
+        if sum(len(str(each)) + 1 for each in self._unnoted) > NOTE_BYTES_MAX:
+            self.note(request.now_ms)
+        return success()
+
+    def _forget_copies(self, offset: int) -> list[int]:
+        """The newest copy of a message, of which nothing is to be known any longer."""
+        first = self._first.pop(offset, offset)
+        newest = self._newest.pop(first, None)
+        if newest is None:
+            return []
+        self._first.pop(newest, None)
+        return [newest]
+
+    def _prepared(self, header: EndTransactionRequest) -> tuple[Record, dict[str, str]]:
+        try:
+            record = self._store.log.read(header.commit_log_offset).record
+            properties = decode_properties(record.properties)
+        except (IndexError, FormatError):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
+        if record.topic != names.HALF_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if properties.get("PGROUP") != header.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != header.state_table_offset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return record, properties
+
+    def _put(self, message: Message, now_ms: int) -> Stored:
+        try:
+            return self._storing.put(message, now_ms)
+        except TooLarge as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"The message is illegal: {error}") from None
+        except DiskFull as error:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"Service not available now: {error}") from None
+
+    def note(self, now_ms: int) -> None:
+        """Note which messages were ended. Without disk for that it is done later."""
+        self._noted_ms = now_ms
+        if not self._unnoted:
+            return
+        host = self._options.address
+        flags = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6 if host.is_v6 else 0
+        body = "".join(f"{each}," for each in self._unnoted).encode()
+        properties = encode({"WAIT": "true", "TAGS": _ENDED_TAG})
+        packed = host.pack()
+        message = Message(names.OP_TOPIC, _QUEUE, 0, int(flags), now_ms, packed, packed, 0, 0, body, properties)
+        try:
+            stored = self._storing.put(message, now_ms)
+        except (DiskFull, TooLarge) as error:
+            log.error("the ends of %d transactions cannot be noted now: %s", len(self._unnoted), error)
+            return
+        self._notes.append((stored.queue_offset, frozenset(self._unnoted)))
+        self._unnoted.clear()
+
+    # -- the questions
+
+    def tick(self, now_ms: int) -> None:
+        """Note ends, and ask, when it is time."""
+        if not 0 <= now_ms - self._noted_ms < NOTE_MS:
+            self.note(now_ms)
+        if not 0 <= now_ms - self._checked_ms < self._times.check_interval_ms:
+            self._checked_ms = now_ms
+            self.check(now_ms)
+
+    def check(self, now_ms: int) -> None:
+        """Ask the producers of prepared messages what became of them."""
+        begin, end = self._span(names.HALF_TOPIC)
+        offset = begin
+        try:
+            # What is stored anew comes behind the end.
+            while offset < min(end, begin + CHECK_MAX) and self._look_at(offset, now_ms):
+                offset += 1
+        except (DiskFull, TooLarge) as error:
+            log.error("transactions are not checked now: %s", error)
+        if offset != begin:
+            self._offsets.commit(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
+            self._ended = {each for each in self._ended if each >= offset}
+            self._forget_notes(offset)
+
+    def _forget_notes(self, first: int) -> None:
+        """Pass over the notes that only tell of messages before the first."""
+        done = None
+        while self._notes and all(each < first for each in self._notes[0][1]):
+            done = self._notes.popleft()[0]
+        if done is not None:
+            self._offsets.commit(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
+
+    def _look_at(self, offset: int, now_ms: int) -> bool:
+        """Do what is to be done for a prepared message; False if it is too early, for all behind it, too."""
+        if offset in self._ended:
+            return True
+        entry = self._store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
+        try:
+            record = self._store.log.read(entry.physical_offset).record
+            properties = decode_properties(record.properties)
+        except (IndexError, FormatError) as error:
+            log.error("the prepared message at %d is passed over: %s", entry.physical_offset, error)
+            return True
+        original = properties.get("TRAN_PREPARED_QUEUE_OFFSET")
+        if original is not None and original.isdecimal() and int(original) in self._ended:
+            return True
+        age_ms = now_ms - record.born_ms
+        checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))
+        if checks >= self._times.checks_max or age_ms > self._times.reserved_ms:
+            self._discard(record, properties, now_ms)
+            self._forget_copies(offset)
+            return True
+        if record.stored_ms >= now_ms:
+            return False
+        immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
+        if immunity is not None:
+            if age_ms <= self._immunity_ms(immunity):
+                # Others behind it may be due before.
+                properties.setdefault("TRAN_PREPARED_QUEUE_OFFSET", str(offset))
+                self._store_anew(record, properties, now_ms)
+                return True
+        elif 0 <= age_ms <= self._times.timeout_ms:
+            return False
+        properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
+        stored = self._store_anew(record, properties, now_ms)
+        first = self._first.pop(offset, offset)
+        self._first[stored.queue_offset], self._newest[first] = first, stored.queue_offset
+        self._ask(record, properties, stored)
+        return True
+
+    def _immunity_ms(self, text: str) -> int:
+        seconds = integer(text)
+        return seconds * 1000 if text.removeprefix("-").isdecimal() and seconds != -1 else self._times.timeout_ms
+
+    def _store_anew(self, record: Record, properties: dict[str, str], now_ms: int) -> Stored:
+        message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
+        return self._storing.put(message._replace(body=bytes(record.body), flag=0), now_ms)
+
+    def _discard(self, record: Record, properties: dict[str, str], now_ms: int) -> None:
+        """Ask no longer: keep the message where people find it."""
+        log.warning(
+            "nobody says what became of the transaction of message %s to topic %s",
+            properties.get("UNIQ_KEY"),
+            properties.get("REAL_TOPIC"),
+        )
+        self._topics.make_for_group(names.CHECKED_TOO_OFTEN, 1, 0, now_ms)
+        message = again(record, names.CHECKED_TOO_OFTEN, 0, record.properties)
+        self._storing.put(message._replace(body=bytes(record.body)), now_ms)
+
+    def _ask(self, record: Record, properties: dict[str, str], stored: Stored) -> None:
+        """Ask one of the producers of a message's group."""
+        producers = list(self._clients.producers.get(properties.get("PGROUP", ""), ()))
+        if not producers:
+            return
+        self._asked += 1
+        producer = cast(Peer, producers[self._asked % len(producers)])
+        unique = properties.get("UNIQ_KEY")
+        host = Host.unpack(record.store_host)
+        header = CheckTransactionStateRequest(
+            stored.queue_offset,
+            stored.offset,
+            names.HALF_TOPIC,
+            unique,
+            unique,
+            str(OffsetId(host, stored.offset)),
+        )
+        told = record._replace(
+            topic=properties.get("REAL_TOPIC", ""),
+            queue_id=integer(properties.get("REAL_QID")),
+            queue_offset=stored.queue_offset,
+            physical_offset=stored.offset,
+            properties=encode(properties),
+        )
+        fields = {**_CHECK.write(header), "bname": self._options.name}
+        question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
+        producer.ask(question, one_way=True)

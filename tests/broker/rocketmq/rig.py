@@ -1,0 +1,199 @@
+"""A whole broker over a store in memory, with a clock that tests set, and peers without sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.core.clock import Now
+from broker.core.faults import Faults
+from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.delays import make_due_time
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.route_bodies import TopicConfig
+from tests.broker.rocketmq.folders import MemoryFolder
+
+__all__ = ["OPTIONS", "Peer", "Rig", "records_of"]
+
+OPTIONS = BrokerOptions(
+    "GoldenCluster",
+    "broker-g",
+    address=Host("127.0.0.1", 20911),
+    delay_levels_ms=parse_delay_levels(DELAY_LEVELS),
+)
+STORE = StoreOptions(1 << 20, 2000, 50, 400)
+TIMES = TransactionTimes(check_interval_ms=5_000, timeout_ms=2_000, checks_max=3)
+
+
+class Rig:
+    """A broker with topic `t` of one queue, and peers. `stop` and `crash` open the store again."""
+
+    def __init__(self, options: BrokerOptions = OPTIONS, times: TransactionTimes = TIMES) -> None:
+        self.options = options
+        self.times = times
+        self.wall_ms = 1_700_000_000_000
+        self.folder = MemoryFolder(chunk=4096)
+        self.files: dict[str, bytes] = {}
+        self.peers: list[Peer] = []
+        self._open()
+        self.topics.put(TopicConfig("t", 1, 1), self.wall_ms)
+
+    def _open(self) -> None:
+        due = make_due_time(self.options.delay_levels_ms)
+        self.store: MessageStore = open_store(self.folder, STORE, lambda ms: f"{ms:017d}", due)
+        self.topics = Topics(self.options, self.files.get("topics", b""), self._keep("topics"))
+        self.groups = Groups(self.files.get("groups", b""), self._keep("groups"))
+        self.offsets = Offsets(self.files.get("offsets", b""))
+        delays = DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets()
+        self.now = Now(0, 0)
+        self.faults = Faults(self.now)
+        state = State(self.options, self.store, self.topics, self.groups, self.offsets, delays, self.times)
+        world = World(
+            lambda: self.wall_ms,
+            lambda below: below - 1,
+            lambda: "MADE",
+            self._keep("offsets"),
+            self._keep("delays"),
+        )
+        self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
+
+    def _keep(self, name: str) -> Any:
+        def keep(data: bytes) -> None:
+            self.files[name] = data
+
+        return keep
+
+    def stop(self) -> None:
+        """Stop the broker, and start it again."""
+        self.broker.close()
+        self.store.close()
+        self.peers.clear()
+        self._open()
+
+    def crash(self) -> None:
+        """End the broker as `kill -9` does, and start it again."""
+        self.peers.clear()
+        self.folder = self.folder.after_crash()
+        self._open()
+
+    def peer(self) -> Peer:
+        """Somebody connects."""
+        peer = Peer(self, len(self.peers) + 1)
+        self.peers.append(peer)
+        return peer
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass, with a tick every 100 ms at least."""
+        end = self.wall_ms + ms
+        while self.wall_ms < end:
+            self.wall_ms = min(end, self.wall_ms + 100)
+            self.now.ms += 100
+            self.broker.tick()
+            while self.broker.end_step():
+                pass
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[Record]:
+        """All messages of a queue."""
+        queue = self.store.queues.get((topic, queue_id))
+        if queue is None:
+            return []
+        found = [self.store.log.read(queue.get(at).physical_offset).record for at in range(queue.begin, queue.end)]
+        # Nobody may hold a view of a file that is to be closed.
+        return [record._replace(body=bytes(record.body)) for record in found]
+
+
+class Peer:
+    """A connection to the broker. `asked` are the requests that came from there."""
+
+    def __init__(self, rig: Rig, number: int) -> None:
+        self.rig = rig
+        host = Host("127.0.0.1", 40_000 + number)
+        self.session = Session(number, host, rig.broker, lambda _: None, lambda: rig.now.ms)
+        self.asked: list[Frame] = []
+        self._answers: dict[int, Frame] = {}
+        self._opaque = 0
+
+    def ask(self, code: RequestCode, body: bytes = b"", flag: int = 0, **fields: Any) -> int:
+        """Send a request; the number that its answer will have."""
+        self._opaque += 1
+        named = {name.rstrip("_"): str(value) for name, value in fields.items()}
+        frame = Frame(code, self._opaque, flag, ext_fields=named, body=body, version=493)
+        data = encode_frame(frame)
+        assert self.session.receive(memoryview(data)) == len(data)
+        while self.rig.broker.end_step():
+            pass
+        return self._opaque
+
+    def answer(self, opaque: int) -> Frame | None:
+        """The answer of that number, if it has come."""
+        self.read()
+        return self._answers.pop(opaque, None)
+
+    def call(self, code: RequestCode, body: bytes = b"", **fields: Any) -> Frame:
+        """Send a request that is answered at once; its answer."""
+        found = self.answer(self.ask(code, body, **fields))
+        assert found is not None
+        return found
+
+    def read(self) -> None:
+        """Take in what the broker has sent."""
+        view, at = memoryview(bytes(self.session.take_output())), 0
+        while (found := next_frame(view, at, len(view))) is not None:
+            frame, at = found
+            if frame.is_response:
+                self._answers[frame.opaque] = frame
+            else:
+                self.asked.append(frame)
+        assert at == len(view)
+
+    def send(self, body: bytes, properties: dict[str, str] | None = None, topic: str = "t", **changes: Any) -> Frame:
+        """Send a message; the answer."""
+        text = encode_properties(properties or {}).decode()
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": self.rig.wall_ms, "h": 0, "i": text}
+        return self.call(RequestCode.SEND_MESSAGE_V2, body, **{**fields, **changes})
+
+    def pull(self, topic: str = "t", offset: int = 0, group: str = "g", **changes: Any) -> int:
+        """Ask for messages; the number that the answer will have."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": 0,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 4,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 15_000,
+            "subscription": "*",
+            "subVersion": 1,
+        }
+        return self.ask(RequestCode.PULL_MESSAGE, **{**fields, **changes})
+
+    def pulled(self, topic: str = "t", offset: int = 0, group: str = "g", **changes: Any) -> list[Record]:
+        """Messages of a queue from an offset on."""
+        answer = self.answer(self.pull(topic, offset, group, **changes))
+        assert answer is not None
+        return records_of(answer)
+
+
+def records_of(answer: Frame) -> list[Record]:
+    """The messages that an answer carries."""
+    found: list[Record] = []
+    at = 0
+    while at < len(answer.body):
+        record = decode_record(answer.body, at)
+        assert isinstance(record, Record)
+        found.append(record)
+        at += int.from_bytes(answer.body[at : at + 4], "big")
+    return found

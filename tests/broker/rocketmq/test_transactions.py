@@ -1,0 +1,191 @@
+"""Messages that are consumed only once their producers say so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.flags import Transaction
+from formats.rocketmq.frame import Frame, FrameFlag
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record, decode_record
+from tests.broker.rocketmq.rig import Peer, Rig
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+NOTES = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+PRODUCER = json.dumps({"clientID": "one", "producerDataSet": [{"groupName": "p"}]}).encode()
+
+
+def prepare(peer: Peer, body: bytes, **properties: str) -> Record:
+    """Send the first half of a transaction; the message as it waits."""
+    told = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": body.decode().upper(), **properties}
+    answer = peer.send(body, told, f=4)
+    assert answer.code == ResponseCode.SUCCESS
+    return peer.rig.messages(HALF)[-1]
+
+
+def end(peer: Peer, half: Record, transaction: int, **changes: Any) -> Frame | None:
+    """Say what became of a transaction; the answer."""
+    fields = {
+        "producerGroup": "p",
+        "tranStateTableOffset": half.queue_offset,
+        "commitLogOffset": half.physical_offset,
+        "commitOrRollback": int(transaction),
+        "msgId": "M",
+    }
+    return peer.answer(peer.ask(RequestCode.END_TRANSACTION, **{**fields, **changes}))
+
+
+def questions(peer: Peer) -> list[Frame]:
+    """What the broker has asked a producer."""
+    peer.read()
+    asked, peer.asked = peer.asked, []
+    return [frame for frame in asked if frame.code == RequestCode.CHECK_TRANSACTION_STATE]
+
+
+def bodies(rig: Rig, topic: str = "t") -> list[bytes]:
+    return [bytes(record.body) for record in rig.messages(topic)]
+
+
+def test_prepared_message_is_consumed_when_it_is_committed() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    half = prepare(peer, b"one", TAGS="x")
+    assert bodies(rig) == []
+    assert end(peer, half, Transaction.COMMIT) is not None
+    (record,) = rig.messages("t")
+    assert (bytes(record.body), record.system_flags, record.prepared_transaction_offset) == (
+        b"one",
+        Transaction.COMMIT,
+        half.physical_offset,
+    )
+    found = decode_properties(record.properties)
+    assert "REAL_TOPIC" not in found
+    assert (found["__transactionId__"], found["TAGS"]) == ("ONE", "x")
+
+
+def test_ends_are_noted_together() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    halves = [prepare(peer, b"%d" % number) for number in range(3)]
+    rig.pass_time(3_000)
+    for half in halves:
+        end(peer, half, Transaction.ROLLBACK)
+    assert bodies(rig, NOTES) == []
+    rig.pass_time(3_000)
+    assert bodies(rig, NOTES) == [b"0,1,2,"]
+    assert bodies(rig) == []
+
+
+def test_producer_is_asked_what_became_of_a_message() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    half = prepare(peer, b"one")
+    assert end(peer, half, Transaction.NONE) is None
+    rig.pass_time(10_000)
+    (question, *_) = questions(peer)
+    assert question.flag == FrameFlag.ONE_WAY
+    assert question.ext_fields is not None
+    told = decode_record(question.body)
+    assert isinstance(told, Record)
+    assert (told.topic, bytes(told.body), question.ext_fields["msgId"]) == ("t", b"one", "ONE")
+    fields = question.ext_fields
+    answer = {"commitLogOffset": fields["commitLogOffset"], "tranStateTableOffset": fields["tranStateTableOffset"]}
+    end(peer, half, Transaction.COMMIT, fromTransactionCheck="true", **answer)
+    assert bodies(rig) == [b"one"]
+    rig.pass_time(20_000)
+    assert questions(peer) == []
+    assert bodies(rig) == [b"one"]
+
+
+def test_late_end_of_the_first_half_ends_its_copies() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    half = prepare(peer, b"one")
+    rig.pass_time(6_000)
+    assert len(questions(peer)) == 1
+    end(peer, half, Transaction.COMMIT)
+    rig.pass_time(20_000)
+    assert questions(peer) == []
+    assert bodies(rig) == [b"one"]
+
+
+def test_nobody_is_asked_for_ever() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    prepare(peer, b"one")
+    rig.pass_time(60_000)
+    assert len(questions(peer)) == rig.times.checks_max
+    assert bodies(rig, "TRANS_CHECK_MAX_TIME_TOPIC") == [b"one"]
+
+
+def test_ended_transactions_are_known_behind_a_stop() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    halves = [prepare(peer, b"%d" % number) for number in range(3)]
+    end(peer, halves[0], Transaction.COMMIT)
+    end(peer, halves[2], Transaction.ROLLBACK)
+    rig.stop()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    rig.pass_time(6_000)
+    told = [decode_record(each.body) for each in questions(peer)]
+    assert [bytes(each.body) for each in told if isinstance(each, Record)] == [b"1"]
+    end(peer, rig.messages(HALF)[-1], Transaction.COMMIT)
+    rig.stop()
+    assert rig.offsets.get(HALF, "CID_RMQ_SYS_TRANS", 0) == 3
+    rig.pass_time(20_000)
+    assert bodies(rig) == [b"0", b"1"]
+
+
+def test_time_of_its_own_keeps_no_other_waiting() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    patient = prepare(peer, b"patient", CHECK_IMMUNITY_TIME_IN_SECONDS="30")
+    prepare(peer, b"other")
+    rig.pass_time(10_000)
+    asked = {decode_record(each.body).body.tobytes() for each in questions(peer)}  # type: ignore[union-attr]
+    assert asked == {b"other"}
+    end(peer, patient, Transaction.COMMIT)
+    rig.pass_time(60_000)
+    assert b"patient" not in {bytes(decode_record(each.body).body) for each in questions(peer)}  # type: ignore[union-attr]
+    assert bodies(rig) == [b"patient"]
+
+
+def test_late_commit_with_a_time_of_its_own_is_refused() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    half = prepare(peer, b"one", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+    rig.wall_ms += 1_001
+    answer = end(peer, half, Transaction.COMMIT)
+    assert answer is not None
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert bodies(rig) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"producerGroup": "q"}, "The producer group wrong"),
+        ({"tranStateTableOffset": 7}, "The transaction state table offset wrong"),
+        ({"commitLogOffset": 1 << 40}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": -1}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": 0}, "Find prepared transaction message failed"),
+    ],
+)
+def test_wrong_end_is_refused(changes: dict[str, Any], text: str) -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.send(b"plain")
+    half = prepare(peer, b"one")
+    answer = end(peer, half, Transaction.COMMIT, **changes)
+    assert answer is not None
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
+    assert bodies(rig) == [b"plain"]
