@@ -34,7 +34,7 @@ from broker.store.rollover import Rollover
 from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.disk.journal import RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
 from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
@@ -443,6 +443,25 @@ class Copy:
     def recover(self) -> Recovered:
         """All that this node knows, which is about to serve the shard."""
         return recover(self.files, self.files.ends)
+
+    @property
+    def written_s(self) -> int:
+        """The time of the last record, in seconds since the epoch; 0 if there is none."""
+        files = self.files
+        if self.position == NOWHERE:
+            return 0
+        return ANY_RECORD.unpack(files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE).timestamp
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the journal is full to the brim, however much disk there is."""
+        return self.files.journal_end + JOURNAL_RECORD_SIZE > len(self.files.journal.buffer)
+
+    def begin_lease(self, lease_id: int) -> bool:
+        """Write the first record of this node's own lease; False if there is no room."""
+        begins = self.shard.begin_lease(lease_id)
+        self.position = last_position(self.files)
+        return begins
 
     def let_go(self) -> None:
         """The shard is served from here: its queues know where their messages are."""

@@ -163,6 +163,8 @@ class PartitionBase:
         self._begins_anew = False  # the primary wants everything dropped, the files are too small, or have rotted
         self._buffered: list[bytes] = []
         self._asked_numbers: set[int] = set()
+        self._lease_begun = 0  # the last whose first record this process has written
+        self._restored_s = 0  # the time of the last record before that
         self._generation = 0  # of the attempt to heal
         self._watchdog_generation = 0
 

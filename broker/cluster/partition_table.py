@@ -80,7 +80,15 @@ _LET_GO = ("clean_up", "clear_primary", "stop_watchdog", "cancel_requests")
 _AGAIN = ("clean_up", "cancel_requests", "reapply_event")
 _ANEW = (*_LET_GO, "reapply_event")
 
-_HEALED_AS_PRIMARY = ("open", "store_own", "send_to_replicas", "ask_damaged", "count_own", "check_healed")
+_HEALED_AS_PRIMARY = (
+    "begin_lease",
+    "open",
+    "store_own",
+    "send_to_replicas",
+    "ask_damaged",
+    "count_own",
+    "check_healed",
+)
 
 TABLE: dict[tuple[State, Event], Row] = {
     (_S.UNKNOWN, _E.DETECT_SELF_PRIMARY): Row(

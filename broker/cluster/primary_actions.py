@@ -176,6 +176,22 @@ class PrimaryActions(PartitionBase):
 
     # -- the primary heals its replicas
 
+    def begin_lease(self, event: Event, fact: Fact) -> None:
+        """Write the lease's first record, which others are healed up to: once a majority has it, no node that lacks
+        what is before it can become primary. Copies of older records alone are no proof of that: another primary may
+        have written under a lease between, and be the one to be followed when this node is gone.
+        """
+        if self._is_begun or self.primary_lease_id <= self.copy.position.lease_id:
+            return
+        written_s = self.copy.written_s
+        if self.copy.begin_lease(self.primary_lease_id):
+            self._lease_begun, self._restored_s = self.primary_lease_id, written_s
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether this process has written the lease's first record, and nobody any other."""
+        return self._lease_begun == self.primary_lease_id and self.copy.position == Position(self._lease_begun, 1)
+
     def open(self, event: Event, fact: Fact) -> None:
         """This node has all that a majority has: others can be healed from here."""
         self.stream = stream = Stream(self.shard, self.links, self._pace)
@@ -240,16 +256,24 @@ class PrimaryActions(PartitionBase):
     def activate(self, event: Event, fact: Fact) -> None:
         """Serve the shard. The replicas hear of it before its first record."""
         shard = self.shard
-        if self.primary_lease_id <= self.copy.position.lease_id:
+        if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
             # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
             log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
             self.outdated(self.copy.position.lease_id)
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
+        if not self._is_begun and not self.copy.is_full:
+            log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            return
         for node_id in self.links.other_ids:
             self._say(node_id, PrimaryStatus.ACTIVE)
         shard.copies_wanted = self.copies_wanted
-        self.on_restore(self.copy.recover())
+        recovered = self.copy.recover()
+        if self._is_begun:
+            # How old messages are is told by the last record that another primary has written.
+            recovered.timestamp = self._restored_s
+        self.on_restore(recovered)
         try:
             shard.activate(self.primary_lease_id)
         except Full as full:

@@ -133,7 +133,9 @@ class ReplicaActions(PartitionBase):
         """The primary will send what follows `begin`."""
         self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
         try:
-            if fact.begin == NOWHERE != fact.end and not (self.copy.is_anew and self.copy.position == NOWHERE):
+            # What is empty is not received anew unless the primary's files begin with what a rollover carried over.
+            is_ready = self.copy.position == NOWHERE and (self.copy.is_anew or self._primary_sync_point == NOWHERE)
+            if fact.begin == NOWHERE != fact.end and not is_ready:
                 self.copy.settle()
                 self.copy.begin_anew()
             if fact.begin != self.copy.position:

@@ -174,16 +174,27 @@ class Shard:
 
     # -- leases and sync points
 
-    def activate(self, primary_lease_id: int) -> None:
-        """Become primary under a lease: numbers start anew, and the first record is a sync point."""
-        assert primary_lease_id > self.primary_lease_id, "lease ids only grow"
+    def begin_lease(self, primary_lease_id: int) -> bool:
+        """Write the first record of a lease, a sync point, before the messages are restored; False without room."""
+        files = self.files
+        if not files.journal.reserve(files.journal_end + JOURNAL_RECORD_SIZE):
+            return False
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
-        self._synced_at = 0
+        self._sync_point(SyncPointType.REGULAR)
+        return True
+
+    def activate(self, primary_lease_id: int) -> None:
+        """Become primary under a lease: numbers start anew. The first record is a sync point, unless it is there."""
+        is_begun = primary_lease_id == self.primary_lease_id and self.sequence_number == 1
+        assert is_begun or primary_lease_id > self.primary_lease_id, "lease ids only grow"
+        self.primary_lease_id = primary_lease_id
+        self.sequence_number = self._synced_at = int(is_begun)
         self.active = True
         self._out = self.files
-        if self._has_room(1) and self._reserve_journal(1):
-            self._sync_point(SyncPointType.REGULAR)
+        if self._has_room(not is_begun) and self._reserve_journal(not is_begun):
+            if not is_begun:
+                self._sync_point(SyncPointType.REGULAR)
             return
         # The files were filled under larger limits than today's, or to the brim: new ones, with room for what is alive.
         files = self.files

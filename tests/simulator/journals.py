@@ -43,6 +43,7 @@ class JournalView:
         self.name = ""
         self.at = 0
         self.last = b""
+        self.position: Number = (0, 0)  # of the last record
         self.numbers: set[Number] = set()
         # The messages that are not removed: their queue's key, and the keys of the apps that have confirmed them.
         self.kept: dict[bytes, tuple[bytes, set[bytes]]] = {}
@@ -82,12 +83,13 @@ class Journals:
         self._refuse = refuse
         self.views: dict[int, JournalView] = {}
         self.primaries: dict[int, int] = {}  # by lease id
-        # Messages that a quorum had on disk at some time, and under which number first.
+        # Messages that no quorum can have lost since some time, and under which number first.
         self.safe: dict[bytes, Number] = {}
         self.twice: list[bytes] = []  # those that it has had under another number since
         self._refused: set[bytes] = set()
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
+        self._copied: dict[Number, bytes] = {}  # what a quorum has, and may yet be lost
 
     def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
         """After each step of a node: (GUID, app key) of the confirms that have become durable by it."""
@@ -114,33 +116,47 @@ class Journals:
             record = bytes(buffer[view.at : view.at + JOURNAL_RECORD_SIZE])
             view.at += JOURNAL_RECORD_SIZE
             view.last = record
-            done = self._take(node_id, view, record)
+            self._take(node_id, view, record)
+        for number in [number for number in self._copied if self.is_settled(number)]:
+            done = self._settle(number, self._copied.pop(number))
             if done is not None and done not in self._durable:
                 self._durable.add(done)
                 yield done
 
-    def _take(self, node_id: int, view: JournalView, record: bytes) -> tuple[bytes, bytes] | None:
-        """Take in a record; the GUID and app key of a confirm that has its quorum now, no key for all apps."""
+    def is_settled(self, number: Number) -> bool:
+        """Whether every primary to come has a record.
+
+        A quorum's copies are not enough: where a node without the record has one of a newer lease, a quorum that
+        has it in its midst takes that node's journal for the right one.
+        """
+        views = self.views.values()
+        having = [view.position for view in views if number in view.numbers]
+        without = [view.position for view in views if number not in view.numbers]
+        return all(sum(position > other for position in having) >= self.quorum for other in without)
+
+    def _take(self, node_id: int, view: JournalView, record: bytes) -> None:
+        """Take in a record."""
         kind = RecordType(record[0] >> 4)
         view.take(kind, record)
-        is_refusal = False
-        if kind is RecordType.DELETION:
-            deletion = DELETION_RECORD.unpack(record)
-            is_refusal = deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM
-            if is_refusal:
-                self._refused.add(deletion.guid)
-                self._refuse(deletion.guid)
+        if kind is RecordType.DELETION and (guid := _refused_by(record)):
+            self._refused.add(guid)
+            self._refuse(guid)
+        number = int.from_bytes(record[8:12], "big"), int.from_bytes(record[2:8], "big")
+        view.position = number
         alike = _ALIKE.get(kind)
         if alike is None:
-            return None
-        number = int.from_bytes(record[8:12], "big"), int.from_bytes(record[2:8], "big")
+            return
         content = bytes((kind,)) + record[alike]
         known = self._records.setdefault(number, content)
         if known != content:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
         view.numbers.add(number)
-        if sum(number in each.numbers for each in self.views.values()) < self.quorum:
-            return None
+        if sum(number in each.numbers for each in self.views.values()) >= self.quorum:
+            self._copied[number] = record
+
+    def _settle(self, number: Number, record: bytes) -> tuple[bytes, bytes] | None:
+        """Note what a record says that is there to stay; of a confirm the GUID and app key, no key for all apps."""
+        kind = RecordType(record[0] >> 4)
         if kind is RecordType.MESSAGE:
             guid = MESSAGE_RECORD.unpack(record).guid
             if self.safe.setdefault(guid, number) != number and guid not in self._refused:
@@ -149,7 +165,7 @@ class Journals:
         if kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             return confirm.guid, confirm.app_key
-        return None if is_refusal else (DELETION_RECORD.unpack(record).guid, b"")
+        return None if _refused_by(record) else (DELETION_RECORD.unpack(record).guid, b"")
 
     def check_queue(self, node_id: int, queue: Queue) -> None:
         """What a primary believes of a queue's messages is what its journal says."""
@@ -168,6 +184,12 @@ class Journals:
     def forget(self, node_id: int) -> None:
         """A process begins on what is on the disk."""
         self.views.setdefault(node_id, JournalView()).forget()
+
+
+def _refused_by(record: bytes) -> bytes:
+    """The GUID of the message that a deletion says was refused for want of copies; empty if it says something else."""
+    deletion = DELETION_RECORD.unpack(record)
+    return deletion.guid if deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM else b""
 
 
 class LedgerView:

@@ -12,6 +12,7 @@ from formats.wire.event import EventType, build_event
 from tests.broker.rig import guid
 from tests.simulator.ends import refused_in
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
+from tests.simulator.journals import Journals, JournalView
 
 URI = "bmq://priority/p"
 
@@ -42,6 +43,21 @@ def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:
     hand_out(found, 1)
     with pytest.raises(Violation, match="after number 3"):
         hand_out(found, 2)
+
+
+def test_copies_on_a_majority_are_not_there_to_stay_while_another_node_has_a_newer_lease() -> None:
+    """It would be followed by one of the majority."""
+    journals = Journals(0, 2, lambda guid: None)
+    for node_id, position in enumerate(((1, 57), (2, 1), (1, 57))):
+        view = journals.views[node_id] = JournalView()
+        view.position = position
+        view.numbers = {(1, 56)} if node_id == 1 else {(1, 56), (1, 57)}
+    assert journals.is_settled((1, 56))
+    assert not journals.is_settled((1, 57))
+    journals.views[0].position = (3, 1)
+    assert not journals.is_settled((1, 57))
+    journals.views[2].position = (3, 1)
+    assert journals.is_settled((1, 57))
 
 
 def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:

@@ -57,6 +57,7 @@ class Node:
     acked: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)  # that had waited
     serving: bool = False
+    restored_s: int = 0  # the time of the newest record, when it began to serve
     gone: dict[bytes, bytes] = field(default_factory=dict)  # when it began to serve
     events: list[EventType] = field(default_factory=list)  # that came
 
@@ -112,6 +113,7 @@ class Node:
 
     def _restore(self, recovered: Recovered) -> None:
         self.store = {}
+        self.restored_s = recovered.timestamp
         self.history = History(300_000)
         before = self.shard.removals.before(self.shard.files, recovered.timestamp, self.bus.now.ms)
         self.history.restore(recovered.gone.get(KEY, b""), self.bus.now.ms, before.get(KEY, ()))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.positions import Position
+from broker.cluster.replication import pack_records
 from formats.codes import EventType
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.wire.event import build_event
 from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.partition_bus import Bus, Node
 from tests.broker.rig import guid
@@ -57,12 +60,14 @@ def test_a_replica_takes_records_of_its_primary_alone(bus: Bus) -> None:
 def test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know(bus: Bus) -> None:
     replica = bus.nodes[2]
     before = position(replica)
-    bus.assign(0, among=(0, 1))
-    found: list[bytes] = []
-    while not found:
+    primary = bus.assign(0, among=(0, 1))
+    while not primary.serving:
         assert bus.step()
-        found = storage(bus, 0, 1)
-    replica.receive(0, found[0])
+    files, first = primary.shard.files, bytearray()
+    pack_records(first, files, 0, files.journal_end - JOURNAL_RECORD_SIZE, files.journal_end)
+    assert position(primary) == (2, 1)
+    event = bytes(build_event(EventType.STORAGE, first))
+    replica.receive(0, event)
     assert position(replica) == before
     replica.partition.primary_changed(0, bus.lease_id)
     bus.settle(3000)
