@@ -251,9 +251,10 @@ class RocketProcess(NodeProcess):
         port: int | None = None,
         nameserver_port: int | None = None,
         timeout_s: float = 30.0,
+        command: Sequence[str] = (sys.executable, "-c", "from bmqctl.app import main; main()"),
         options: Sequence[str] = (),
     ) -> None:
-        super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
+        super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)
         self.config_file = config_file
         self.nameserver_port = free_port() if nameserver_port is None else nameserver_port
 

@@ -3,7 +3,7 @@
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
 scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants
 a broker that runs: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts
-brokers from a folder: see `conformance_java`.
+brokers from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq) needs no checkout: Maven fetches it.
 
 Each suite has an environment of its own outside the tree, for the broker's Python package and the official client are
 both named `blazingmq`. What each case came to is kept there too, so that a run can say what has changed.
@@ -27,8 +27,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bmqctl.node_process import NodeProcess
-from scripts import conformance_java
+from bmqctl.node_process import NodeProcess, RocketProcess
+from scripts import conformance_java, conformance_rocketmq
 
 __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
 
@@ -73,15 +73,19 @@ Results = dict[str, str]
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a suite; 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options = parser.parse_args(words)
+    if options.rocketmq:
+        return _run_rocketmq(_home(), options)
+    if options.checkout is None:
+        parser.error("name a checkout, or --rocketmq")
     checkout: Path = options.checkout.resolve()
     suite_folder = "tests/integration" if options.sdk else "src/integration-tests"
     wanted = checkout / (conformance_java.NEEDED if options.java else suite_folder)
     if not wanted.is_dir():
         print(f"conformance: {checkout} has no {wanted.relative_to(checkout)}", file=sys.stderr)
         return 2
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
-    home.mkdir(parents=True, exist_ok=True)
+    home = _home()
     if options.java:
         return _run_java(checkout, home, options)
     with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as scratch, contextlib.ExitStack() as stack:
@@ -105,6 +109,13 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if "failed" in found.values() else 0
 
 
+def _home() -> Path:
+    """The folder where environments, logs and results are kept."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/conformance",
@@ -113,7 +124,15 @@ def _parser() -> argparse.ArgumentParser:
         "Logs of failed cases: ${XDG_CACHE_HOME:-~/.cache}/bmqctl/conformance/logs.",
     )
     parser.add_argument(
-        "checkout", type=Path, help="a checkout of bloomberg/blazingmq (with --sdk or --java: of the SDK)"
+        "checkout", type=Path, nargs="?", help="a checkout of bloomberg/blazingmq (with --sdk or --java: of the SDK)"
+    )
+    parser.add_argument(
+        "--rocketmq", action="store_true", help="without CHECKOUT: use our RocketMQ node through the Java client 5.4.0"
+    )
+    parser.add_argument(
+        "--nameserver",
+        metavar="HOST:PORT",
+        help="with --rocketmq: a cluster that runs already, instead of our node; its results are kept apart",
     )
     parser.add_argument("--sdk", action="store_true", help="CHECKOUT is the Python SDK's: run its integration tests")
     parser.add_argument(
@@ -129,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         "-k",
         dest="expression",
         metavar="EXPR",
-        help="only cases whose names match, as in pytest; with --java as Failsafe has it.test: SessionIT#test*",
+        help="only cases whose names match, as in pytest; with --java as Failsafe has it.test: SessionIT#test*; with "
+        "--rocketmq names with commas",
     )
     parser.add_argument("-m", dest="marks", metavar="MARKS", default=SINGLE_NODE, help=f"default: {SINGLE_NODE}")
     parser.add_argument("-n", dest="workers", type=int, default=2, help="cases at a time (default: 2)")
@@ -235,6 +255,37 @@ def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
         print(f"unsteady, passed when run again: {case}\n       {reason}")
     tell(name, found, reasons, home)
     print(f"{name}: Maven's output is in {log}")
+    return 1 if "failed" in found.values() else 0
+
+
+def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
+    """RocketMQ's Java client; what it writes, and what the node writes, is kept."""
+    name = "rocketmq" if options.nameserver is None else "rocketmq-other-broker"
+    log = home / f"{name}.log"
+    cases = options.expression.split(",") if options.expression else []
+    if options.failed:
+        cases = failed_before(name, home)
+        if not cases:
+            print("conformance: nothing failed when it last ran")
+            return 0
+    try:
+        class_path = conformance_rocketmq.build(home / "rocketmq")
+    except conformance_rocketmq.Unfit as fault:
+        print(f"conformance: {fault}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder, contextlib.ExitStack() as stack:
+        nameserver = options.nameserver
+        if nameserver is None:
+            config = Path(folder) / "broker.conf"
+            config.write_text(conformance_rocketmq.CONFIG)
+            command = [str(options.bmqctl.absolute())]
+            node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
+            nameserver = node.nameserver
+        found, reasons = conformance_rocketmq.judge(class_path, nameserver, cases, log, CASE_TIMEOUT_S)
+    if not found:
+        print(f"conformance: no case ran; see {log}", file=sys.stderr)
+        return 2
+    tell(name, found, reasons, home)
     return 1 if "failed" in found.values() else 0
 
 

@@ -132,6 +132,7 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "defaultTopicQueueNums": (_number(1, 65_536), "default_topic_queues"),
     "maxMessageSize": (_number(1, 16 << 20), "message_bytes_max"),
     "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
+    "enablePropertyFilter": (_bool, "property_filter"),
     "reviveQueueNum": (_number(1, 1024), "revive_queues"),
 }
 _TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from broker.core.faults import Faults
 from broker.rocketmq.core.administration import Administration
 from broker.rocketmq.core.arrivals import Arrivals
+from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
@@ -20,6 +21,7 @@ from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
 from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
@@ -81,10 +83,12 @@ class Broker:
         )
         sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
-        self._consumers = ConsumerRequests(topics, groups, offsets, clients, locks, store)
+        self._consumers = ConsumerRequests(options, topics, groups, offsets, clients, locks, store)
         self._transactions = Transactions(options, state.times, topics, clients, offsets, store, self._arrivals)
+        self._calls = Calls()
+        replies = Replies(options, clients, self._calls, self._sender)
         administration = Administration(options, topics, groups, offsets, store)
-        parts = (self._consumers, sending_back, self._transactions, Queries(store), administration)
+        parts = (self._consumers, sending_back, self._transactions, replies, Queries(store), administration)
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -102,6 +106,7 @@ class Broker:
     def receive(self, frame: Frame, session: Session) -> None:
         """Carry out a request, and answer it now or later."""
         if frame.is_response:
+            self._calls.answered(session, frame)
             return
         handler = self._handlers.get(frame.code)
         answer: Frame | None
@@ -135,6 +140,7 @@ class Broker:
     def disconnected(self, session: Session) -> None:
         """A connection is closed."""
         self._puller.disconnected(session)
+        self._calls.disconnected(session)
         self._consumers.disconnected(session)
 
     # -- the clock
@@ -162,6 +168,7 @@ class Broker:
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
             self._puller.expire(now_ms)
+            self._calls.expire(now_ms)
         if _is_due(now_ms, self._expired_ms, EXPIRY_MS):
             self._expired_ms = now_ms
             self._consumers.expire(now_ms)

@@ -111,6 +111,14 @@ class Clients:
         }
         return list(silent)
 
+    def producer(self, client_id: str) -> object | None:
+        """The connection of a producer; None if it has none."""
+        for members in self.producers.values():
+            for connection, member in members.items():
+                if member.client_id == client_id:
+                    return connection
+        return None
+
     def ids(self, group: str) -> list[str]:
         """The client ids of a group of consumers."""
         found = self.consumers.get(group)

@@ -10,11 +10,13 @@ from typing import Final, cast
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.filters import TAG
+from broker.rocketmq.core.filters import SQL92, TAG
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, success, with_body
+from broker.rocketmq.core.sql import SqlError, compile_sql
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import (
@@ -52,8 +54,16 @@ class ConsumerRequests:
     """Takes what clients say of themselves."""
 
     def __init__(
-        self, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, locks: Locks, store: MessageStore
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        locks: Locks,
+        store: MessageStore,
     ) -> None:
+        self._options = options
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -129,9 +139,15 @@ class ConsumerRequests:
 
     def _check_client(self, request: Request) -> Frame:
         subscription = CHECK_CLIENT_REQUEST.read(request.body).subscription_data
-        if subscription is not None and subscription.expression_type not in (TAG, ""):
+        if subscription is None or subscription.expression_type in (TAG, ""):
+            return success()
+        if subscription.expression_type != SQL92 or not self._options.property_filter:
             text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
             return failure(ResponseCode.SYSTEM_ERROR, text)
+        try:
+            compile_sql(subscription.sub_string)
+        except SqlError as error:
+            return failure(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}")
         return success()
 
     def _list(self, request: Request) -> Frame:

@@ -1,20 +1,22 @@
-"""Which messages a subscription takes: by tag (source: FilterAPI, ExpressionMessageFilter).
+"""Which messages a subscription takes: by tag, or by an expression (source: FilterAPI, ExpressionMessageFilter).
 
 A broker compares the hash of a message's tag, which the consume queue has; two tags may share one, so clients compare
-the tags themselves once more.
+the tags themselves once more. An expression is about properties, which are in the message itself.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker.rocketmq.core.sql import compile_sql
 from formats.rocketmq.client_bodies import Subscription
 from formats.rocketmq.java import string_hash
 
-__all__ = ["ALL", "TAG", "TagFilter", "make_subscription"]
+__all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription"]
 
 ALL: Final = "*"
 TAG: Final = "TAG"
+SQL92: Final = "SQL92"
 
 
 def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
@@ -25,11 +27,13 @@ def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
     return Subscription(topic, text, TAG, version, tags, [string_hash(tag) for tag in tags])
 
 
-class TagFilter:
-    """Compares hashes of tags."""
+class Filter:
+    """What a subscription takes; `sql` is None unless it is an expression. Raises `SqlError` for one that is none."""
 
     def __init__(self, subscription: Subscription) -> None:
-        self._codes = None if subscription.sub_string == ALL else frozenset(subscription.code_set)
+        self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
+        takes_all = self.sql is not None or subscription.sub_string == ALL
+        self._codes = None if takes_all else frozenset(subscription.code_set)
 
     def takes(self, tags_code: int) -> bool:
         """Whether a message with this code in the consume queue may be wanted."""

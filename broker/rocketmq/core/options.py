@@ -29,6 +29,7 @@ class BrokerOptions(NamedTuple):
     delay_levels_ms: tuple[int, ...] = ()
     trace_topic: str | None = None
     revive_queues: int = 8
+    property_filter: bool = True
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -7,27 +7,33 @@ A request that finds nothing may be held until a message comes, or its time is o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.filters import TAG, TagFilter, make_subscription
+from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.sql import SqlError, SqlFilter
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import PullMessageRequest, PullMessageResponse
+from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
 __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
+
+log = logging.getLogger("broker.rocketmq.pulling")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 PULL_BYTES_MAX: Final = 128 << 20
@@ -62,7 +68,7 @@ class Found(NamedTuple):
     messages: list[memoryview] = []
 
 
-def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, most: int, tags: TagFilter) -> Found:
+def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, most: int, wanted: Filter) -> Found:
     """Messages of a queue from `offset` on, as many as one answer carries, of one file of the consume queue.
 
     There is at least one if that file has one that matches.
@@ -89,10 +95,15 @@ def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, m
         if messages and (len(messages) >= most or size + entry.size > TRANSFER_BYTES_MAX):
             break
         number += 1
-        if tags.takes(entry.tags_code):
+        if wanted.takes(entry.tags_code) and (wanted.sql is None or _matches(store, entry, wanted.sql)):
             messages.append(store.log.data(entry.physical_offset, entry.size))
             size += entry.size
     return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin, end, messages)
+
+
+def _matches(store: MessageStore, entry: ConsumeQueueEntry, sql: SqlFilter) -> bool:
+    """Whether the properties of a message are as an expression wants them."""
+    return sql.takes(decode_properties(store.log.read(entry.physical_offset).record.properties))
 
 
 _CODES: Final = {
@@ -199,15 +210,20 @@ class Puller:
     def _try(self, header: PullMessageRequest, now_ms: int, *, commits: bool) -> Frame:
         try:
             group, topic, subscription = self._check(header, now_ms)
+            wanted = Filter(subscription)
         except Refused as refused:
             return Frame(refused.code, 0, remark=refused.text)
+        except SqlError as error:
+            log.info("group %s: the expression of a subscription cannot be used: %s", header.consumer_group, error)
+            text = "parse the consumer's subscription failed"
+            return Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text)
         found = find_messages(
             self._store,
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.messages_max,
-            TagFilter(subscription),
+            wanted,
         )
         if commits and header.system_flags & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
@@ -248,7 +264,8 @@ class Puller:
             )
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         subscription = self._subscription(header)
-        if subscription.expression_type not in (TAG, ""):
+        is_known = subscription.expression_type == SQL92 and self._options.property_filter
+        if subscription.expression_type not in (TAG, "") and not is_known:
             text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         return group, topic, subscription
@@ -256,8 +273,10 @@ class Puller:
     def _subscription(self, header: PullMessageRequest) -> Subscription:
         """What the request says itself, or what its group's consumers have said."""
         if header.system_flags & PullFlag.SUBSCRIPTION:
-            made = make_subscription(header.topic, header.subscription or "", header.subscription_version)
-            return made._replace(expression_type=header.expression_type or TAG)
+            text, version = header.subscription or "", header.subscription_version
+            if header.expression_type not in (None, "", TAG):
+                return Subscription(header.topic, text, header.expression_type or TAG, version)
+            return make_subscription(header.topic, text, version)
         group = self._clients.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_FAQ}")

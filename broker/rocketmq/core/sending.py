@@ -34,12 +34,12 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["Sender"]
+__all__ = ["Sender", "Sent", "read_header"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
 # A plain integer: the complement of a flag has just the bits that its class names.
-_V6_FLAGS: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 _TIMER_PROPERTIES: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"})
 
@@ -48,7 +48,7 @@ REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
 RESPONSE = HeaderCodec(SendMessageResponse)
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """A request to store messages, whichever its header's version is."""
 
     header: SendMessageRequest
@@ -83,14 +83,15 @@ class Sender:
         """
         fields = {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
         try:
-            sent = self._check(request, now_ms)
+            sent = self.check(request, now_ms)
             response = self._store_batch if sent.header.is_batch else self._store_one
             answer = response(sent, request, born_host, now_ms)
         except Refused as refused:
             return Frame(refused.code, 0, remark=refused.text or None, ext_fields=fields)
         return Frame(ResponseCode.SUCCESS, 0, ext_fields={**fields, **RESPONSE.write(answer)})
 
-    def _check(self, request: Frame, now_ms: int) -> _Sent:
+    def check(self, request: Frame, now_ms: int) -> Sent:
+        """Read a request, and make its topic if that is to be. Raises `Refused` and `FormatError`."""
         header = read_header(request)
         fault = names.fault_of_topic(header.topic)
         if fault is not None:
@@ -109,7 +110,7 @@ class Sender:
             text = f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has {queues} queues"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         queue_id = header.queue_id if header.queue_id >= 0 else self._choose(max(1, topic.write_queue_nums))
-        return _Sent(header, topic, queue_id)
+        return Sent(header, topic, queue_id)
 
     def _make_topic(self, header: SendMessageRequest, now_ms: int) -> TopicConfig | None:
         is_retry = header.topic.startswith(names.RETRY_PREFIX)
@@ -121,7 +122,7 @@ class Sender:
             return self._topics.make_for_group(header.topic, 1, flags, now_ms)
         return made
 
-    def _store_one(self, sent: _Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+    def _store_one(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
         properties = self._properties(header.properties or "")
         unique_id = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
@@ -147,13 +148,22 @@ class Sender:
             str(OffsetId(host, stored.offset)), sent.queue_id, stored.queue_offset, transaction_id=unique_id
         )
 
+    def store_as_it_is(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+        """Store a message with just the properties that its sender gave it. Raises `Refused`."""
+        properties = (sent.header.properties or "").encode()
+        message = self._message(sent, sent.header.topic, sent.queue_id, born_host, request.body, properties)
+        stored = self._put(message._replace(system_flags=message.system_flags & _V6_MASK), now_ms)
+        return SendMessageResponse(
+            str(OffsetId(self._options.address, stored.offset)), sent.queue_id, stored.queue_offset
+        )
+
     def _refuse_absent(self, properties: dict[str, str]) -> None:
         """Refuse what is not built yet, in the original's words for brokers that have it switched off."""
         if integer(properties.get("DELAY")) <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
-    def _store_batch(self, sent: _Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+    def _store_batch(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
         if header.topic.startswith(names.RETRY_PREFIX):
             text = f"batch request does not support retry group {header.topic}"
@@ -174,7 +184,7 @@ class Sender:
 
     def _message(
         self,
-        sent: _Sent,
+        sent: Sent,
         topic: str,
         queue_id: int,
         born_host: Host,
@@ -182,7 +192,7 @@ class Sender:
         properties: bytes,
     ) -> Message:
         header = sent.header
-        flags = header.system_flags & ~_V6_FLAGS
+        flags = header.system_flags & ~_V6_MASK
         if sent.topic.topic_filter_type == "MULTI_TAG":
             flags |= SystemFlag.MULTI_TAGS
         if born_host.is_v6:

@@ -287,9 +287,14 @@ def test_subscription_of_the_group_is_used_if_the_request_has_none() -> None:
             "subscription group [a b] does not exist",
         ),
         (
-            {"expressionType": "SQL92"},
+            {"expressionType": "SQL93"},
             ResponseCode.SYSTEM_ERROR,
-            "does not support consumer to filter message by SQL92",
+            "does not support consumer to filter message by SQL93",
+        ),
+        (
+            {"expressionType": "SQL92", "subscription": "a >"},
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            "parse the consumer's subscription failed",
         ),
         ({"topic": "secret"}, ResponseCode.NO_PERMISSION, "the topic[secret] pulling message is forbidden"),
         ({"consumerGroup": "off"}, ResponseCode.NO_PERMISSION, "subscription group no permission, off"),
@@ -310,6 +315,23 @@ def test_group_is_made_only_where_that_is_allowed() -> None:
     assert answer is not None
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert Consumers().groups.find("g", 0) == GroupConfig("g")
+
+
+def test_expression_chooses() -> None:
+    consumers = Consumers()
+    for number in range(10):
+        consumers.put(number)
+    assert numbers(consumers.pull(expressionType="SQL92", subscription="TAGS = 'odd'")) == [0, 2, 4, 6, 8]
+    nothing = consumers.pull(expressionType="SQL92", subscription="TAGS IS NULL")
+    assert nothing is not None
+    assert nothing.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+def test_broker_that_filters_by_no_expression_refuses() -> None:
+    answer = Consumers(options=OPTIONS._replace(property_filter=False)).pull(expressionType="SQL92")
+    assert answer is not None
+    text = "The broker does not support consumer to filter message by SQL92"
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
 
 
 def test_broker_that_may_not_be_read_refuses() -> None:
