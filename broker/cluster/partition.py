@@ -333,7 +333,11 @@ class Partition(PrimaryActions, ReplicaActions):
         # A receipt of an earlier lease says nothing of what its node has kept since.
         position = Position(receipt.primary_lease_id, receipt.sequence_number)
         if self.stream is not None and self.is_primary and position.lease_id == self.primary_lease_id:
-            self.stream.has(node_id, min(position, self.position))
+            if position > self.position:
+                raise FormatError(
+                    "ReplicationReceipt", frame.body, f"of {position}, the last record is {self.position}"
+                )
+            self.stream.has(node_id, position)
 
     def flush(self) -> None:
         """After each step: send what was written, receipts for what was asked for, and ask for what has rotted."""

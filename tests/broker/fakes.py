@@ -116,6 +116,8 @@ class MemoryDirectory:
     unflushed: list[tuple[str, bytes | None]] = field(default_factory=list)
     # As many flushes fail, and leave undone what they were asked for.
     flushes_failing: int = 0
+    # The process has no descriptor left: no file can be opened.
+    is_out_of_descriptors: bool = False
 
     @property
     def path(self) -> str:
@@ -126,6 +128,7 @@ class MemoryDirectory:
 
     def open(self, name: str, size: int) -> MemoryFile:
         self.step()
+        self.take_descriptor(name)
         if name not in self.files:
             self.unflushed.append((name, None))
         content = self.files.setdefault(name, Content(bytearray()))
@@ -158,6 +161,11 @@ class MemoryDirectory:
         self.unflushed.clear()
 
     # -- faults
+
+    def take_descriptor(self, name: str) -> None:
+        """A file, or the folder itself, is to be opened."""
+        if self.is_out_of_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
 
     def step(self) -> None:
         """One more call that changes something."""

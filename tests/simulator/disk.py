@@ -22,6 +22,7 @@ __all__ = ["CAPACITY", "Disk"]
 CAPACITY = 1 << 40
 SECTOR_BYTES = 512
 ROT_TRIES_MAX = 30
+RUNNING_TRIES_MAX = 8
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Disk:
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
     term: int = 0  # the election's, in a file that is flushed before anybody hears of it
     rotten: tuple[str, int, int] | None = None
+    # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
+    running_rot: list[tuple[str, int, int, int]] = field(default_factory=list)
 
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
@@ -153,6 +156,26 @@ class Disk:
                 return True
             self._flip(*flip)
         return False
+
+    def rot_running(self, random: Random, notices: Callable[[MemoryDirectory], bool]) -> bool:
+        """Flip one bit of a payload, which a process may have mapped, if the node `notices` when it starts."""
+        names = [name for name in self.directory.names() if name.endswith("data")]
+        ends = {name: len(self.directory.files[name].data.rstrip(b"\0")) for name in names}
+        for _ in range(RUNNING_TRIES_MAX if any(ends.values()) else 0):
+            name = random.choice([name for name, end in ends.items() if end])
+            at, mask = random.randrange(ends[name]), 1 << random.randrange(8)
+            self._flip(name, at, mask)
+            if notices(self.directory.after_crash()):
+                self.running_rot.append((name, at, self.directory.files[name].data[at], mask))
+                return True
+            self._flip(name, at, mask)
+        return False
+
+    def mend_what_is_gone(self) -> None:
+        """Rot in payloads that nobody wants any longer is no fault of the store's."""
+        for name, at, rotten, mask in self.running_rot:
+            if name in self.directory.files and self.directory.files[name].data[at] == rotten:
+                self._flip(name, at, mask)
 
     @property
     def is_damaged(self) -> bool:

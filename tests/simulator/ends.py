@@ -16,6 +16,7 @@ from formats.wire.event import EventType, iter_frames
 from formats.wire.options import sub_queue_infos
 from formats.wire.push import iter_pushes
 from tests.broker.rig import Pushed
+from tests.fuzz.session_events import shown
 from tests.simulator.network import Link, Taken
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class NodeEnd:
         self._node = node
         self._held = b""
         self._oddity = host.make_oddity()
+        self._malformer = host.make_malformer()
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
         self.host.step(lambda: self._receive(data), taken)
@@ -86,6 +88,9 @@ class NodeEnd:
         link.send(self, data)
         if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
             link.send(self, again)
+        if self._malformer is not None and (wrong := self._malformer.sent(data)) is not None:
+            self.host.world.say(f"{self.machine} says what cannot be: {shown(wrong, 160)}")
+            link.send(self, wrong)
 
 
 class ClientSideEnd(NodeEnd):

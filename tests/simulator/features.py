@@ -9,7 +9,7 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["Feature", "Shape", "features_of", "shape_of"]
+__all__ = ["Feature", "Shape", "features_of", "own_random", "shape_of"]
 
 
 class Feature(Enum):
@@ -31,8 +31,14 @@ class Feature(Enum):
     LIMITS = "domains that are reconfigured: how much a queue may hold"
     LEAPS = "wall clocks that are set hours ahead or back"
     AIMED = "faults that wait for the moment at which they hurt"
+    FILES = "processes that can open no more files for a while"
+    ROTTING = "payloads that rot while their node runs"
+    MALFORMED = "nodes that send malformed events, and numbers out of any range"
 
 
+# Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
+_LATER = (Feature.FILES, Feature.ROTTING, Feature.MALFORMED)
+_LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.
 _FIRST = tuple(Feature)[:6]
 # How many worlds of ten have so many nodes.
@@ -64,4 +70,11 @@ def shape_of(seed: int) -> Shape:
     random = Random(f"shape {seed}")
     nodes = random.choice(_NODES)
     has_proxies = random.random() < _PROXIES_PART and nodes > 1
-    return Shape(nodes, has_proxies, frozenset(feature for feature in Feature if random.random() < 0.4))
+    features = {feature for feature in Feature if feature not in _LATER and random.random() < 0.4}
+    features |= {feature for feature in _LATER if own_random(feature, seed).random() < _LATER_PART}
+    return Shape(nodes, has_proxies, frozenset(features))
+
+
+def own_random(feature: Feature, seed: int) -> Random:
+    """A generator that is used for one feature of one world, and nothing else."""
+    return Random(f"{feature.name.lower()} {seed}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
+from random import Random
 from typing import TYPE_CHECKING
 
 from broker.cluster.admission import Admission, KnownNode
@@ -37,6 +38,7 @@ from tests.simulator.network import Taken
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
+    from tests.simulator.malformed import Malformer
     from tests.simulator.strangers import Oddity
     from tests.simulator.world import World
 
@@ -151,6 +153,7 @@ class Host:
         def make_timestamp(prefix: str) -> str:
             if self.rollover_calls_left is not None:
                 directory.steps_left, self.rollover_calls_left = self.rollover_calls_left, None
+            directory.take_descriptor(directory.path)
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
@@ -201,6 +204,7 @@ class Host:
         node.leave = leave
 
     def _keep_term(self, term: int) -> None:
+        self.directory.take_descriptor("elector.term")
         if not self.keeps_terms_now:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "elector.term")
         self.disk.term = term
@@ -401,6 +405,10 @@ class Host:
         """What is odd about a link that it has from now on."""
         return self.world.make_oddity() if self.member is not None else None
 
+    def make_malformer(self) -> Malformer | None:
+        """What it says on a new link that no member can mean."""
+        return self.world.make_malformer() if self.member is not None else None
+
     def _written(self, node: Node) -> int:
         return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())
 
@@ -509,6 +517,13 @@ class Host:
         if self.is_rotten:
             self.world.say(f"{self.name}: rot in a file of {extension}")
 
+    def rot_running(self, random: Random) -> None:
+        """A bit of a payload that is waiting rots while a process runs on it."""
+        flip = self.disk.rot_running(random, self._notices)
+        self.is_rotten |= flip
+        if flip:
+            self.world.say(f"{self.name}: rot in a payload")
+
     def _notices(self, directory: MemoryDirectory) -> bool:
         """Whether a node would refuse this folder if it were alone."""
 
@@ -547,6 +562,7 @@ class Host:
         self.be_reachable()
         self.rollover_calls_left = None
         self.directory.flushes_failing = 0
+        self.directory.is_out_of_descriptors = False
         self.directory.flushes_left = self.directory.steps_left = CAPACITY
         if self._paused_until_us > self.world.clock.us:
             self._paused_until_us = self.world.clock.us
@@ -573,6 +589,8 @@ class Host:
             or self.power_fails_next
             or min(directory.steps_left, directory.flushes_left) < CAPACITY // 2
             or directory.flushes_failing
+            or directory.is_out_of_descriptors
+            or self.is_rotten
             or directory.free < CAPACITY // 2
         )
         return self.node is not None and not ailing and self._paused_until_us <= self.world.clock.us

@@ -17,11 +17,13 @@ from tests.broker.rig import store_faults
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Faults
-from tests.simulator.features import Feature, features_of
+from tests.simulator.features import Feature, features_of, own_random
 from tests.simulator.hosts import Death, Host
 from tests.simulator.invariants import Promise, Records, Violation, check_queue
+from tests.simulator.malformed import Malformer
 from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
+from tests.simulator.own_faults import OwnFaults
 from tests.simulator.passage import Passage
 from tests.simulator.strangers import Oddity, Stranger
 
@@ -54,6 +56,7 @@ class World:
         self.random = Random(seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.random)
+        self._malformed_random = own_random(Feature.MALFORMED, seed)
         self.domains = {
             config.name: config
             for config in (
@@ -85,6 +88,7 @@ class World:
         if Feature.STRANGERS in self.features:
             self.strangers = [Stranger(self, f"z{number}") for number in range(2)]
         self.faults = Faults(self)
+        self.own_faults = OwnFaults(self)
         self.operator = Operator(
             self, "fanout", FANOUT, [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
         )
@@ -159,6 +163,7 @@ class World:
         for stranger in self.strangers:
             stranger.dial()
         self.clock.after(self.faults.interval_us, self.faults.next)
+        self.own_faults.begin()
         if self.features:
             self.operator.next()
         self._write_back()
@@ -188,6 +193,9 @@ class World:
         self.network.heal()
         for host in self.hosts:
             host.recover()
+            if host.is_rotten and host.disk.running_rot:
+                # Nobody may want what has rotted before it would have to be read: a start reads it.
+                host.die(Death.KILL)
             self.revive(host)
         for stranger in self.strangers:
             stranger.leave(1)
@@ -264,6 +272,7 @@ class World:
         left = {}
         for host in self.hosts:
             host.die(Death.STOP)
+            host.disk.mend_what_is_gone()
             faults = store_faults(host.directory)
             if faults:
                 raise Violation(f"the store of {host.name} is not sound: {faults[0]}")
@@ -319,6 +328,12 @@ class World:
     def make_oddity(self) -> Oddity | None:
         """What is odd about a new link between two members."""
         return Oddity(self.random) if Feature.ODD in self.features else None
+
+    def make_malformer(self) -> Malformer | None:
+        """Nodes that say what cannot be are no minority that could be told from the others: all do, while faults last."""
+        if Feature.MALFORMED not in self.features:
+            return None
+        return Malformer(self._malformed_random, lambda: self.is_busy)
 
     def leads(self, host: Host, uri: str) -> bool:
         """Whether a node is the newest primary of a queue."""

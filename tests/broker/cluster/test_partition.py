@@ -9,6 +9,8 @@ from broker.cluster.partition_table import State
 from broker.cluster.positions import history
 from broker.store.partition_files import PartitionLimits
 from formats.codes import EventType
+from formats.errors import FormatError
+from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.partition_bus import Bus
 from tests.broker.rig import guid
 
@@ -458,3 +460,14 @@ def test_a_replica_that_comes_back_with_all_records_counts_for_what_waits() -> N
     bus.join()
     bus.settle(1000)
     assert primary.acked == [1]
+
+
+@pytest.mark.parametrize("number", [1 << 40, (1 << 64) - 1])
+def test_a_receipt_of_what_was_never_written_acknowledges_nothing(number: int) -> None:
+    bus = Bus(3)
+    primary = bus.assign(0)
+    bus.settle()
+    primary.post(1)
+    with pytest.raises(FormatError, match="ReplicationReceipt"):
+        primary.receive(1, build_receipt_event(0, bus.lease_id, number))
+    assert primary.acked == []

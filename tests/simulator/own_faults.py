@@ -1,0 +1,71 @@
+"""Faults with a schedule and random numbers of their own: worlds without their features are as they were before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulator.features import Feature, own_random
+from tests.simulator.hosts import Host
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+__all__ = ["OwnFaults"]
+
+SECOND_US = 1_000_000
+
+
+class OwnFaults:
+    """One world's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        kinds: dict[Feature, tuple[Callable[[Random], None], int]] = {
+            Feature.FILES: (self.run_out_of_files, 2 * SECOND_US),
+        }
+        if world.is_cluster:
+            kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
+        self._kinds = [
+            (kind, interval_us, own_random(feature, world.seed))
+            for feature, (kind, interval_us) in kinds.items()
+            if feature in world.features
+        ]
+
+    def begin(self) -> None:
+        """Let each happen from time to time, until the faults end."""
+        for kind, interval_us, random in self._kinds:
+            self._later(kind, interval_us, random)
+
+    def _later(self, kind: Callable[[Random], None], interval_us: int, random: Random) -> None:
+        def happen() -> None:
+            if self._world.is_busy:
+                self._world.say(f"fault: {kind.__name__.replace('_', ' ')}")
+                kind(random)
+                self._later(kind, interval_us, random)
+
+        self._world.clock.after(int(random.expovariate(1) * interval_us) + 1, happen)
+
+    def run_out_of_files(self, random: Random) -> None:
+        """A process can open no file for a while, nor read its folder."""
+        host = random.choice(self._world.hosts)
+        directory = host.directory
+        if host.node is None:
+            return
+        directory.is_out_of_descriptors = True
+        self._world.records.runs_short()
+
+        def close_some() -> None:
+            directory.is_out_of_descriptors = False
+            self._world.records.is_short = any(each.directory.free < 1 << 39 for each in self._world.hosts)
+
+        self._world.clock.after(random.randrange(3 * SECOND_US), close_some)
+
+    def rot_running(self, random: Random) -> None:
+        """A bit of a payload rots under a running process: never at more than a minority of the disks."""
+        hosts = self._world.hosts
+        host: Host = random.choice(hosts)
+        damaged = sum(each.is_damaged for each in hosts if each is not host)
+        if host.node is not None and not host.is_damaged and damaged < (len(hosts) - 1) // 2:
+            host.rot_running(random)
