@@ -1,7 +1,8 @@
 """Whether messages that were restored may expire at once: their age is told by clocks that may be wrong.
 
 A primary removes what is too old as it goes. So when more than half of a queue is too old for the next one, either much
-time has passed without a primary, or a clock is wrong, or was when the messages were written. What tells which it is:
+time has passed without a primary, or a clock is wrong; and when but one message was too old while records were still
+written, a clock was set meanwhile, or the time to live was longer. What tells which it is:
 
 | what is known                                         | what is done                                         |
 | --- | --- |
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from itertools import takewhile
 from typing import NamedTuple
 
 from broker.core.alarms import alarm
@@ -112,7 +112,7 @@ def hold_expiry(restored: Iterable[Queue], about: Restoring, now: Now, clocks: C
         if ttl_s is None or not queue.messages:
             continue
         before_ms = now.ms - ttl_s * 1000
-        if _is_most(queue, _count(queue, before_ms - gap_ms)):
+        if _count(queue, before_ms - gap_ms - TOLERANCE_S * 1000):
             by_record.append(Due(queue, _count(queue, before_ms)))
         elif _is_most(queue, count := _count(queue, before_ms)):
             by_gap.append(Due(queue, count))
@@ -155,8 +155,8 @@ def _tell(due: list[Due], about: Restoring, text: str) -> None:
 
 
 def _count(queue: Queue, before_ms: int) -> int:
-    """How many messages came before; they are in the order of their arrival."""
-    return sum(1 for _ in takewhile(lambda message: message.arrived_ms < before_ms, queue.messages.values()))
+    """How many messages came before. By their records' times: with a clock that was set they are in no order."""
+    return sum(message.arrived_ms < before_ms for message in queue.messages.values())
 
 
 def _is_most(queue: Queue, count: int) -> bool:

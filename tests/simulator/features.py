@@ -34,10 +34,12 @@ class Feature(Enum):
     FILES = "processes that can open no more files for a while"
     ROTTING = "payloads that rot while their node runs"
     MALFORMED = "nodes that send malformed events, and numbers out of any range"
+    TTL = "a queue whose messages have a time to live, and wall clocks that are set hours ahead or back"
+    RECONFIGURED = "domains whose consistency, times and limits change while nodes run"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
-_LATER = (Feature.FILES, Feature.ROTTING, Feature.MALFORMED)
+_LATER = (Feature.FILES, Feature.ROTTING, Feature.MALFORMED, Feature.TTL, Feature.RECONFIGURED)
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.
 _FIRST = tuple(Feature)[:6]

@@ -12,7 +12,7 @@ from broker.core.config import DomainConfig
 from broker.core.messages import Full
 from broker.core.node import Node
 from broker.core.purges import purge
-from tests.simulator.features import Feature
+from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ INTERVAL_US = 900_000
 INSIST_US = 1_000_000
 LATE_US_MAX = 3_000_000
 LIMITED = "priority"
+CHANGES = ("message_ttl_s", "deduplication_time_ms", "strong", "idle_time_max_ms", "delivery_attempts_max", "limits")
+# An ack promises least there, whatever the consistency; and those that keep messages.
+WEAKEST = "eventual"
+KEEPING = ("priority", "fanout", "eventual", "aging")
 
 
 class Operator:
@@ -36,12 +40,49 @@ class Operator:
         self._fanout = fanout
         self._uri = uri
         self._purged = purged
+        self._own = own_random(Feature.RECONFIGURED, world.seed)
+        self._reconfigured: set[str] = set()
+
+    def begin(self) -> None:
+        """Change domains from time to time, on a schedule of its own."""
+        if Feature.RECONFIGURED in self._world.features:
+            self._world.clock.after(int(self._own.expovariate(1) * INTERVAL_US) + 1, self._change_domain)
+
+    def _change_domain(self) -> None:
+        """Change something of a domain that takes nothing from what its queues promise."""
+        world, random = self._world, self._own
+        if not world.is_busy:
+            return
+        name = random.choice(sorted(world.domains))
+        config = world.domains[name]
+        what = random.choice(CHANGES)
+        match what:
+            case "message_ttl_s" if name in KEEPING:
+                config = replace(config, message_ttl_s=random.choice((None, 240, 100_000)))
+            case "deduplication_time_ms":
+                config = replace(config, deduplication_time_ms=random.choice((240_000, 300_000, 900_000)))
+            case "strong" if name == WEAKEST and world.is_cluster:
+                config = replace(config, strong=not config.strong)
+            case "idle_time_max_ms":
+                config = replace(config, idle_time_max_ms=random.choice((0, 500, 60_000)))
+            case "delivery_attempts_max":
+                config = replace(config, delivery_attempts_max=random.choice((0, 1000)))
+            case _:
+                config = replace(config, domain_messages_max=random.choice((0, 10_000)), queues_max=0)
+        if config != world.domains[name]:
+            world.say(f"'{name}' is to have another {what}")
+            world.domains[name] = config
+            self._reconfigured.add(name)
+            self._spread(name)
+        self.begin()
 
     def next(self) -> None:
         """One command, and the next after a while; in the end only what it has wanted before."""
         world = self._world
         if not world.is_busy:
             self._change_limit(0)
+            for name in self._reconfigured:
+                self._spread(name)
             self._spread(self._fanout)
             self._insist()
             return
@@ -141,7 +182,8 @@ class Operator:
         if self._world.is_ending:
             return
         if self.difference():
-            self._spread(self._fanout)
+            for name in {self._fanout, *self._reconfigured}:
+                self._spread(name)
         self._world.clock.after(INSIST_US, self._insist)
 
     def difference(self) -> str:
@@ -151,4 +193,8 @@ class Operator:
             queue = host.node.queues.get(self._uri) if host.node is not None else None
             if queue is not None and queue.is_root and set(queue.apps) != wanted:
                 return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
+            for queue in host.node.queues.values() if host.node is not None else ():
+                name = queue.config.name
+                if name in self._reconfigured and queue.is_root and queue.config != self._world.domains[name]:
+                    return f"{queue.uri} is not configured at {host.name} as its domain is"
         return ""

@@ -1,4 +1,4 @@
-"""Faults with a schedule and random numbers of their own: worlds without their features are as they were before them."""
+"""Faults with a schedule and random numbers of their own: worlds without their features are as they were before."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class OwnFaults:
         self._world = world
         kinds: dict[Feature, tuple[Callable[[Random], None], int]] = {
             Feature.FILES: (self.run_out_of_files, 2 * SECOND_US),
+            Feature.TTL: (self.set_clock, SECOND_US),
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
@@ -61,6 +62,10 @@ class OwnFaults:
             self._world.records.is_short = any(each.directory.free < 1 << 39 for each in self._world.hosts)
 
         self._world.clock.after(random.randrange(3 * SECOND_US), close_some)
+
+    def set_clock(self, random: Random) -> None:
+        """Somebody sets a wall clock, by more than any message may become old."""
+        random.choice(self._world.hosts).clock.set_wall(random.choice((-1, 1)) * random.randrange(100_000))
 
     def rot_running(self, random: Random) -> None:
         """A bit of a payload rots under a running process: never at more than a minority of the disks."""

@@ -42,6 +42,9 @@ LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 APPS = ("foo", "bar")
 PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
 EVENTUAL, BROADCAST, PARTED = "bmq://eventual/e", "bmq://broadcast/b", "bmq://priority/s"
+AGING = "bmq://aging/a"
+# Longer than any world lasts: what expires nevertheless, a clock has made old.
+TTL_S = 240
 
 
 class World:
@@ -63,6 +66,7 @@ class World:
                 DomainConfig("priority", Mode.PRIORITY, strong=self.is_cluster),
                 DomainConfig("fanout", Mode.FANOUT, APPS, strong=self.is_cluster),
                 DomainConfig("eventual", Mode.PRIORITY),
+                DomainConfig("aging", Mode.PRIORITY, strong=self.is_cluster, message_ttl_s=TTL_S),
                 DomainConfig("broadcast", Mode.BROADCAST, persistent=False),
             )
         }
@@ -102,6 +106,8 @@ class World:
             promises[BROADCAST] = Promise.PASSED
         if Feature.PARTS in self.features:
             promises[PARTED] = Promise.KEPT
+        if Feature.TTL in self.features:
+            promises[AGING] = Promise.KEPT
         return promises
 
     @property
@@ -137,6 +143,8 @@ class World:
             more += [Consumer(self, f"b{number}", [(BROADCAST, "")]) for number in range(2)]
         if Feature.PARTS in self.features:
             more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
+        if Feature.TTL in self.features:
+            more.append(Consumer(self, "a0", [(AGING, "")]))
         if Feature.APPS in self.features:
             # Nothing is owed to it before it is there to stay.
             self.records.views[FANOUT][EXTRA_APP].owes = False
@@ -164,6 +172,7 @@ class World:
             stranger.dial()
         self.clock.after(self.faults.interval_us, self.faults.next)
         self.own_faults.begin()
+        self.operator.begin()
         if self.features:
             self.operator.next()
         self._write_back()
@@ -330,7 +339,7 @@ class World:
         return Oddity(self.random) if Feature.ODD in self.features else None
 
     def make_malformer(self) -> Malformer | None:
-        """Nodes that say what cannot be are no minority that could be told from the others: all do, while faults last."""
+        """What is wrong on a new link between two members, while faults last: any of them may say what cannot be."""
         if Feature.MALFORMED not in self.features:
             return None
         return Malformer(self._malformed_random, lambda: self.is_busy)

@@ -187,3 +187,37 @@ def test_time_is_measured_from_the_primary_that_wrote_last(newest_s: int, is_mea
 )
 def test_spans_are_told_for_people(seconds: int, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_few_messages_that_a_clock_has_made_old_do_not_expire_either(caplog: pytest.LogCaptureFixture) -> None:
+    """The clock was set while the node ran: what came before is old by it, what came since is more."""
+    rig = begin()
+    post(rig, 1, 2)
+    rig.now.wall_s += 30 * HOUR_S
+    post(rig, 3, 4, 5, 6)
+    caplog.clear()
+    rig = restart(rig, later_s=1)
+    (line,) = alarms(caplog)
+    assert "2 of 6 messages of 'bmq://priority/q' have outlived their time to live by their records' times" in line
+    rig.wait(GRACE_MS - 10_000)
+    assert held(rig) == [guid(number) for number in range(1, 7)]
+
+
+def test_messages_of_the_future_hide_no_old_ones(caplog: pytest.LogCaptureFixture) -> None:
+    """The clock was ahead when the first message came, right for the second, and was set again before the third."""
+    rig = begin()
+    rig.now.wall_s += 60 * HOUR_S
+    post(rig, 1)
+    rig.now.wall_s -= 60 * HOUR_S
+    post(rig, 2)
+    rig.now.wall_s += 30 * HOUR_S
+    post(rig, 3)
+    caplog.clear()
+    rig = restart(rig, later_s=1)
+    assert "1 of 3 messages of 'bmq://priority/q' have outlived their time to live" in alarms(caplog)[0]
+    client = rig.connect()
+    client.read(1, QUEUE)
+    client.confirm(1, guid(1))
+    client.drop()
+    rig.wait(GRACE_MS - 10_000)
+    assert held(rig) == [guid(2), guid(3)]
