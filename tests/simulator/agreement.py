@@ -9,7 +9,7 @@ from broker.cluster.metadata import Metadata
 from broker.core.node import Node
 from formats.control.messages import QueueInfo
 from tests.simulator.invariants import Violation
-from tests.simulator.journals import LedgerView
+from tests.simulator.ledgers import LedgerView
 from tests.simulator.operator import EXTRA_APP
 
 __all__ = ["Agreement"]
@@ -18,9 +18,11 @@ __all__ = ["Agreement"]
 class Agreement:
     """What nodes were seen to believe, since the world began."""
 
-    def __init__(self) -> None:
+    def __init__(self, quorum: int) -> None:
+        self._quorum = quorum
         self.leaders: dict[int, int] = {}  # by term
-        self.ledgers = LedgerView()
+        self.ledgers = LedgerView(quorum)
+        self._votes: dict[int, dict[int, int]] = {}  # by term: who has voted for whom
         self.assigned: dict[str, QueueInfo] = {}  # what somebody was told of a queue's place
         self._leases: dict[tuple[int, int], int] = {}  # by partition and lease id: who is primary
         self._primaries: dict[int, object] = {}  # by node: what its ledger said at the last look
@@ -29,8 +31,8 @@ class Agreement:
 
     def look(self, node_id: int, node: Node, metadata: Metadata, election: Election) -> None:
         """After each step of a node."""
+        self.ledgers.look(node_id, node, self._terms.get(node_id, 0))
         self._look_at_election(node_id, election)
-        self.ledgers.look(node_id, node)
         if not metadata.healed:
             return  # it may know things of old that never took effect
         primaries = metadata.state.primaries
@@ -68,8 +70,16 @@ class Agreement:
                 return f"{name} and {first_name} know different primaries"
         return ""
 
+    def voted(self, node_id: int, term: int, for_id: int) -> None:
+        """A node gives its vote, which it may do once in a term; whoever leads already needs none."""
+        if self.leaders.get(term) == for_id:
+            return
+        known = self._votes.setdefault(term, {}).setdefault(node_id, for_id)
+        if known != for_id:
+            raise Violation(f"n{node_id} votes for n{known} and n{for_id} in term {term}")
+
     def _look_at_election(self, node_id: int, election: Election) -> None:
-        """One leader per term, whom all who follow one follow; terms only grow."""
+        """One leader per term, by the votes of a quorum, whom all who follow one follow; terms only grow."""
         now = (election.role, election.term, election.leader_id)
         if self._seen.get(node_id) == now:
             return
@@ -77,10 +87,15 @@ class Agreement:
         if election.term < self._terms.get(node_id, 0):
             raise Violation(f"n{node_id} goes back from term {self._terms[node_id]} to term {election.term}")
         self._terms[node_id] = election.term
+        if election.role in (Role.CANDIDATE, Role.LEADER):
+            self.voted(node_id, election.term, node_id)
         if election.role is Role.LEADER:
             known = self.leaders.setdefault(election.term, node_id)
             if known != node_id:
                 raise Violation(f"n{known} and n{node_id} both lead in term {election.term}")
+            voters = sorted(voter for voter, for_id in self._votes[election.term].items() if for_id == node_id)
+            if len(voters) < self._quorum:
+                raise Violation(f"n{node_id} leads in term {election.term} by the votes of {voters}")
         elif election.leader_id is not None and self.leaders.get(election.term) != election.leader_id:
             raise Violation(f"n{node_id} follows n{election.leader_id}, who does not lead in term {election.term}")
 

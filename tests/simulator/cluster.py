@@ -92,7 +92,7 @@ class ClusterWorld(World):
     def __init__(self, seed: int, *, nodes: int = 3, features: frozenset[Feature] | None = None) -> None:
         self.quorum = nodes // 2 + 1
         self.partition_count = 2 if seed % 3 == 2 else 1
-        self.agreement = Agreement()
+        self.agreement = Agreement(self.quorum)
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
         self._app_ids: dict[str, dict[bytes, str]] = {}  # by queue and key
@@ -126,6 +126,10 @@ class ClusterWorld(World):
         self.agreement.started(host.node_id)
         for journals in self.journals.values():
             journals.forget(host.node_id)
+
+    def voted(self, host: Host, term: int, machine: str) -> None:
+        (for_id,) = [other.node_id for other in self.hosts if other.name == machine]
+        self.agreement.voted(host.node_id, term, for_id)
 
     def before_flush(self, host: Host) -> None:
         """A step has written, and nothing of it has left yet."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from broker.core.node import Node
 from broker.core.session import Session
 from formats.codes import AckStatus
 from formats.control import ber
-from formats.control.messages import ControlMessage, NegotiationMessage
+from formats.control.messages import ControlMessage, ElectionResponse, ElectorMessage, NegotiationMessage
 from formats.wire.ack import Ack, iter_acks
-from formats.wire.event import EventType, iter_frames
+from formats.wire.event import EVENT_HEADER_SIZE, EventType, iter_frames, schema_message
 from formats.wire.options import sub_queue_infos
 from formats.wire.push import iter_pushes
 from tests.broker.rig import Pushed
@@ -85,12 +85,24 @@ class NodeEnd:
         """Whole events leave, for another broker."""
         for guid in refused_in(memoryview(data)):
             self.host.world.records.refused(guid)
+        if self.host.member is not None:
+            self._note_votes(link, data)
         link.send(self, data)
         if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
             link.send(self, again)
         if self._malformer is not None and (wrong := self._malformer.sent(data)) is not None:
             self.host.world.say(f"{self.machine} says what cannot be: {shown(wrong, 160)}")
             link.send(self, wrong)
+
+    def _note_votes(self, link: Link, data: bytes) -> None:
+        """Tell the world of the votes among these events."""
+        at = 0
+        while at < len(data):
+            end = at + int.from_bytes(data[at : at + 4], "big")
+            if data[at + 4] & 0x3F == EventType.ELECTOR and (term := _voted_in(data[at:end])):
+                other = link.ends[1 - link.ends.index(self)]
+                self.host.world.voted(self.host, term, other.machine)
+            at = end
 
 
 class ClientSideEnd(NodeEnd):
@@ -116,6 +128,13 @@ def refused_in(view: memoryview) -> Iterator[bytes]:
             for ack in iter_acks(view, frame.body, frame.end):
                 if ack.status not in (AckStatus.SUCCESS, AckStatus.NOT_READY):
                     yield ack.guid
+
+
+@lru_cache(maxsize=256)
+def _voted_in(event: bytes) -> int:
+    """The term of a vote; 0 for what else is said in elections, of which most is said again and again."""
+    message = ber.decode(ElectorMessage, schema_message(memoryview(event), EVENT_HEADER_SIZE, len(event)))
+    return message.term if isinstance(message.choice, ElectionResponse) else 0
 
 
 def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:

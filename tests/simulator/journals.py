@@ -20,11 +20,10 @@ from formats.disk.journal import (
     RecordType,
 )
 from formats.disk.keys import NULL_KEY
-from formats.disk.ledger import open_ledger, parse_ledger_record
 from tests.simulator.invariants import Violation
 from tests.simulator.operator import EXTRA_APP
 
-__all__ = ["JournalView", "Journals", "LedgerView"]
+__all__ = ["JournalView", "Journals"]
 
 # What two nodes must have alike of a record under one number: not the places of payloads, which a rollover moves.
 _ALIKE = {RecordType.MESSAGE: slice(36, 56), RecordType.CONFIRM: slice(20, 48), RecordType.DELETION: slice(20, 44)}
@@ -190,37 +189,3 @@ def _refused_by(record: bytes) -> bytes:
     """The GUID of the message that a deletion says was refused for want of copies; empty if it says something else."""
     deletion = DELETION_RECORD.unpack(record)
     return deletion.guid if deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM else b""
-
-
-class LedgerView:
-    """The ledgers of all nodes: a number names one record."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, tuple[str, int]] = {}
-        self._records: dict[Number, bytes] = {}
-
-    def look(self, node_id: int, node: Node) -> None:
-        """After each step of a node."""
-        ledger = node.ledger
-        file = ledger.file
-        if file is None:
-            return
-        name, at = self._read.get(node_id, ("", 0))
-        if name == file.name and at == ledger.end:
-            return
-        if name != file.name or at > ledger.end:
-            # The first record is a snapshot under the number that was current when the file was begun.
-            at = parse_ledger_record(file.buffer, open_ledger(file.buffer)[1]).end
-        while at < ledger.end:
-            record = parse_ledger_record(file.buffer, at)
-            number = record.header.elector_term, record.header.sequence_number
-            content = bytes((record.header.record_type,)) + bytes(record.body)
-            known = self._records.setdefault(number, content)
-            if known != content:
-                raise Violation(f"n{node_id} has another record {number} in its ledger than others")
-            at = record.end
-        self._read[node_id] = file.name, at
-
-    def forget(self, node_id: int) -> None:
-        """The node starts anew: read all that it has."""
-        self._read.pop(node_id, None)

@@ -57,9 +57,15 @@ AGREEMENT = (
     Mutant(
         "terms-go-back",
         "election",
-        "A node takes over the term of its leader, though it knows a newer one.",
+        "A node takes over the term of a leader, though it knows a newer one.",
         "broker.cluster.election",
-        (('                assert term >= self.term, "terms only grow"\n', ""),),
+        (
+            (
+                "        if term < self.term:\n            self._apply(Event.OLD_HEARTBEAT",
+                "        if term < 0:\n            self._apply(Event.OLD_HEARTBEAT",
+            ),
+            ('                assert term >= self.term, "terms only grow"\n', ""),
+        ),
     ),
     Mutant(
         "silent-leader-keeps-shards",

@@ -348,6 +348,9 @@ class World:
         """Whether a node is the newest primary of a queue."""
         return False
 
+    def voted(self, host: Host, term: int, machine: str) -> None:
+        """A node gives its vote to the one on that machine."""
+
     def rolled_over(self, host: Host) -> None:
         """A node has put old files of a shard away."""
         self.say(f"{host.name} has rolled over")
