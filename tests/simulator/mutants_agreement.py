@@ -74,7 +74,7 @@ AGREEMENT = (
         "broker.cluster.metadata",
         (("        self._primaries.silent.add(node_id)\n", "        pass\n"),),
         hidden="Worlds only ask that all ends well once the leader is heard again, or its link is given up, which is soon.",
-        unit="tests/broker/cluster",
+        unit="tests/broker/cluster/test_metadata.py::test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links",
     ),
     Mutant(
         "own-ledger-is-highest",
@@ -127,6 +127,8 @@ AGREEMENT = (
                 "        list(infos)\n",
             ),
         ),
+        hidden="It takes a primary that is lost and back while the first state of a leader waits for its quorum; and one that has written under its lease asks for another itself.",
+        unit="tests/broker/cluster/test_metadata_orders.py::test_a_primary_that_restarts_before_the_leader_is_healed_has_no_old_lease",
     ),
     Mutant(
         "primaries-unquestioned",
@@ -134,6 +136,8 @@ AGREEMENT = (
         "A follower takes in primaries that contradict what it knows.",
         "broker.cluster.replicated",
         (("            fault = self._refused(advisory)\n", "            fault = None\n"),),
+        hidden="No leader of a world advises a lease that is not above the last.",
+        unit="tests/broker/cluster/test_metadata_faults.py::test_primaries_that_cannot_be_are_not_recorded",
     ),
     Mutant(
         "one-ack-too-few",
@@ -153,6 +157,8 @@ AGREEMENT = (
         "An ack of one advisory counts for all before it.",
         "broker.cluster.replicated",
         (("        covers_earlier = isinstance(acked.advisory, LeaderAdvisory)\n", "        covers_earlier = True\n"),),
+        hidden="Links keep the order of what is sent, and a follower acknowledges all that it takes in since the leader's last snapshot, whose ack counts for all before it.",
+        unit="tests/broker/cluster/test_metadata_orders.py::test_the_ack_of_an_update_says_nothing_of_those_before_it",
     ),
     Mutant(
         "acks-of-the-lost",

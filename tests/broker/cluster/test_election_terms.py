@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker.cluster.election import TERM_JUMP_MAX, TERM_MAX, Role
+from broker.cluster.election import TERM_JUMP_MAX, TERM_MAX, Event, Role
 from formats.control.messages import (
     ElectionProposal,
     ElectionResponse,
@@ -18,7 +18,7 @@ from formats.control.messages import (
     ScoutingResponse,
 )
 from formats.errors import FormatError
-from tests.broker.cluster.test_election import One, World
+from tests.broker.cluster.test_election import One, World, raise_event
 
 ANY_TERM = (LeaderHeartbeat(), ElectionProposal(), ElectionResponse(), HeartbeatResponse(), ScoutingRequest())
 
@@ -127,3 +127,16 @@ def test_a_majority_that_can_keep_terms_has_a_leader(seed: int) -> None:
     assert leader not in (None, broken)
     assert world.nodes[broken].term == 0
     assert world.nodes[broken].leader_id is None
+
+
+def test_a_vote_of_an_older_term_counts_for_nothing() -> None:
+    one = One()
+    one.bring(Role.CANDIDATE)
+    for event in (Event.UNELECTED, Event.WAITED, Event.SUPPORTED):
+        raise_event(one, event)
+    assert (one.election.role, one.election.term) == (Role.CANDIDATE, 2)
+    # A vote for the last proposal, which was long under way.
+    one.receive(2, 1, ElectionResponse())
+    assert (one.election.role, one.told) == (Role.CANDIDATE, [])
+    one.receive(2, 2, ElectionResponse())
+    assert one.told == [(1, 2)]

@@ -88,6 +88,22 @@ def test_what_comes_twice_is_recorded_once() -> None:
     assert updates(bus.nodes[1]) == [5]
 
 
+def test_the_ack_of_an_update_says_nothing_of_those_before_it() -> None:
+    bus = cluster()
+    forget_leader(bus, 2)
+    outcomes = [assign(bus.nodes[3], name) for name in ("first", "second")]
+    acks = bus.flows[1, 3]
+    while len(acks) < 2:
+        assert bus.step()
+    first = acks.popleft()[1]
+    bus.run()
+    assert outcomes == [[], []]
+    assert updates(bus.nodes[1]) == [5, 6]
+    bus.nodes[3].receive(1, first)
+    bus.run()
+    assert [type(outcome) for (outcome,) in outcomes] == [QueueInfo, QueueInfo]
+
+
 def test_the_ack_of_a_node_that_is_gone_does_not_count() -> None:
     bus = cluster(5, 5)
     for node_id in (1, 2, 3):
