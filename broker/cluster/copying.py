@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from crc32c import crc32c
 
 from broker.cluster.batches import RECORDS_MIN, Batch, Standing, parse_batch
+from broker.cluster.copy_rollover import PLACED_PER_UNIT, CopyRollover
 from broker.cluster.positions import (
     JOURNAL_START,
     NOWHERE,
@@ -26,16 +27,16 @@ from broker.cluster.positions import (
 )
 from broker.core.messages import Content
 from broker.core.shard import Shard
+from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, recover
-from broker.store.rollover import Rollover
 from formats.codes import StorageFlag, StorageMessageType
-from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
+from formats.disk.data import DATA_HEADER, DataHeaderFlags, DataRecord, parse_data_record
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
-from formats.disk.keys import NULL_KEY
+from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
@@ -94,22 +95,11 @@ class TooSmall(OutOfStep):
     """The files here are not as large as the primary's: larger ones will do."""
 
 
-class Place:
-    """Where a message alive has its payload: a rollover moves it."""
+class Segment(NamedTuple):
+    """Files, and from where on the places of messages count that are in them."""
 
-    __slots__ = ("message", "offset")
-
-    def __init__(self, message: RecoveredMessage) -> None:
-        self.message = message
-        self.offset = message.offset
-
-
-class Rolling(NamedTuple):
-    """A rollover that has begun: the files before it, and the messages alive, in which it puts their new places."""
-
-    plan: Rollover
-    old: PartitionFiles
-    alive: list[Place]
+    base: int
+    files: PartitionFiles
 
 
 # The primary has removed a message, or, without a GUID, all of a queue's: its key.
@@ -128,33 +118,56 @@ class Copy:
         self.shard = shard
         self.removed: Removed = lambda queue_key, guid: None
         self.lease_id_max = LEASE_ID_MAX
+        self._is_anew = False
+        self._segments: list[Segment] = []  # the newest last: two while messages have yet to be found in new files
         self._attach(shard.files)
         self.position = last_position(shard.files)
         self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
-        self._rolling: Rolling | None = None  # until the new files' first sync point
-        self._places_before: dict[bytes, dict[bytes, int]] = {}  # of the shard's files, while it is received anew
+        self._rolling: CopyRollover | None = None  # until its new files are whole
+        self._kept = NOWHERE  # the last record before them
+        self._finishing: Task | None = None  # what follows a rollover that is finished
+        # Of the shard's files, while it is received anew.
+        self._places_before: dict[bytes, dict[bytes, int]] = {}
+        self._segments_before: list[Segment] = []
         self._index((message, message.offset) for message in recovered.messages)
         self._checksums = Checksums()
         self.is_rotten = False  # a payload is not what its checksum says
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
         self._places = {}
+        self._segments = [Segment(0, self.files)]
         for message, offset in messages:
             places = self._places.setdefault(message.queue_key, {})
             places[message.guid] = offset << _COMPRESSION_BITS | message.compression
 
-    def _attach(self, files: PartitionFiles) -> None:
+    def _attach(self, files: PartitionFiles, base: int = 0) -> None:
         self.files = files
+        self._base = base
         self._journal_granted = self._data_granted = 0
 
     @property
     def is_rolling(self) -> bool:
-        """Return whether the files are those of a rollover that is not finished."""
+        """Return whether a rollover is not finished: a next process would begin with the record before it."""
         return self._rolling is not None
 
     @property
+    def kept(self) -> Position:
+        """The last record that a next process would find."""
+        return self.position if self._rolling is None else self._kept
+
+    @property
+    def will_roll(self) -> bool:
+        """Return whether a rollover is not finished that needs nothing more from the primary."""
+        return self._rolling is not None and self._rolling.begins is not None and not self._rolling.fault
+
+    @property
+    def rollover_fault(self) -> str:
+        """Why a rollover has come to nothing."""
+        return self._rolling.fault if self._rolling is not None else ""
+
+    @property
     def is_anew(self) -> bool:
-        return self.files is not self.shard.files
+        return self._is_anew
 
     # -- writing
 
@@ -194,10 +207,10 @@ class Copy:
         records, end = batch.records, files.data_end
         files.data.buffer[end : end + len(batch.data)] = batch.data
         if batch.queue_key is not None:
-            places = (batch.offsets << _COMPRESSION_BITS | batch.compressions).tolist()
+            places = (batch.offsets + self._base << _COMPRESSION_BITS | batch.compressions).tolist()
             self._places.setdefault(batch.queue_key, {}).update(zip(batch.guids, places, strict=True))
         else:
-            self._note(batch, end)
+            self._note(batch, self._base + end)
         files.data_end = end + len(batch.data)
         files.journal.buffer[files.journal_end : files.journal_end + len(records)] = records
         files.journal_end += len(records)
@@ -225,7 +238,10 @@ class Copy:
         files = self.files
         at = files.journal_end
         if offset_words * WORD != at:
-            raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+            if self._rolling is None or self._rolling.begins is not None:
+                raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+            self._begin_tail(self._rolling, record, offset_words * WORD)
+            at = files.journal_end
         word, lease_id, magic = _any_record(record)
         kind = word >> 60
         if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
@@ -259,7 +275,7 @@ class Copy:
         files.journal_end = end
         self.position = position
         if kind == _JOURNAL_OP:
-            self._on_sync_point(record[_SYNC_POINT_TYPE], at, heals=heals)
+            self._on_sync_point(record[_SYNC_POINT_TYPE], heals=heals)
 
     def _write_data(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -277,7 +293,7 @@ class Copy:
             self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
-        place = start << _COMPRESSION_BITS | compression & 7
+        place = self._base + start << _COMPRESSION_BITS | compression & 7
         try:
             self._places[key][guid] = place
         except KeyError:
@@ -330,49 +346,141 @@ class Copy:
 
     # -- rollover, together with the primary
 
-    def _on_sync_point(self, kind: int, offset: int, *, heals: bool) -> None:
-        if self._rolling is not None:
-            plan, old, alive = self._rolling
-            self._rolling = None
-            self.shard.finish(self.files, lambda: plan.finish(self.files, offset))
-            log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.shard.partition_id, self.files.journal.name)
-            self._index((place.message, place.offset) for place in alive)
-            old.retire()
-        elif kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
+    def _on_sync_point(self, kind: int, *, heals: bool) -> None:
+        rolling = self._rolling
+        if rolling is not None and rolling.is_copied:
+            # The first behind it: the primary is in its new files.
+            self._end_rollover(rolling)
+        if kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
+            if self._rolling is not None:
+                self._complete(self._rolling)
             self._roll_over()
 
     def _roll_over(self) -> None:
         """The primary goes on in new files, and what it carried over is the same here."""
-        old = self.files
-        shard = self.shard
-        recovered = recover(old, old.ends)
-        shard.keep_removals(old)
-        alive = [Place(message) for message in recovered.messages]
-        by_key = {place.message.queue_key + place.message.guid: place for place in alive}
-        plan = Rollover(old, by_key, set(recovered.queues))
-        timestamp = _timestamp(shard)
-        fresh = plan.copy(shard.partition_id, timestamp, shard.limits, records_due=1)
+        old, shard, work = self.files, self.shard, self.shard.work
+        fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.limits)
         if fresh is None:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
-        if shard.outlives_power:
-            # From here on only the new files are taken to the disk, and until they are whole these count.
-            old.flush()
-        shard.files = fresh
-        self._attach(fresh)
-        self._rolling = Rolling(plan, old, alive)
+        self._kept = self.position
+        rolling = self._rolling = CopyRollover(old, fresh)
+        # Nothing is for 0: the first record says where this goes on.
+        self._attach(rolling.tail, self._base + old.data_end)
+        self._segments.append(Segment(self._base, rolling.tail))
+        if work is not None:
+            work.start(self._roll_slowly(rolling, work, self._finishing))
+            return
+        self._copy_all(rolling)
+
+    def _copy_all(self, rolling: CopyRollover) -> None:
+        while not (rolling.is_copied or rolling.fault):
+            rolling.advance(1 << 40)
+        if rolling.fault:
+            raise OutOfStep(rolling.fault)
+
+    def _complete(self, rolling: CopyRollover) -> None:
+        """The primary rolls over once more: this has to be over before."""
+        self._finish_placing()
+        self._copy_all(rolling)
+        self._end_rollover(rolling)
+        if rolling.fault:
+            raise OutOfStep(rolling.fault)
+
+    def _finish_placing(self) -> None:
+        """Messages are found in the newest files, and there are no others."""
+        if self._finishing is not None and self.shard.work is not None:
+            self.shard.work.complete(self._finishing)
+
+    def _begin_tail(self, rolling: CopyRollover, record: memoryview, at: int) -> None:
+        if record[0] >> 4 != _JOURNAL_OP or not rolling.begin_tail(record, at):
+            raise OutOfStep(f"a record for {at} cannot be the first behind a rollover")
+
+    def _roll_slowly(self, rolling: CopyRollover, work: Work, before: Task | None) -> Task:
+        if before is not None:
+            # Messages are in the files before the last: first they must be found in these.
+            yield from before
+        shard = self.shard
+        while not (rolling.is_copied or rolling.is_over):
+            if not work.may_go_on():
+                yield
+                continue
+            work.left -= rolling.advance(work.left)
+            if rolling.fault:
+                return
+            if shard.outlives_power:
+                # Bit by bit: all of it at the end would take its time.
+                rolling.fresh.data.flush()
+        while not rolling.is_over and shard.removals.catch_up(rolling.old, shard.now.ms):
+            work.left = 0
+            yield
+        if not rolling.is_over and rolling.begins is not None:
+            self._end_rollover(rolling)
+
+    def _end_rollover(self, rolling: CopyRollover) -> None:
+        """All is in the new files: a next process goes on with them."""
+        shard, old = self.shard, rolling.old
+        if not rolling.check():
+            rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
+            return
+        shard.keep_removals(old)
+        shard.finish(rolling.tail, rolling.write_header)
+        shard.files = rolling.tail
+        self._rolling = None
+        rolling.is_over = True
+        log.info("Partition [%d]: ROLLOVER COMPLETE to %s", shard.partition_id, self.files.journal.name)
+        task = self._finishing = self._place_all(rolling, self._base - old.data_end, self._base)
+        if shard.work is not None:
+            shard.work.add(task)
+        else:
+            for _ in task:
+                """At once."""
+
+    def _place_all(self, rolling: CopyRollover, old_base: int, new_base: int) -> Task:
+        """Find messages where they are now, then let go of the old files."""
+        work = self.shard.work
+        while not rolling.is_placed:
+            while work is not None and not work.may_go_on():
+                yield
+            count = 1 << 40 if work is None else max(1, work.left) * PLACED_PER_UNIT
+            if work is not None:
+                work.left = 0
+            for moved, start in rolling.take_moved(count):
+                places = self._places.get(moved.key[:KEY_SIZE])
+                place = places.get(moved.key[KEY_SIZE:]) if places is not None else None
+                # It may have gone, and come again, in the meantime.
+                if places is not None and place is not None and place >> _COMPRESSION_BITS == old_base + moved.offset:
+                    moved_to = new_base + start << _COMPRESSION_BITS
+                    places[moved.key[KEY_SIZE:]] = moved_to | place & (1 << _COMPRESSION_BITS) - 1
+        self._segments = [segment for segment in self._segments if segment.base != old_base]
+        try:
+            for _ in rolling.old.retire_slowly():
+                if work is not None:
+                    work.left = 0
+                    yield
+        except OSError as error:
+            self.shard.note_not_retired(rolling.old, error)
+        self._finishing = None
 
     def settle(self) -> None:
         """No more comes from this primary: half a rollover is undone."""
-        if self._rolling is not None:
-            old = self._rolling.old
+        rolling = self._rolling
+        if rolling is not None:
             self._rolling = None
-            self.files.remove()
-            self.shard.files = old
-            self._attach(old)
+            rolling.is_over = True
+            rolling.fresh.remove()
+            self._segments.pop()
+            self._attach(rolling.old, self._segments[-1].base)
+            if rolling.begins is not None:
+                # What came behind it is gone, and with it what it said of the messages before.
+                self._finish_placing()
+                recovered = recover(rolling.old, rolling.old.ends)
+                self._index((message, message.offset) for message in recovered.messages)
+                self._base = 0
         elif self.is_anew:
+            self._is_anew = False
             self.files.remove()
-            self._attach(self.shard.files)
-            self._places = self._places_before
+            self._places, self._segments = self._places_before, self._segments_before
+            self._attach(self.shard.files, self._segments[-1].base)
         self.position = last_position(self.files)
         self.end_event()
 
@@ -391,10 +499,12 @@ class Copy:
             at -= JOURNAL_RECORD_SIZE
         if behind is None:
             return False
+        self._finish_placing()
         clear_records(files.journal.buffer, behind, files.journal_end)
         recovered = recover(files, files.ends)
         self.shard.removals.cut(files)
         self.position = last_position(files)
+        self._base = 0
         self._index((message, message.offset) for message in recovered.messages)
         self.end_event()
         return True
@@ -407,9 +517,12 @@ class Copy:
         if fresh is None:
             raise OutOfStep("no disk for new files")
         fresh.journal.buffer[:JOURNAL_START] = bytes(JOURNAL_START)
+        self._finish_placing()
+        self._is_anew = True
         self._attach(fresh)
         self.position = NOWHERE
         self._places, self._places_before = {}, self._places
+        self._segments, self._segments_before = [Segment(0, fresh)], self._segments
 
     def complete(self, sync_point: Position) -> None:
         """All of the shard is there; `sync_point` is the first behind the primary's last rollover."""
@@ -428,7 +541,9 @@ class Copy:
         self.shard.keep_removals(old)
         self.shard.finish(files, write_header)
         self.shard.files = files
+        self._is_anew = False
         self._places_before = {}
+        self._segments_before = []
         self.end_event()
         if self.is_rotten:
             self.is_rotten = False
@@ -469,19 +584,22 @@ class Copy:
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
         """How many messages are here, and their bytes, by queue key."""
-        buffer = self._readable.data.buffer
         return {
-            key: (
-                len(places),
-                sum(parse_data_record(buffer, place >> _COMPRESSION_BITS).app_data_size for place in places.values()),
-            )
+            key: (len(places), sum(self._parse(place)[1].app_data_size for place in places.values()))
             for key, places in self._places.items()
         }
 
-    @property
-    def _readable(self) -> PartitionFiles:
-        """A rollover that is not finished has left the payloads where they were."""
-        return self._rolling.old if self._rolling else self.files
+    def _find(self, place: int) -> tuple[PartitionFiles, int]:
+        """The files that have a message, and where its DATA record begins."""
+        offset = place >> _COMPRESSION_BITS
+        for base, files in reversed(self._segments):
+            if offset >= base:
+                return files, offset - base
+        raise AssertionError("every message is in some file")
+
+    def _parse(self, place: int) -> tuple[memoryview, DataRecord]:
+        files, offset = self._find(place)
+        return files.data.buffer, parse_data_record(files.data.buffer, offset)
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here, or has rotted. Views live until the next step."""
@@ -489,7 +607,7 @@ class Copy:
         place = places.get(guid) if places else None
         if place is None:
             return None
-        files, offset = self._readable, place >> _COMPRESSION_BITS
+        files, offset = self._find(place)
         buffer = files.data.buffer
         try:
             found = parse_data_record(buffer, offset)

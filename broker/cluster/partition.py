@@ -19,7 +19,7 @@ from broker.cluster.links import Links
 from broker.cluster.mending import Mending
 from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
-from broker.cluster.positions import Position, position_at
+from broker.cluster.positions import NOWHERE, Position, position_at
 from broker.cluster.primary_actions import PrimaryActions
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
@@ -59,6 +59,10 @@ _DATA_EVENTS = {
     ReplicaDataType.PUSH: Event.REPLICA_DATA_RQST_PUSH,
     ReplicaDataType.DROP: Event.REPLICA_DATA_RQST_DROP,
 }
+
+
+# What a replica takes in while it rolls over; all else waits.
+_WHILE_ROLLING = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
 
 
 class FollowerReport(NamedTuple):
@@ -115,6 +119,8 @@ class Partition(PrimaryActions, ReplicaActions):
         self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False
+        self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
+        self._receipt_sent = NOWHERE
         # The node's other parts, told in the midst of a step.
         self.on_restore: Callable[[Recovered], None] = lambda recovered: None
         self.on_active: Callable[[], None] = lambda: None
@@ -162,6 +168,12 @@ class Partition(PrimaryActions, ReplicaActions):
         return sending is not None and sending.busy
 
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
+        if self.copy.will_roll and event not in _WHILE_ROLLING:
+            # How far this node is, it can only say when the files it goes on with are whole.
+            self._deferred.append((event, fact))
+            return
+        if self._deferred and event is Event.LIVE_DATA:
+            return  # the replica heals anew, and gets it then
         self._events.append((event, fact))
         if self._is_firing:
             return
@@ -202,10 +214,18 @@ class Partition(PrimaryActions, ReplicaActions):
         """The cluster state says so: a primary is assigned (again, under a new lease), or lost."""
         if primary_id is None:
             self.fire(Event.RST_UNKNOWN)
-        elif (primary_id, primary_lease_id) != (self.primary_id, self.primary_lease_id):
+        elif (primary_id, primary_lease_id) != self._assigned:
             own = primary_id == self.links.own_id
             fact = Fact(primary_id=primary_id, lease_id=primary_lease_id)
             self.fire(Event.DETECT_SELF_PRIMARY if own else Event.DETECT_SELF_REPLICA, fact)
+
+    @property
+    def _assigned(self) -> tuple[int | None, int]:
+        """The primary that was heard of last, and its lease."""
+        for event, fact in reversed(self._deferred):
+            if event in (Event.RST_UNKNOWN, Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
+                return fact.primary_id, fact.lease_id
+        return self.primary_id, self.primary_lease_id
 
     def node_up(self, node_id: int) -> None:
         if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
@@ -345,9 +365,29 @@ class Partition(PrimaryActions, ReplicaActions):
             self.mending.look()
         if self.stream is not None:
             self.stream.flush()
+        if self.copy.rollover_fault:
+            self._roll_over_failed()
+        while self._deferred and not self.copy.is_rolling:
+            self.fire(*self._deferred.popleft())
         if self.receipt_due is not None and self.primary_id is not None:
-            position, self.receipt_due = self.receipt_due, None
-            self.links.send(self.primary_id, build_receipt_event(self.partition_id, *position))
+            self._send_receipt(self.primary_id, self.receipt_due)
+
+    def _send_receipt(self, primary_id: int, due: Position) -> None:
+        """Of what follows a rollover nothing is kept before that is finished: the receipt is for what was before."""
+        position = min(due, self.copy.kept)
+        if position == due:
+            self.receipt_due = None
+        if position != self._receipt_sent or position == due:
+            self._receipt_sent = position
+            self.links.send(primary_id, build_receipt_event(self.partition_id, *position))
+
+    def _roll_over_failed(self) -> None:
+        log.error("Partition [%d]: a rollover comes to nothing: %s", self.partition_id, self.copy.rollover_fault)
+        self._begins_anew = True
+        self.fire(Event.ISSUE_LIVESTREAM)
+        if self.copy.is_rolling:
+            # It is no replica any longer that could be healed.
+            self.copy.settle()
 
     def heal(self) -> None:
         """Then send more to nodes that heal."""

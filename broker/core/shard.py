@@ -600,6 +600,11 @@ class Shard:
         """Do long tasks bit by bit, from now on."""
         self._work = work
 
+    @property
+    def work(self) -> Work | None:
+        """The long tasks of the node; None if all is done at once."""
+        return self._work
+
     def _count(self) -> int:
         return sum(map(len, self.stores.values()))
 

@@ -19,6 +19,7 @@ from broker.core.work import Task, Work
 from broker.store.moving import Moving
 from broker.store.partition_files import PartitionFiles
 from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.keys import KEY_SIZE
 
 if TYPE_CHECKING:
     from broker.core.shard import Shard
@@ -58,7 +59,7 @@ class SlicedRollover:
         self._old = shard.files
         self._old_base = shard.offsets_from
         self._fresh = fresh
-        self._moving = None if holds else Moving(shard.files, fresh, shard.stores, shard.offsets_from)
+        self._moving: Moving | None = None
         self._purges: list[Task] = []  # that have to be finished first
         self._written_to = self._old.journal_end
         self.refusal = ""  # why it came to nothing
@@ -66,6 +67,8 @@ class SlicedRollover:
         self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
         self.is_over = False
         self._retiring: Iterator[None] | None = None
+        if not holds:
+            self._begin_moving()
 
     @property
     def old(self) -> tuple[PartitionFiles, int]:
@@ -130,10 +133,15 @@ class SlicedRollover:
     def _begin_moving(self) -> None:
         shard = self._shard
         if self.holds:
-            # As they are now: what is purged meanwhile was alive.
             shard.hold_records()
+        # If nothing is to come between, they are as they are now: what is purged meanwhile was alive.
         stores = dict(shard.stores) if self.holds else shard.stores
-        self._moving = Moving(self._old, self._fresh, stores, shard.offsets_from)
+
+        def find(key: bytes) -> Message | None:
+            store = stores.get(key[:KEY_SIZE])
+            return store.get(key[KEY_SIZE:]) if store is not None else None
+
+        self._moving = Moving(self._old, self._fresh, find, stores, shard.offsets_from)
 
     def _do_slice(self, units: int) -> None:
         moving = self._moving

@@ -10,7 +10,7 @@ Until the new journal's header names its first sync point, the old files are wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterator
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -31,7 +31,7 @@ from formats.disk.journal import (
     scan,
     select,
 )
-from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 
 __all__ = ["Located", "Moving"]
@@ -53,20 +53,22 @@ class _Found(NamedTuple):
 
 
 class Moving:
-    """Carries over from `files` to `fresh`. `stores` are the messages alive, by queue key and GUID, as they are at any
-    time; their offsets are `base` more than their places in DATA.
+    """Carries over from `files` to `fresh`. `find` gives a message if it is alive when it is called, by queue key and
+    GUID; offsets of messages are `base` more than their places in DATA. `queue_keys` are the queues that there are.
     """
 
     def __init__(
         self,
         files: PartitionFiles,
         fresh: PartitionFiles,
-        stores: Mapping[bytes, Mapping[bytes, Located]],
+        find: Callable[[bytes], Located | None],
+        queue_keys: Container[bytes],
         base: int,
     ) -> None:
         self.files = files
         self.fresh = fresh
-        self._stores = stores
+        self._alive = find
+        self._queue_keys = queue_keys
         self._base = base
         self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
         self._row = 0
@@ -102,9 +104,7 @@ class Moving:
 
     def _find(self, key: bytes) -> Located | None:
         """The message alive with a queue key and GUID."""
-        store = self._stores.get(key[:KEY_SIZE])
-        message = store.get(key[KEY_SIZE:]) if store is not None else None
-        return message or self._outliving.get(key)
+        return self._alive(key) or self._outliving.get(key)
 
     # -- the walk
 
@@ -196,7 +196,7 @@ class Moving:
         for n, row in enumerate(at.tolist()):
             op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
             makes = op.queue_op_type in MAKING
-            if makes and op.queue_key in self._stores:
+            if makes and op.queue_key in self._queue_keys:
                 self._made.add(op.queue_key)
             # What became of one app still says something about the messages before it.
             is_new = row >= self._rows_before - self._row
@@ -252,17 +252,22 @@ class Moving:
         at any time.
         """
         told = 0
-        while self._moved and told < count:
-            messages, starts = self._moved[-1]
-            taken = min(len(messages), count - told)
-            for message, start in zip(messages[-taken:][::-1], starts[-taken:][::-1].tolist(), strict=True):
-                message.offset = base + start
-            del messages[-taken:]
-            self._moved[-1] = (messages, starts[:-taken])
-            if not messages:
-                self._moved.pop()
-            told += taken
+        for message, start in self.take(count):
+            message.offset = base + start
+            told += 1
         return told
+
+    def take(self, count: int) -> Iterator[tuple[Located, int]]:
+        """So many messages, the newest first, and where each is now in DATA."""
+        while self._moved and count:
+            messages, starts = self._moved.pop()
+            taken = min(len(messages), count)
+            count -= taken
+            newest = list(zip(messages[-taken:][::-1], starts[-taken:][::-1].tolist(), strict=True))
+            if taken < len(messages):
+                del messages[-taken:]
+                self._moved.append((messages, starts[:-taken]))
+            yield from newest
 
     def forget(self) -> None:
         """Nobody asks where messages are."""

@@ -6,6 +6,7 @@ purges it, or confirms it for the last app (source: mqbs::FileStore::recoverMess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from formats.disk.journal import (
     QUEUE_OP_RECORD,
     ConfirmReason,
     DeletionRecordFlag,
+    QueueOpRecord,
     QueueOpType,
     RecordType,
     scan,
@@ -41,10 +43,16 @@ __all__ = [
     "Recovered",
     "RecoveredMessage",
     "RecoveredQueue",
+    "apply_queue_op",
+    "data_headers",
+    "guids_by_queue",
+    "is_refused",
+    "judge",
     "last_purges",
     "purges",
     "record_keys",
     "recover",
+    "reference_counts",
     "removed_guids",
 ]
 
@@ -145,24 +153,30 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
     Without those that were refused, for want of copies: their producers may post them again.
     """
     deletions, deleted_at = select(records[since:], RecordType.DELETION)
-    is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
-    gone = _guids_by_queue(deletions[~is_refused] if is_refused.any() else deletions)
+    are_refused = is_refused(deletions)
+    gone = guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
     purged = last_purges(purges(records, since))
     if purged:
         deletions, deleted_at = select(records, RecordType.DELETION)
-        is_refused = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
-        refused = dict(zip(record_keys(deletions[is_refused]), deleted_at[is_refused].tolist(), strict=True))
+        are_refused = is_refused(deletions)
+        refused = dict(zip(record_keys(deletions[are_refused]), deleted_at[are_refused].tolist(), strict=True))
         found, at = select(records, RecordType.MESSAGE)
         if refused:
             keys = record_keys(found)
             rows = np.array([index > refused.get(key, -1) for key, index in zip(keys, at.tolist(), strict=True)], bool)
             found, at = found[rows], at[rows]
         for key, index in purged.items():
-            gone[key] = _guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
+            gone[key] = guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
     return {key: guids for key, guids in gone.items() if guids}
 
 
-def _guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
+def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which of these deletions are of messages that were never acknowledged, for want of copies."""
+    refused: NDArray[np.bool_] = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
+    return refused
+
+
+def guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
     """Of records that name a queue and a message: by queue key the GUIDs, one after the other."""
     # As numbers: rows of bytes take forty times as long to be told apart, while a shard waits for its new primary.
     keys = np.zeros((len(found), 8), np.uint8)
@@ -180,22 +194,26 @@ def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, Rec
     queues: dict[bytes, RecoveredQueue] = {}
     data = found.tobytes()
     for n, index in enumerate(at.tolist()):
-        op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
-        if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
-            record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
-            queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))
-            known = {app.app_key for app in queue.apps}
-            queue.apps += [app for app in record.apps if app.app_key not in known]
-            if op.queue_op_type == QueueOpType.ADDITION:
-                for app in record.apps:
-                    queue.since.setdefault(app.app_key, index)
-        elif op.queue_op_type == QueueOpType.DELETION and op.queue_key in queues:
-            if op.app_key == NULL_KEY:
-                del queues[op.queue_key]
-            else:
-                queue = queues[op.queue_key]
-                queue.apps = [app for app in queue.apps if app.app_key != op.app_key]
+        apply_queue_op(files, queues, QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE), index)
     return queues
+
+
+def apply_queue_op(files: PartitionFiles, queues: dict[bytes, RecoveredQueue], op: QueueOpRecord, index: int) -> None:
+    """What the operation at that index of the journal makes of the queues."""
+    if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
+        record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
+        queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))
+        known = {app.app_key for app in queue.apps}
+        queue.apps += [app for app in record.apps if app.app_key not in known]
+        if op.queue_op_type == QueueOpType.ADDITION:
+            for app in record.apps:
+                queue.since.setdefault(app.app_key, index)
+    elif op.queue_op_type == QueueOpType.DELETION and op.queue_key in queues:
+        if op.app_key == NULL_KEY:
+            del queues[op.queue_key]
+        else:
+            queue = queues[op.queue_key]
+            queue.apps = [app for app in queue.apps if app.app_key != op.app_key]
 
 
 def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
@@ -231,8 +249,7 @@ def _messages(
             since[key] = index
     purged = purges(records)
     confirmed = _confirmed(records, alive, since, last_purges(purged))
-    ref_counts = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
-    ref_counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
+    ref_counts = reference_counts(found)
     rows = np.fromiter(sorted(alive.values()), np.int64, len(alive))
     columns = (
         rows.tolist(),
@@ -241,7 +258,7 @@ def _messages(
         MESSAGE_RECORD.column(found[rows], "compression").tolist(),
         MESSAGE_RECORD.column(found[rows], "timestamp").tolist(),
         MESSAGE_RECORD.column(found[rows], "crc32c").tolist(),
-        *_headers(files, offsets[rows]),
+        *data_headers(files, offsets[rows]),
     )
     messages = []
     for row, offset, ref_count, compression, timestamp, checksum, *header in zip(*columns, strict=True):
@@ -250,26 +267,49 @@ def _messages(
         queue_key = key[:KEY_SIZE]
         if queue_key not in queues:
             continue
-        done, unasked = confirmed.get(key, (_NOBODY, _NOBODY))
-        for app_key, purged_at in purged.get(queue_key, ()):
-            if indexes[row] < purged_at:
-                if app_key == NULL_KEY:
-                    break
-                # An app that came after the message, or never wanted it, is none of those that it counts.
-                if queues[queue_key].since.get(app_key, -1) < indexes[row] and app_key not in unasked:
-                    done |= {app_key}
-        else:
-            if len(done) < max(1, ref_count):
-                guid, done = key[KEY_SIZE:], done | unasked
-                if queues[queue_key].since:
-                    came = queues[queue_key].since.items()
-                    done |= {app_key for app_key, since in came if since > indexes[row]}
-                place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
-                messages.append(RecoveredMessage(guid, *place, done, timestamp, checksum))
+        said = confirmed.get(key, (_NOBODY, _NOBODY))
+        done = judge(queues[queue_key], indexes[row], ref_count, *said, purged.get(queue_key, ()))
+        if done is not None:
+            place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
+            messages.append(RecoveredMessage(key[KEY_SIZE:], *place, done, timestamp, checksum))
     return messages, last_offset
 
 
-def _headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[int], list[bool], list[int]]:
+def reference_counts(found: NDArray[np.void]) -> NDArray[np.int64]:
+    """How many apps wanted each message."""
+    counts: NDArray[np.int64] = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
+    counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
+    return counts
+
+
+def judge(
+    queue: RecoveredQueue,
+    index: int,
+    ref_count: int,
+    done: frozenset[bytes],
+    unasked: frozenset[bytes],
+    purged: Sequence[tuple[bytes, int]],
+) -> frozenset[bytes] | None:
+    """The apps that do not want the message at that index of the journal, or None if none does.
+
+    Some said that they are `done` with it, others never wanted it (`unasked`); `purged` are the purges of its queue.
+    """
+    for app_key, purged_at in purged:
+        if index < purged_at:
+            if app_key == NULL_KEY:
+                return None
+            # An app that came after the message, or never wanted it, is none of those that it counts.
+            if queue.since.get(app_key, -1) < index and app_key not in unasked:
+                done |= {app_key}
+    if len(done) >= max(1, ref_count):
+        return None
+    done |= unasked
+    if queue.since:
+        done |= {app_key for app_key, since in queue.since.items() if since > index}
+    return done
+
+
+def data_headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[int], list[bool], list[int]]:
     """Of the DATA records at `offsets`: size of the application's data, whether it has properties, schema id."""
     buffer = files.data.buffer
     if offsets.size and int(offsets.max()) + DATA_HEADER.size > len(buffer):

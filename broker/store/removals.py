@@ -168,6 +168,14 @@ class Removals:
         if name in self._read_to:
             self._read_to[name] = min(self._read_to[name], files.journal_end)
 
+    def catch_up(self, files: PartitionFiles, now_ms: int) -> bool:
+        """Read a little of a journal that is about to go; whether there is more to read."""
+        more = self._read(files)
+        self._pack(files, SLICE_RECORDS, now_ms)
+        if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
+            self._write(files, now_ms)
+        return more or bool(self._found)
+
     def give_up(self, files: PartitionFiles, now_ms: int, *, synced: bool) -> None:
         """A journal is about to go: keep what it tells of removals; `synced` on the disk."""
         while self._read(files) or self._found:

@@ -120,10 +120,11 @@ def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
     roll_over(bus)
     node = bus.nodes[REPLICA]
     old = node.shard.files
-    while node.shard.files is old:
+    while not node.partition.copy.is_rolling:
         bus.step()
+    assert node.shard.files is old
     assert sum(name.endswith("journal") for name in node.directory.names()) == 2
-    position = node.partition.copy.position
+    position = node.partition.copy.kept
     node.shard.files.flush()
     bus.kill(REPLICA)
     disk = Disk(Random(0), bus.disks[REPLICA])

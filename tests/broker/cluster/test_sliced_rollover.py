@@ -223,3 +223,119 @@ def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
     assert len(posted) > 10
     bus.settle()
     assert [number for number in primary.acked if 100 <= number < 1000] == posted
+
+
+# -- at a replica
+
+
+def at_a_replica(amount: int = AMOUNT) -> tuple[Bus, Node]:
+    """A shard whose primary has just rolled over; its replicas have been told, and have done one slice at most."""
+    bus = full(amount)
+    primary, replica = bus.nodes[0], bus.nodes[1]
+    slice_by_slice(primary)
+    primary.partition.flush()
+    while not replica.partition.copy.is_rolling:
+        replica.receive(0, bus.links[0, 1].popleft())
+    return bus, replica
+
+
+def has(replica: Node, number: int) -> bool:
+    content = replica.partition.read(KEY, guid(number))
+    return content is not None and bytes(content.data).startswith(b"message %d " % number)
+
+
+def test_a_replica_acknowledges_nothing_before_it_is_over() -> None:
+    bus, replica = at_a_replica()
+    primary = bus.nodes[0]
+    kept = replica.partition.copy.kept
+    primary.post(*range(100, 110))
+    primary.partition.flush()
+    bus.links[0, 2].clear()
+    slices = 0
+    while replica.partition.copy.is_rolling:
+        while bus.links[0, 1]:
+            replica.receive(0, bus.links[0, 1].popleft())
+        while bus.links[1, 0]:
+            primary.receive(1, bus.links[1, 0].popleft())
+        assert not any(100 <= number < 1000 for number in primary.acked)
+        assert replica.partition.copy.kept == kept
+        # What it got meanwhile is there to be read, and so is what was there before.
+        assert has(replica, 105)
+        assert has(replica, LIVE[7])
+        replica.flush()
+        slices += 1
+    assert slices > 10
+    bus.settle()
+    assert set(range(100, 110)) <= set(primary.acked)
+
+
+def replica_slices() -> int:
+    _, replica = at_a_replica()
+    slices = 0
+    while replica.work.end_step():
+        slices += 1
+    return slices
+
+
+@pytest.mark.parametrize("how", ["killed", "again primary", "another primary", "primary"])
+def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> None:
+    """It is killed, or its primary gets another lease, or another node does, or it itself becomes primary."""
+    for end in range(0, replica_slices() + 8, 5):
+        bus, _ = at_a_replica()
+        primary = bus.nodes[0]
+        primary.post(*range(100, 104))
+        primary.remove(*LIVE[:5])
+        primary.partition.flush()
+        for _ in range(end):
+            for target in (1, 2):
+                if bus.links[0, target]:
+                    bus.nodes[target].receive(0, bus.links[0, target].popleft())
+                bus.nodes[target].flush()
+        while bus.links[1, 0]:
+            primary.receive(1, bus.links[1, 0].popleft())
+        acked = set(primary.acked)
+        if how == "killed":
+            bus.kill(1)
+            bus.settle(1000)
+            bus.restart(1)
+        elif how == "primary":
+            bus.kill(0)
+            bus.assign(1)
+            bus.settle(2000)
+            bus.restart(0)
+        else:
+            bus.assign(0 if how == "again primary" else 2)
+        bus.settle(3000)
+        kept = set(bus.kept(1))
+        for number in acked:
+            assert guid(number) in kept or number in LIVE[:5] or number >= 1000, (end, number)
+        assert {guid(number) for number in LIVE[5:]} <= kept
+        go_on(bus)
+
+
+def test_another_rollover_of_the_primary_waits_for_nothing() -> None:
+    """The primary is through with two before the replica is through with one."""
+    bus, _ = at_a_replica()
+    primary = bus.nodes[0]
+    while primary.work.end_step():
+        pass
+    primary.post(*range(100, 110))
+    primary.remove(*LIVE[:10])
+    slice_by_slice(primary)
+    primary.post(*range(110, 120))
+    bus.settle()
+    assert bus.states() == HEALED
+    bus.check_equal()
+    assert set(range(100, 120)) <= set(primary.acked)
+
+
+def test_without_disk_a_replica_heals_when_there_is_some() -> None:
+    bus, replica = at_a_replica()
+    files = replica.shard.files
+    assert files.journal.reserve(LIMITS.journal)
+    free, replica.directory.free = replica.directory.free, 0
+    bus.settle(1000)
+    assert replica.shard.files is files
+    replica.directory.free = free
+    bus.settle(3000)
+    go_on(bus)

@@ -1,0 +1,113 @@
+"""A replica's rollover: its primary goes on in new files, and what was carried over is the same here.
+
+With very many messages it goes on in slices. What was alive at the last record of the old files is found in them
+(`broker.store.sliced_recovery`) and carried over (`broker.store.moving`). Meanwhile the primary's next records are
+written to the new files, behind what is carried over: where that is, the first of them says. Until all is there, and is
+as long as the primary's, the old files are what a next process goes on with; so no receipt is sent, and nobody is told
+how far this node is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.store.moving import Moving
+from broker.store.partition_files import Ends, PartitionFiles
+from broker.store.sliced_recovery import SlicedRecovery
+from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
+from formats.disk.padding import DWORD, WORD
+from formats.schema import Buffer
+
+__all__ = ["PLACED_PER_UNIT", "CopyRollover", "Place"]
+
+# So many records are looked at for a unit of work, and so many bytes moved.
+ROWS_PER_UNIT = 3
+BYTES_PER_UNIT = 4096
+PLACED_PER_UNIT = 4
+
+
+class Place:
+    """Where a message alive, by queue key and GUID, has its DATA record in the old files."""
+
+    __slots__ = ("key", "offset")
+
+    def __init__(self, key: bytes, offset: int) -> None:
+        self.key = key
+        self.offset = offset
+
+
+class CopyRollover:
+    """One rollover: `advance` until it `is_copied`; `tail` is what the next records are written to.
+
+    `begins` is where the tail does, None before its first record. `fault` says why it came to nothing.
+    """
+
+    def __init__(self, old: PartitionFiles, fresh: PartitionFiles) -> None:
+        self.old = old
+        self.fresh = fresh
+        self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
+        self.begins: Ends | None = None
+        self.is_copied = False
+        self.is_over = False
+        self.fault = ""
+        self._recovery = SlicedRecovery(old)
+        self._alive: dict[bytes, Place] = {}
+        self._moving: Moving | None = None
+
+    def advance(self, units: int) -> int:
+        """Do about so much; how much was done."""
+        rows = max(1, units) * ROWS_PER_UNIT
+        recovery, moving = self._recovery, self._moving
+        if not recovery.is_read:
+            recovery.advance(rows)
+        elif not recovery.is_told:
+            _, keys, _, offsets = recovery.alive(rows)
+            self._alive.update({key: Place(key, offset) for key, offset in zip(keys, offsets.tolist(), strict=True)})
+        elif moving is None:
+            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0)
+        elif moving.rows_left:
+            before = self.fresh.data_end
+            if not moving.advance(rows, max(1, units) * BYTES_PER_UNIT):
+                self.fault = f"no disk for what follows {self.old.journal.name}"
+            return 1 + rows // ROWS_PER_UNIT + (self.fresh.data_end - before) // BYTES_PER_UNIT
+        else:
+            self.is_copied = True
+        return max(1, units)
+
+    def begin_tail(self, record: Buffer, at: int) -> bool:
+        """The primary's first record in the new files is for `at`; False if it cannot be the first there."""
+        sync_point = JOURNAL_OP_RECORD.unpack(record)
+        begins = Ends(at, sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD)
+        old, least = self.old, self.fresh.ends
+        if sync_point.sync_point_type != SyncPointType.REGULAR or not all(
+            low <= each <= max(low, high) for low, each, high in zip(least, begins, old.ends, strict=True)
+        ):
+            return False
+        if self.is_copied and begins != least:
+            return False
+        self.begins = begins
+        self.tail.journal_end, self.tail.data_end, self.tail.qlist_end = begins
+        return True
+
+    def check(self) -> bool:
+        """Whether what was carried over is as long as the primary's."""
+        return self.is_copied and self.fresh.ends == self.begins
+
+    def write_header(self) -> None:
+        """The new files are whole."""
+        assert self._moving is not None
+        assert self.begins is not None
+        self._moving.finish(self.begins.journal)
+
+    def take_moved(self, count: int) -> Iterator[tuple[Place, int]]:
+        """So many of the messages that were carried over, and where each is now in DATA; the newest first."""
+        assert self._moving is not None
+        for place, start in self._moving.take(count):
+            assert isinstance(place, Place)
+            self._alive.pop(place.key, None)
+            yield place, start
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether all have been taken."""
+        return self._moving is None or self._moving.is_placed
