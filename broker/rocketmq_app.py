@@ -44,6 +44,7 @@ from broker.shell.logs import start_logging
 from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
 from broker.shell.store_lock import StoreInUse, StoreLock
 from formats.errors import FormatError
+from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.message_ids import UniqueId
 
@@ -140,6 +141,7 @@ class _Kept:
         topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
         self.offsets_file = file("config", "consumerOffset.json")
         self.delays_file = file("config", "delayOffset.json")
+        self.timers_file = file("config", "timercheck")
         values = file("namesrv", "kvConfig.json")
         self.values = _read(values, lambda data: KeyValues(data, values.write))
         self.state = State(
@@ -149,6 +151,7 @@ class _Kept:
             _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
             _read(self.offsets_file, Offsets),
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
+            _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
         )
 
@@ -183,7 +186,12 @@ def _make_broker(
         dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
         registries.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
     world = World(
-        _wall_ms, random.randrange, _UniqueIds(options.address.address), kept.offsets_file.write, kept.delays_file.write
+        _wall_ms,
+        random.randrange,
+        _UniqueIds(options.address.address),
+        kept.offsets_file.write,
+        kept.delays_file.write,
+        kept.timers_file.write,
     )
     broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))
     node.add(broker)

@@ -25,11 +25,13 @@ from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
+from broker.rocketmq.core.timer_messages import TimerMessages
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import Transactions, TransactionTimes
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
+from formats.rocketmq.checkpoints import TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DelayOffsets
 from formats.rocketmq.frame import Frame
@@ -51,6 +53,7 @@ class World(NamedTuple):
     make_unique_id: Callable[[], str]
     keep_offsets: Callable[[bytes], None]
     keep_delay_offsets: Callable[[bytes], None]
+    keep_timer_checkpoint: Callable[[bytes], None]
 
 
 class State(NamedTuple):
@@ -62,6 +65,7 @@ class State(NamedTuple):
     groups: Groups
     offsets: Offsets
     delay_offsets: DelayOffsets = DelayOffsets()
+    timer_checkpoint: TimerCheckpoint | None = None
     times: TransactionTimes = TransactionTimes()
 
 
@@ -81,6 +85,9 @@ class Broker:
         self._delays = Delays(
             options.delay_levels_ms, store, self._arrivals, state.delay_offsets, world.keep_delay_offsets
         )
+        self._timers = TimerMessages(
+            options, topics, store, self._arrivals, state.timer_checkpoint, world.keep_timer_checkpoint
+        )
         sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
         self._consumers = ConsumerRequests(options, topics, groups, offsets, clients, locks, store)
@@ -88,7 +95,15 @@ class Broker:
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
         administration = Administration(options, topics, groups, offsets, store)
-        parts = (self._consumers, sending_back, self._transactions, replies, Queries(store), administration)
+        parts = (
+            self._consumers,
+            self._timers,
+            sending_back,
+            self._transactions,
+            replies,
+            Queries(store),
+            administration,
+        )
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -153,7 +168,7 @@ class Broker:
         """Answer who waits for what the step brought; tell the nameservers what it changed. True if there is more."""
         now_ms = self._world.wall_ms()
         if self._has_due:
-            self._has_due = self._delays.give_out(now_ms)
+            self._has_due = self._give_out(now_ms)
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
         return self._has_due
@@ -162,8 +177,9 @@ class Broker:
         """Do what is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
-        self._has_due = self._delays.give_out(now_ms)
+        self._has_due = self._give_out(now_ms)
         self._delays.tick(now_ms)
+        self._timers.tick(now_ms)
         self._transactions.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
@@ -175,6 +191,11 @@ class Broker:
         if _is_due(now_ms, self._kept_ms, OFFSETS_MS):
             self._kept_ms = now_ms
             self.keep_offsets()
+
+    def _give_out(self, now_ms: int) -> bool:
+        """Store what is due where it belongs; True if there is more."""
+        has_more = self._delays.give_out(now_ms)
+        return self._timers.give_out(now_ms) or has_more
 
     def keep_offsets(self) -> None:
         """Write the offsets, if they are not what was written."""
@@ -191,6 +212,7 @@ class Broker:
         self._transactions.note(self._world.wall_ms())
         self.keep_offsets()
         self._delays.keep(self._world.wall_ms())
+        self._timers.keep(self._world.wall_ms())
 
     def leave(self) -> None:
         """Unregister."""

@@ -2,7 +2,7 @@
 
 A request becomes a message with the broker's own properties beside the sender's. Messages with a delay level go to a
 topic of the broker's own, with their real topic in a property, until they are due; so do the first halves of
-transactions. Messages with a delivery time of their own are not taken yet: see `Sender.send`.
+transactions.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.delays import Storing, integer, place_delayed
+from broker.rocketmq.core.delays import Storing, integer
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.sending_back import SendingBack
+from broker.rocketmq.core.timer_messages import place_late, recall_handle
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import place_prepared
 from broker.rocketmq.store.commit_log import Message
@@ -40,8 +41,6 @@ _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for fur
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
 # A plain integer: the complement of a flag has just the bits that its class names.
 _V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
-
-_TIMER_PROPERTIES: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"})
 
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
@@ -77,10 +76,7 @@ class Sender:
         self._store_host = options.address.pack()
 
     def send(self, request: Frame, born_host: Host, now_ms: int) -> Frame:
-        """Carry out SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, and answer.
-
-        Timer messages are refused, as brokers do that are configured without.
-        """
+        """Carry out SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, and answer."""
         fields = {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
         try:
             sent = self.check(request, now_ms)
@@ -128,7 +124,6 @@ class Sender:
         unique_id = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
         properties["UNIQ_KEY"] = unique_id
         properties["CLUSTER"] = self._options.cluster
-        self._refuse_absent(properties)
         dead = None
         if header.topic.startswith(names.RETRY_PREFIX):
             dead = self._sending_back.check_retry(header, request.version, now_ms)
@@ -138,15 +133,27 @@ class Sender:
         if is_prepared:
             topic, queue_id = place_prepared(header.topic, sent.queue_id, properties)
         else:
-            topic, queue_id = dead or self._place_of(header, sent.queue_id, properties)
+            topic, queue_id = dead or self._place(header, sent.queue_id, properties, now_ms)
         message = self._message(sent, topic, queue_id, born_host, request.body, encode(properties))
         if is_prepared:
             message = message._replace(system_flags=message.system_flags & ~TRANSACTION_MASK)
         stored = self._put(message, now_ms)
-        host = self._options.address
+        waits = topic == names.TIMER_TOPIC != header.topic
         return SendMessageResponse(
-            str(OffsetId(host, stored.offset)), sent.queue_id, stored.queue_offset, transaction_id=unique_id
+            str(OffsetId(self._options.address, stored.offset)),
+            sent.queue_id,
+            stored.queue_offset,
+            transaction_id=unique_id,
+            recall_handle=recall_handle(self._options.name, properties) if waits else None,
         )
+
+    def _place(
+        self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
+    ) -> tuple[str, int]:
+        """The topic and queue where a message waits: its own, unless it is to be consumed later."""
+        if transaction_of(header.system_flags) not in (Transaction.NONE, Transaction.COMMIT):
+            return header.topic, queue_id
+        return place_late(self._options, header.topic, queue_id, properties, now_ms)
 
     def store_as_it_is(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         """Store a message with just the properties that its sender gave it. Raises `Refused`."""
@@ -156,12 +163,6 @@ class Sender:
         return SendMessageResponse(
             str(OffsetId(self._options.address, stored.offset)), sent.queue_id, stored.queue_offset
         )
-
-    def _refuse_absent(self, properties: dict[str, str]) -> None:
-        """Refuse what is not built yet, in the original's words for brokers that have it switched off."""
-        if integer(properties.get("DELAY")) <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
-            text = "accurate timer message is not enabled, timerWheelEnable is false"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
     def _store_batch(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
@@ -231,12 +232,6 @@ class Sender:
         properties["TRACE_ON"] = "true" if self._options.trace_on else "false"
         properties.pop("POP_CK", None)
         return hash_map_order(properties)
-
-    def _place_of(self, header: SendMessageRequest, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-        """The topic and queue where a message waits: its own, unless it is delayed."""
-        if transaction_of(header.system_flags) not in (Transaction.NONE, Transaction.COMMIT):
-            return header.topic, queue_id
-        return place_delayed(self._options.delay_levels_ms, header.topic, queue_id, properties)
 
 
 def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:

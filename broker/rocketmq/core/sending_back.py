@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.delays import Storing, again, place_delayed
+from broker.rocketmq.core.delays import Storing, again
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import MessageStore
@@ -106,7 +107,7 @@ class SendingBack:
             properties["DELAY"] = str(header.delay_level or _FIRST_LEVEL + record.reconsume_times)
         if not properties.get("ORIGIN_MESSAGE_ID", "").strip():
             properties["ORIGIN_MESSAGE_ID"] = str(OffsetId(Host.unpack(record.store_host), record.physical_offset))
-        name, queue_id = place_delayed(self._options.delay_levels_ms, name, queue_id, properties)
+        name, queue_id = place_late(self._options, name, queue_id, properties, now_ms)
         host = self._options.address
         system_flags = record.system_flags & ~int(SystemFlag.STORE_HOST_V6)
         message = again(record, name, queue_id, encode(properties))._replace(

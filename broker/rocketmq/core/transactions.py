@@ -21,6 +21,7 @@ from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
+from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
@@ -137,6 +138,7 @@ class Transactions:
             return success()
         if header.transaction == Transaction.COMMIT:
             topic, queue_id = properties.pop("REAL_TOPIC", ""), integer(properties.pop("REAL_QID", None))
+            topic, queue_id = place_late(self._options, topic, queue_id, properties, request.now_ms)
             flags = record.system_flags & ~TRANSACTION_MASK | Transaction.COMMIT
             message = again(record, topic, queue_id, encode(properties))._replace(
                 body=bytes(record.body), system_flags=flags, prepared_transaction_offset=header.commit_log_offset

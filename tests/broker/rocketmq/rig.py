@@ -16,6 +16,7 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
@@ -59,13 +60,15 @@ class Rig:
         delays = DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets()
         self.now = Now(0, 0)
         self.faults = Faults(self.now)
-        state = State(self.options, self.store, self.topics, self.groups, self.offsets, delays, self.times)
+        timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
+        state = State(self.options, self.store, self.topics, self.groups, self.offsets, delays, timers, self.times)
         world = World(
             lambda: self.wall_ms,
             lambda below: below - 1,
             lambda: "MADE",
             self._keep("offsets"),
             self._keep("delays"),
+            self._keep("timers"),
         )
         self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
 

@@ -198,7 +198,12 @@ def test_batch_is_stored_message_by_message() -> None:
             ResponseCode.MESSAGE_ILLEGAL,
             "batch request does not support retry group",
         ),
-        ({"properties": "TIMER_DELAY_MS\x015\x02"}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
+        (
+            {"properties": "TIMER_DELAY_SEC\x01259201\x02"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "not be bigger than the max delay 259200000ms",
+        ),
+        ({"properties": "TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "timer message illegal"),
     ],
 )
 def test_message_is_refused_with_the_original_s_code(fields: dict[str, Any], code: ResponseCode, text: str) -> None:

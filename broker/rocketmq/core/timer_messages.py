@@ -1,0 +1,302 @@
+"""Messages that are consumed at a time that their senders give, and those that are recalled before it.
+
+Source: TimerMessageStore, HookUtils, RecallMessageProcessor.
+
+They wait in a topic of the broker's own. The original keeps a wheel and a log of them beside it; here they are in
+memory, read from the topic's queue at the start. The checkpoint file says from where on and up to which time that was
+done, so that the original reads on from there as well; what it had been given out of turn may come twice then.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.delays import Storing, again, integer, place_delayed
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, TimerCheckpoint
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessageResponse
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.route_bodies import Permission
+
+__all__ = ["PRECISION_MS", "TimerMessages", "place_late", "recall_handle"]
+
+log = logging.getLogger("broker.rocketmq.timers")
+
+PRECISION_MS: Final = 1_000
+DELAY_MS_MAX: Final = 3 * 24 * 3_600_000
+STEP_MESSAGES: Final = 200
+KEEP_MS: Final = 1_000
+# What is read of the topic in one step, for the sake of others.
+STEP_READS: Final = 2_000
+
+_QUEUE: Final = 0
+_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_DELETES: Final = "TIMER_DEL_UNIQKEY"
+_OUT: Final = "TIMER_OUT_MS"
+_VERSION: Final = "v1"
+_RECALL_TAG: Final = "_RECALL_TAG_"
+
+_RECALL = HeaderCodec(RecallMessageRequest)
+_RECALLED = HeaderCodec(RecallMessageResponse)
+
+
+def place_late(
+    options: BrokerOptions, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
+) -> tuple[str, int]:
+    """The topic and queue where a message waits: its own, unless it is to be consumed later.
+
+    Raises `Refused` for a time that is none, or too far away.
+    """
+    if integer(properties.get("DELAY")) > 0:
+        for name in _PROPERTIES:
+            properties.pop(name, None)
+        return place_delayed(options.delay_levels_ms, topic, queue_id, properties)
+    if topic == names.TIMER_TOPIC or _OUT in properties or not any(name in properties for name in _PROPERTIES):
+        return topic, queue_id
+    due_ms = _due_ms(properties, now_ms)
+    if due_ms is None or due_ms - now_ms > DELAY_MS_MAX or (due_ms <= now_ms and _DELETES in properties):
+        text = (
+            f"timer message illegal, the delay time should not be bigger than the max delay {DELAY_MS_MAX}ms; "
+            "or if set del msg, the delay time should be bigger than the current time"
+        )
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+    if due_ms <= now_ms:
+        return topic, queue_id
+    properties[_OUT] = str((due_ms - 1) // PRECISION_MS * PRECISION_MS)
+    properties["REAL_TOPIC"] = topic
+    properties["REAL_QID"] = str(queue_id)
+    return names.TIMER_TOPIC, _QUEUE
+
+
+def _due_ms(properties: dict[str, str], now_ms: int) -> int | None:
+    for name, unit_ms, begin_ms in zip(_PROPERTIES, (1_000, 1, 1), (now_ms, now_ms, 0), strict=True):
+        text = properties.get(name)
+        if text is not None:
+            return begin_ms + int(text) * unit_ms if text.isdecimal() and text.isascii() and len(text) < 19 else None
+    return None
+
+
+class _Handle(NamedTuple):
+    """What a message is recalled by: the broker's answer to its sender had it."""
+
+    topic: str
+    broker: str
+    due_ms: int
+    unique_id: str
+
+
+def recall_handle(broker: str, properties: dict[str, str]) -> str | None:
+    """The handle by which a message can be recalled; None for one that cannot."""
+    if _OUT not in properties or _DELETES in properties:
+        return None
+    due_ms = int(properties[_OUT]) + 1
+    words = (_VERSION, properties["REAL_TOPIC"], broker, str(due_ms), properties.get("UNIQ_KEY", ""))
+    return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+
+def _read_handle(text: str) -> _Handle:
+    try:
+        words = base64.b64decode(text.encode(), b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, ValueError):
+        words = []
+    if len(words) < 5 or words[0] != _VERSION or not words[3].isdecimal():
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+    return _Handle(words[1], words[2], int(words[3][:19]), words[4])
+
+
+class TimerMessages:
+    """Gives out timer messages when they are due. `keep` writes the checkpoint file."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        store: MessageStore,
+        storing: Storing,
+        checkpoint: TimerCheckpoint | None,
+        keep: Callable[[bytes], None],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._store = store
+        self._storing = storing
+        self._keep = keep
+        self._version = 0 if checkpoint is None else checkpoint.version_counter
+        self._read_ms = 0 if checkpoint is None else checkpoint.last_read_ms
+        # What the original has in its wheel is anywhere in the queue.
+        is_ours = checkpoint is not None and checkpoint.log_flushed == 0
+        self._next = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
+        # What was there at the start may have been given out before.
+        self._known_end = store.span(names.TIMER_TOPIC, _QUEUE)[1]
+        # Messages by the time at which they are due, and their offsets in the queue; those may be in it no longer.
+        self._waiting: list[tuple[int, int]] = []
+        self._offsets: list[int] = []
+        self._gone: set[int] = set()
+        self._recalled: dict[str, int] = {}
+        self._changed = False
+        self._kept_ms = 0
+        self.handlers: Handlers = {RequestCode.RECALL_MESSAGE: self._recall}
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that are not due yet."""
+        return len(self._waiting)
+
+    # -- messages
+
+    def give_out(self, now_ms: int) -> bool:
+        """Read what is new in the topic, and store what is due where it belongs; True if there is more to do."""
+        has_unread = self._read()
+        left = STEP_MESSAGES
+        while self._waiting and self._waiting[0][0] + PRECISION_MS <= now_ms and left:
+            due_ms, offset = self._waiting[0]
+            if not self._deliver(due_ms, offset, now_ms):
+                return False
+            heapq.heappop(self._waiting)
+            self._gone.add(offset)
+            left -= 1
+            self._changed = True
+        if not left:
+            return True
+        if not has_unread:
+            self._read_ms = max(self._read_ms, now_ms // PRECISION_MS * PRECISION_MS)
+        return has_unread
+
+    def _read(self) -> bool:
+        """Read on in the topic; True if that is not its end."""
+        queue = self._store.queues.get((names.TIMER_TOPIC, _QUEUE))
+        if queue is None or self._next >= queue.end:
+            return False
+        begin = max(self._next, queue.begin)
+        end = min(queue.end, begin + STEP_READS)
+        for offset in range(begin, end):
+            properties = self._properties(offset)
+            out = properties.get(_OUT, "") if properties is not None else ""
+            if properties is None or not out.isdecimal() or len(out) > 18:
+                continue
+            due_ms = int(out)
+            if due_ms < self._read_ms and offset < self._known_end:
+                continue
+            if _DELETES in properties:
+                self._recalled[properties[_DELETES].rpartition("+")[2]] = due_ms
+            heapq.heappush(self._waiting, (due_ms, offset))
+            heapq.heappush(self._offsets, offset)
+        self._next = end
+        self._changed = True
+        return end < queue.end
+
+    def _properties(self, offset: int) -> dict[str, str] | None:
+        try:
+            entry = self._store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
+            return decode_properties(self._store.log.read(entry.physical_offset).record.properties)
+        except (IndexError, FormatError) as error:
+            log.error("the timer message %d is passed over: %s", offset, error)
+            return None
+
+    def _deliver(self, due_ms: int, offset: int, now_ms: int) -> bool:
+        """Store a message where it belongs; False if that is to be tried again."""
+        properties = self._properties(offset)
+        if properties is None:
+            return True
+        if _DELETES in properties:
+            self._recalled.pop(properties[_DELETES].rpartition("+")[2], None)
+            return True
+        if properties.get("UNIQ_KEY", "") in self._recalled:
+            return True
+        entry = self._store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
+        record = self._store.log.read(entry.physical_offset).record
+        topic = properties.get("REAL_TOPIC")
+        if not topic:
+            log.error("the timer message %d is passed over: it belongs nowhere", offset)
+            return True
+        properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
+        properties["TIMER_DEQUEUE_MS"] = str(now_ms)
+        message = again(record, topic, integer(properties.get("REAL_QID")), encode(properties))
+        try:
+            self._storing.put(message._replace(body=bytes(record.body)), now_ms)
+        except DiskFull:
+            return False
+        except TooLarge as error:
+            log.error("the timer message %d is passed over: %s", offset, error)
+        return True
+
+    # -- recalls
+
+    def _recall(self, request: Request) -> Frame:
+        header = _RECALL.read(request.fields)
+        now_ms = request.now_ms
+        if not self._options.permission & Permission.WRITE:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+        if self._topics.get(header.topic) is None:
+            text = f"recall failed, the topic[{header.topic}] not exist"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+        handle = _read_handle(header.recall_handle)
+        if handle.topic != header.topic:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+        if handle.broker != self._options.name:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
+        if not 0 < handle.due_ms - now_ms < DELAY_MS_MAX:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        properties = {
+            _DELETES: handle.unique_id,
+            "UNIQ_KEY": handle.unique_id,
+            "TIMER_DELIVER_MS": str(handle.due_ms),
+            "BORN_TIMESTAMP": str(now_ms),
+            "TRACE_CONTEXT": "",
+            "TAGS": _RECALL_TAG,
+        }
+        if header.producer_group is not None:
+            properties["PGROUP"] = header.producer_group
+        topic, queue_id = place_late(self._options, handle.topic, 0, properties, now_ms)
+        host, born = self._options.address, request.peer.host
+        flags = (SystemFlag.BORN_HOST_V6 if born.is_v6 else 0) | (SystemFlag.STORE_HOST_V6 if host.is_v6 else 0)
+        packed = encode(properties)
+        message = Message(topic, queue_id, 0, flags, now_ms, born.pack(), host.pack(), 0, 0, b"0", packed)
+        try:
+            self._storing.put(message, now_ms)
+        except (DiskFull, TooLarge):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
+        answer = success(_RECALLED, RecallMessageResponse(handle.unique_id))
+        return answer._replace(ext_fields={**(answer.ext_fields or {}), "MSG_REGION": self._options.region})
+
+    # -- the checkpoint
+
+    def tick(self, now_ms: int) -> None:
+        """Write the checkpoint every second, if it is not what was written."""
+        if not 0 <= now_ms - self._kept_ms < KEEP_MS:
+            self._kept_ms = now_ms
+            self.keep(now_ms)
+
+    def keep(self, now_ms: int) -> None:
+        """Write the checkpoint, if it is not what was written."""
+        if not self._changed:
+            return
+        while self._offsets and self._offsets[0] in self._gone:
+            self._gone.discard(heapq.heappop(self._offsets))
+        first = self._offsets[0] if self._offsets else self._next
+        # No log of a wheel: by that, it is known as ours.
+        checkpoint = TimerCheckpoint(self._read_ms, 0, first, first, 0, now_ms, self._version + 1)
+        try:
+            self._keep(TIMER_CHECKPOINT.pack(checkpoint).ljust(CHECKPOINT_BYTES, b"\0"))
+        except OSError as error:
+            log.error("the checkpoint of timer messages cannot be written: %s", error)
+        else:
+            self._version += 1
+            self._changed = False
