@@ -16,7 +16,7 @@ from broker.core.timers import Timers
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 
-__all__ = ["Confirms", "LeftConfirms"]
+__all__ = ["Confirms", "Given", "LeftConfirms"]
 
 # An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
 # It is longer than a silent broker is waited for.

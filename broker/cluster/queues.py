@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from broker.cluster.bulk import WholeEvents
+from broker.cluster.confirms import SENT_CONFIRMS_MAX, Given
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import confirm_all, retire, to_relay, to_root
 from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
+from broker.cluster.unkept_confirms import unkept_confirms
 from broker.core.cluster_errors import ClusterError
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
@@ -29,6 +31,7 @@ from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.store.recovery import Recovered
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
+from formats.disk.keys import NULL_KEY
 from formats.wire.event import Frame
 
 __all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
@@ -350,14 +353,27 @@ class ClusterQueues:
         for downstream in self._downstreams.values():
             downstream.forget(old)
         handles = self._handles({id(queue) for queue in old})
+        unkept = unkept_confirms(self.node.shards[partition_id])
         for queue in old:
             del self.node.queues[queue.uri]
+            if queue.key in unkept:
+                self._hops.left.keep(queue.uri, self._given(queue, unkept[queue.key]))
             if queue.is_open or queue.awaiting or queue.held:
                 relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
                 to_relay(queue, relay, handles[id(queue)])
                 if relay.openings.is_unused and not relay.unacknowledged:
                     self._forget(relay)
         self._connect(partition_id)
+
+    def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
+        now_ms = self.node.now.ms
+        given = [
+            (now_ms, guid, app.app_id)
+            for guid, app_key in unkept
+            for app in queue.apps.values()
+            if app_key in (app.key, NULL_KEY)
+        ]
+        return given[-SENT_CONFIRMS_MAX:]
 
     def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
         """The shard was restored, and cannot be served: hops stay what they were."""

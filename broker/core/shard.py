@@ -155,6 +155,7 @@ class Shard:
         self.copies_wanted = 1
         self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
+        self.copied_number = 0  # enough nodes are known to have the records of this lease up to here
         self.active = False  # this node is its primary: it may write
         self.hears = False  # a record has come from the primary as it wrote it, since the last tick
         self.heard: Heard | None = None  # the last that did
@@ -190,6 +191,7 @@ class Shard:
         assert is_begun or primary_lease_id > self.primary_lease_id, "lease ids only grow"
         self.primary_lease_id = primary_lease_id
         self.sequence_number = self._synced_at = int(is_begun)
+        self.copied_number = 0
         self.active = True
         self._out = self.files
         if self._has_room(not is_begun) and self._reserve_journal(not is_begun):
@@ -328,6 +330,7 @@ class Shard:
 
     def copied(self, sequence_number: int) -> None:
         """Enough nodes have all records of this lease up to this one."""
+        self.copied_number = sequence_number
         awaiting = self.awaiting
         try:
             while awaiting and awaiting[0].sequence_number <= sequence_number:

@@ -59,7 +59,6 @@ class Passage:
         self._leads = leads
         self._brokers: dict[str, Broker] = {}
         self._handed: set[tuple[Owed, str]] = set()
-        self._deposed_us: dict[str, int] = {}  # when a primary of a queue was found to be none any longer
         self.judged = self.exempt = 0
 
     def _broker(self, host: Host, node: Node) -> Broker:
@@ -84,8 +83,6 @@ class Passage:
                 continue
             if broker.queues.get(uri) is not queue:
                 # The hop, or the root, that was here before has left its consumers with what they had.
-                if uri in broker.queues and broker.queues[uri].is_root:
-                    self._deposed_us[uri] = now_us
                 broker.queues[uri] = queue
                 for app in queue.apps.values():
                     broker.handings[uri, app.app_id] = self._taken_over(host, queue, app)
@@ -165,8 +162,7 @@ class Passage:
         """Whether the app is known to be done with a message that is handed out."""
         guid, app_id = owed
         taken_us = broker.confirmed.get(owed, 0)
-        # What a primary has taken that lives on, and no majority has, is gone with its lease, and nobody is told.
-        is_kept = max(self._deposed_us.get(queue.uri, 0), now_us - CONFIRMS_KEPT_US) < taken_us
+        is_kept = max(0, now_us - CONFIRMS_KEPT_US) < taken_us
         # A new upstream hears of it before it is asked for messages; the one that was there may have sent it before.
         if is_kept and taken_us < (now_us + 1 if queue.is_root else broker.opened_us.get(queue.uri, 0)):
             raise Violation(f"{host.name} hands {name_of(post)} to '{app_id}', whose confirm it has taken")

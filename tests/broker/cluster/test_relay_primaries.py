@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.cluster.confirms import SENT_CONFIRMS_MAX, LeftConfirms
@@ -157,6 +159,39 @@ def test_a_primary_becomes_a_hop(three: World) -> None:
     producer.drop()
     assert not three.nodes[0].rig.node.queues
     assert not root.is_open
+
+
+@pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, "foo")])
+@pytest.mark.parametrize("stays", [True, False])
+def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
+    three: World, uri: str, app: str, stays: bool
+) -> None:
+    """The new primary has not got those records of the old one, which lives on."""
+    producer, consumer = three.client(1), three.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1", b"2"]
+    old = three.nodes[0].rig
+    copied = replace(old, directory=old.directory.after_crash())
+    consumer.confirm(1, guid(0), guid(1), sub_id=int(bool(app)))
+    if not stays:
+        consumer.drop()
+    three.make_primary(1, copied)
+    root = three.nodes[1].rig.node.queues[uri]
+    assert root.is_root
+    if not stays:
+        assert set(root.messages) == {guid(number) for number in range(3)}
+        consumer = three.client(0)
+        consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
+        assert consumer.payloads() == [b"2"]
+    bit = root.apps[app or "__default"].bit
+    assert {each for each, message in root.messages.items() if message.outstanding & bit} == {guid(2)}
+    three.make_primary(0, copied)
+    root = old.node.queues[uri]
+    bit = root.apps[app or "__default"].bit
+    assert {each for each, message in root.messages.items() if message.outstanding & bit} == {guid(2)}
 
 
 def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
