@@ -192,8 +192,12 @@ COPIES = (
         "broker.cluster.primary_actions",
         (
             (
-                "        if self.primary_lease_id <= self.copy.position.lease_id:\n",
+                "        if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:\n",
                 "        if self.primary_lease_id < 0:\n",
+            ),
+            (
+                "        if self._is_begun or self.primary_lease_id <= self.copy.position.lease_id:\n",
+                "        if self._is_begun:\n",
             ),
         ),
     ),
