@@ -18,7 +18,7 @@ from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.disk.padding import DWORD, WORD
 from formats.schema import Buffer
 
-__all__ = ["PLACED_PER_UNIT", "CopyRollover", "Place"]
+__all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "CopyRollover", "Place"]
 
 # So many records are looked at for a unit of work, and so many bytes moved.
 ROWS_PER_UNIT = 3

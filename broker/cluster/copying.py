@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from crc32c import crc32c
 
 from broker.cluster.batches import RECORDS_MIN, Batch, Standing, parse_batch
-from broker.cluster.copy_rollover import PLACED_PER_UNIT, CopyRollover
+from broker.cluster.copy_rollover import PLACED_PER_UNIT, ROWS_PER_UNIT, CopyRollover
 from broker.cluster.positions import (
     JOURNAL_START,
     NOWHERE,
@@ -26,16 +26,18 @@ from broker.cluster.positions import (
     position_at,
 )
 from broker.core.messages import Content
+from broker.core.purges import throw_away
 from broker.core.shard import Shard
 from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, recover
+from broker.store.sliced_recovery import SlicedRecovery
 from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, DataRecord, parse_data_record
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
 from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
@@ -114,7 +116,7 @@ class Copy:
     `lease_id_max`.
     """
 
-    def __init__(self, shard: Shard, recovered: Recovered) -> None:
+    def __init__(self, shard: Shard, recovered: Recovered | None = None) -> None:
         self.shard = shard
         self.removed: Removed = lambda queue_key, guid: None
         self.lease_id_max = LEASE_ID_MAX
@@ -129,8 +131,11 @@ class Copy:
         # Of the shard's files, while it is received anew.
         self._places_before: dict[bytes, dict[bytes, int]] = {}
         self._segments_before: list[Segment] = []
-        self._index((message, message.offset) for message in recovered.messages)
+        self._index((message, message.offset) for message in (recovered.messages if recovered else ()))
         self._checksums = Checksums()
+        self._is_indexing = recovered is None
+        if recovered is None:
+            self._start_indexing()
         self.is_rotten = False  # a payload is not what its checksum says
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
@@ -139,6 +144,32 @@ class Copy:
         for message, offset in messages:
             places = self._places.setdefault(message.queue_key, {})
             places[message.guid] = offset << _COMPRESSION_BITS | message.compression
+
+    def _start_indexing(self) -> None:
+        work = self.shard.work
+        if work is not None:
+            work.start(self._index_slowly(work))
+        else:
+            at_once = Work(self.shard.now, 1 << 40)
+            at_once.complete(self._index_slowly(at_once))
+
+    def _index_slowly(self, work: Work) -> Task:
+        """Find where each message is, in slices; nothing is added to the files meanwhile."""
+        recovery = SlicedRecovery(self.files)
+        while not recovery.is_told:
+            while not work.may_go_on():
+                yield
+            rows = max(1, work.left) * ROWS_PER_UNIT
+            work.left = 0
+            if not recovery.is_read:
+                recovery.advance(rows)
+                continue
+            found, keys, _, offsets = recovery.alive(rows)
+            compressions = MESSAGE_RECORD.column(found, "compression")
+            places = (offsets << _COMPRESSION_BITS | compressions).tolist()
+            for key, place in zip(keys, places, strict=True):
+                self._places.setdefault(key[:KEY_SIZE], {})[key[KEY_SIZE:]] = place
+        self._is_indexing = False
 
     def _attach(self, files: PartitionFiles, base: int = 0) -> None:
         self.files = files
@@ -159,6 +190,11 @@ class Copy:
     def will_roll(self) -> bool:
         """Return whether a rollover is not finished that needs nothing more from the primary."""
         return self._rolling is not None and self._rolling.begins is not None and not self._rolling.fault
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether this copy is not ready for anything else, and will be by itself."""
+        return self._is_indexing or self.will_roll
 
     @property
     def rollover_fault(self) -> str:
@@ -580,7 +616,9 @@ class Copy:
 
     def let_go(self) -> None:
         """The shard is served from here: its queues know where their messages are."""
-        self._places = {}
+        places, self._places = self._places, {}
+        if self.shard.work is not None:
+            self.shard.work.start(throw_away(self.shard.work, [*places.values()]))
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
         """How many messages are here, and their bytes, by queue key."""

@@ -105,14 +105,24 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
                     stream.unconfirmed[guid] = (message, subscription)
                 else:
                     release(subscription, was)
-        with_consumers = {guid for stream in app.streams for guid in stream.unconfirmed}
-        if with_consumers:
-            app.pending = deque(message for message in app.pending if message.guid not in with_consumers)
+        _take_out(app.pending, {guid for stream in app.streams for guid in stream.unconfirmed})
     for guid, put in old.unacknowledged.items():
         _post(new, guid, put)
     for app in new.apps.values():
         new.deliver(app)
     old.hand_over(new)
+
+
+def _take_out(pending: deque[Message], with_consumers: set[bytes]) -> None:
+    """Take out the messages that consumers have. They are mostly the first: the others are not looked at."""
+    kept: list[Message] = []
+    while with_consumers and pending:
+        message = pending.popleft()
+        if message.guid in with_consumers:
+            with_consumers.discard(message.guid)
+        else:
+            kept.append(message)
+    pending.extendleft(reversed(kept))
 
 
 def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:

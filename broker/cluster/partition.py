@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from broker.cluster.positions import NOWHERE, Position, position_at
 from broker.cluster.primary_actions import PrimaryActions
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
+from broker.cluster.take_over import Restoration
 from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
@@ -30,7 +31,8 @@ from broker.core.faults import Inconsistent
 from broker.core.messages import Content
 from broker.core.shard import Shard
 from broker.core.timers import Timers
-from broker.store.recovery import Recovered
+from broker.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
+from broker.store.removals import Removed
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -61,8 +63,24 @@ _DATA_EVENTS = {
 }
 
 
-# What a replica takes in while it rolls over; all else waits.
-_WHILE_ROLLING = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
+# What is taken in while a replica rolls over, or finds what is in its files; all else waits.
+_WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
+
+
+class _Nothing:
+    """What is put back, where nobody wants it."""
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
+
+    def remember(self, key: bytes, guids: bytes) -> None: ...
+
+    def remember_before(self, key: bytes, removed: Removed) -> None: ...
+
+    def take(self, found: RecoveredMessage) -> None: ...
+
+    def end(self) -> None: ...
+
+    def give_up(self) -> None: ...
 
 
 class FollowerReport(NamedTuple):
@@ -122,7 +140,7 @@ class Partition(PrimaryActions, ReplicaActions):
         self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
         self._receipt_sent = NOWHERE
         # The node's other parts, told in the midst of a step.
-        self.on_restore: Callable[[Recovered], None] = lambda recovered: None
+        self.on_restore: Callable[[], Restoration] = _Nothing
         self.on_active: Callable[[], None] = lambda: None
         self.on_passive: Callable[[], None] = lambda: None
         self.on_primary_status: Callable[[int, bool], None] = lambda node_id, active: None
@@ -168,8 +186,8 @@ class Partition(PrimaryActions, ReplicaActions):
         return sending is not None and sending.busy
 
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
-        if self.copy.will_roll and event not in _WHILE_ROLLING:
-            # How far this node is, it can only say when the files it goes on with are whole.
+        if self.copy.is_busy and event not in _WHILE_BUSY:
+            # How far this node is, it can only say when the files it goes on with are whole, and known.
             self._deferred.append((event, fact))
             return
         if self._deferred and event is Event.LIVE_DATA:
@@ -367,7 +385,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.stream.flush()
         if self.copy.rollover_fault:
             self._roll_over_failed()
-        while self._deferred and not self.copy.is_rolling:
+        while self._deferred and not self.copy.is_busy:
             self.fire(*self._deferred.popleft())
         if self.receipt_due is not None and self.primary_id is not None:
             self._send_receipt(self.primary_id, self.receipt_due)

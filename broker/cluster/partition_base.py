@@ -14,12 +14,12 @@ from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
 from broker.cluster.replication import Stream, Transfer
 from broker.cluster.requests import Choice, Requests
+from broker.cluster.take_over import Restoration, TakeOver
 from broker.core.alarms import alarm
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
 from broker.core.shard import Shard
 from broker.core.timers import Timers
-from broker.store.recovery import Recovered, recover
 from formats.control.messages import (
     ClusterMessage,
     ControlMessage,
@@ -120,7 +120,7 @@ class PartitionBase:
     state: State
     fire: Callable[..., None]
     mending: Mending
-    on_restore: Callable[[Recovered], None]
+    on_restore: Callable[[], Restoration]
     on_active: Callable[[], None]
     on_passive: Callable[[], None]
     outdated: Callable[[int], None]
@@ -163,6 +163,7 @@ class PartitionBase:
         self._begins_anew = False  # the primary wants everything dropped, the files are too small, or have rotted
         self._buffered: list[bytes] = []
         self._asked_numbers: set[int] = set()
+        self.taking_over: TakeOver | None = None
         self._lease_begun = 0  # the last whose first record this process has written
         self._restored_s = 0  # the time of the last record before that
         self._generation = 0  # of the attempt to heal
@@ -237,6 +238,10 @@ class PartitionBase:
             for node_id in self.links.other_ids:
                 self._say(node_id, PrimaryStatus.PASSIVE)
         self.stream = self.transfer = self._receiving = self.receipt_due = None
+        if self.taking_over is not None:
+            self.taking_over.give_up()
+            self.taking_over = None
+            shard.forget_restored()
         shard.before_rollover = nothing
         shard.after_rollover = ignore
         self.mending.clear()
@@ -244,7 +249,7 @@ class PartitionBase:
             self.on_passive()
             shard.deactivate()
             removed = self.copy.removed
-            self.copy = Copy(shard, recover(shard.files, shard.files.ends))
+            self.copy = Copy(shard)
             self.copy.removed = removed
             self.copy.end_event()
         else:

@@ -21,6 +21,7 @@ from broker.cluster.partition_base import (
 from broker.cluster.partition_table import Event
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, history, last_position, offset_behind
 from broker.cluster.replication import Stream
+from broker.cluster.take_over import Restoration, TakeOver
 from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Full
 from formats.control.messages import (
@@ -254,7 +255,7 @@ class PrimaryActions(PartitionBase):
             self.fire(Event.QUORUM_REPLICA_DATA_RSPN)
 
     def activate(self, event: Event, fact: Fact) -> None:
-        """Serve the shard. The replicas hear of it before its first record."""
+        """Put back what is there, to serve the shard then."""
         shard = self.shard
         if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
             # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
@@ -266,21 +267,26 @@ class PrimaryActions(PartitionBase):
             log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
             self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
             return
+        shard.copies_wanted = self.copies_wanted
+        # How old messages are is told by the last record that another primary has written.
+        newest_s = self._restored_s if self._is_begun else self.copy.written_s
+        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve)
+        self.taking_over.begin()
+
+    def _serve(self, restoration: Restoration) -> None:
+        """All is put back: take what is posted. The replicas hear of it first."""
+        self.taking_over = None
+        shard = self.shard
         for node_id in self.links.other_ids:
             self._say(node_id, PrimaryStatus.ACTIVE)
-        shard.copies_wanted = self.copies_wanted
-        recovered = self.copy.recover()
-        if self._is_begun:
-            # How old messages are is told by the last record that another primary has written.
-            recovered.timestamp = self._restored_s
-        self.on_restore(recovered)
+        restoration.end()
         try:
             shard.activate(self.primary_lease_id)
         except Full as full:
             log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
             self.on_passive()
             shard.deactivate()
-            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
             return
         self.copy.let_go()
         self.on_active()
@@ -302,4 +308,5 @@ class PrimaryActions(PartitionBase):
         self.mending.take(*fact.received)
 
     def say_active(self, event: Event, fact: Fact) -> None:
-        self._say(fact.node_id, PrimaryStatus.ACTIVE)
+        if self.shard.active:
+            self._say(fact.node_id, PrimaryStatus.ACTIVE)

@@ -29,7 +29,7 @@ from broker.core.node import Node
 from broker.core.payloads import Payloads
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
-from broker.store.recovery import Recovered
+from broker.core.restoring import Restoration
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
 from formats.disk.keys import NULL_KEY
 from formats.wire.event import Frame
@@ -71,6 +71,24 @@ class PrimaryHost:
             message = f"this node is not the active primary of '{name}'"
             raise Refusal(StatusCategory.NOT_READY, message, ClusterError.NOT_PRIMARY)
         opened(node.serve_queue(name, domain))
+
+
+class _Restoration(Restoration):
+    """One shard's, in a node that has hops to it until then."""
+
+    def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
+        super().__init__(queues.node, queues.node.shards[partition_id])
+        self._hops = queues
+        self._partition_id = partition_id
+
+    def end(self) -> None:
+        self._hops.restored(self._partition_id)
+        super().end()
+
+    def give_up(self) -> None:
+        """Another node serves the shard, or this one begins anew."""
+        for queue in self.queues.values():
+            retire(queue)
 
 
 class ClusterQueues:
@@ -299,14 +317,17 @@ class ClusterQueues:
 
     # -- this node becomes a primary, or is one no longer
 
-    def restored(self, partition_id: int, recovered: Recovered) -> None:
-        """This node is about to serve a shard that is as recovered; nothing of it may be written yet."""
+    def restoring(self, partition_id: int) -> _Restoration:
+        """This node is about to serve a shard: what its queues and messages are put back with."""
+        return _Restoration(self, partition_id)
+
+    def restored(self, partition_id: int) -> None:
+        """All of a shard is put back, and nothing of it may be written yet: hops make room for what is here."""
         relays = self._relays_of(partition_id)
         for relay in relays:
             self.node.queues.pop(relay.uri, None)
             self._unregister(relay)
         self._moving[partition_id] = relays
-        self.node.restore(self.node.shards[partition_id], recovered)
 
     def activated(self, partition_id: int) -> None:
         """This node serves a shard from now on; `restored` came before."""

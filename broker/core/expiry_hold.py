@@ -22,6 +22,7 @@ back, the messages are younger by as much.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from broker.core.clock import Now
 from broker.core.clocks import ALARM, TOLERANCE_S, Clocks, Heard, span
 from broker.core.queue import Queue
 
-__all__ = ["Hold", "Restoring", "hold_expiry"]
+__all__ = ["Hold", "Restored", "Restoring", "hold_expiry"]
 
 log = logging.getLogger("broker.queue")
 
@@ -58,6 +59,13 @@ class Restoring(NamedTuple):
             if heard.timestamp - TOLERANCE_S <= newest_s <= wall_s + TOLERANCE_S:
                 return cls(partition_id, newest_s, wall_s, True)
         return cls(partition_id, newest_s, now.wall_s, False)
+
+
+class Restored(NamedTuple):
+    """A queue that was just restored, and how many of its messages came when, by the monotonic clock."""
+
+    queue: Queue
+    arrivals: Counter[int]
 
 
 class Hold:
@@ -94,7 +102,7 @@ class Due(NamedTuple):
     number: int
 
 
-def hold_expiry(restored: Iterable[Queue], about: Restoring, now: Now, clocks: Clocks) -> None:
+def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks: Clocks) -> None:
     """Judge the messages of a shard's queues, which were just restored, and tell the operator."""
     ahead_s = now.wall_s - about.wall_s
     if abs(ahead_s) > TOLERANCE_S:
@@ -107,14 +115,14 @@ def hold_expiry(restored: Iterable[Queue], about: Restoring, now: Now, clocks: C
     gap_ms = max(0, about.wall_s - about.newest_s) * 1000
     by_gap: list[Due] = []
     by_record: list[Due] = []
-    for queue in restored:
+    for queue, arrivals in restored:
         ttl_s = queue.config.message_ttl_s
         if ttl_s is None or not queue.messages:
             continue
         before_ms = now.ms - ttl_s * 1000
-        if _count(queue, before_ms - gap_ms - TOLERANCE_S * 1000):
-            by_record.append(Due(queue, _count(queue, before_ms)))
-        elif _is_most(queue, count := _count(queue, before_ms)):
+        if _count(arrivals, before_ms - gap_ms - TOLERANCE_S * 1000):
+            by_record.append(Due(queue, _count(arrivals, before_ms)))
+        elif _is_most(queue, count := _count(arrivals, before_ms)):
             by_gap.append(Due(queue, count))
     if by_gap and gap_ms > TOLERANCE_S * 1000 and not about.is_measured:
         _judge_gap(by_gap, about, now, clocks)
@@ -154,9 +162,9 @@ def _tell(due: list[Due], about: Restoring, text: str) -> None:
     alarm(log, ALARM, f"Partition [{about.partition_id}]: {whose} {text}.")
 
 
-def _count(queue: Queue, before_ms: int) -> int:
-    """How many messages came before. By their records' times: with a clock that was set they are in no order."""
-    return sum(message.arrived_ms < before_ms for message in queue.messages.values())
+def _count(arrivals: Counter[int], before_ms: int) -> int:
+    """The number of messages that came before. By their records' times: with a clock that was set, in no order."""
+    return sum(count for arrived_ms, count in arrivals.items() if arrived_ms < before_ms)
 
 
 def _is_most(queue: Queue, count: int) -> bool:

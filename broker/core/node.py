@@ -15,13 +15,13 @@ from broker.core.cluster_view import ClusterView, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.entrance import uncertified
-from broker.core.expiry_hold import Restoring, hold_expiry
 from broker.core.faults import Change, Faults, Inconsistent
 from broker.core.handles import Refusal, check_open
 from broker.core.ledger import Ledger, app_infos
 from broker.core.message_logs import FileLog, MemoryLog
-from broker.core.queue import Content, Full, Message, Queue
+from broker.core.queue import Full, Queue
 from broker.core.queue_requests import Opened
+from broker.core.restoring import Restoration
 from broker.core.retention import Retention
 from broker.core.rounds import Rounds
 from broker.core.session import Session
@@ -29,7 +29,7 @@ from broker.core.session_ports import BrokerPeer, Bulk
 from broker.core.shard import Shard
 from broker.core.timers import Timers
 from broker.core.work import Work
-from broker.store.recovery import Recovered, RecoveredMessage
+from broker.store.recovery import Recovered
 from formats.control.messages import (
     ClientIdentity,
     PartitionPrimaryInfo,
@@ -176,50 +176,7 @@ class Node:
 
     def restore(self, shard: Shard, state: Recovered) -> None:
         """Put back the queues and messages of a shard as it was recovered."""
-        by_key: dict[bytes, list[RecoveredMessage]] = {key: [] for key in state.queues}
-        arrivals: dict[int, int] = {}
-        about = Restoring.of(shard.partition_id, state.timestamp, shard.heard, self.now)
-        restored: list[Queue] = []
-        removed = shard.removals.before(shard.files, state.timestamp, self.now.ms)
-        for message in state.messages:
-            by_key[message.queue_key].append(message)
-        for key, messages in by_key.items():
-            recovered = state.queues[key]
-            uri = parse_uri(recovered.uri)
-            domain = self.domain(uri.qualified_domain)
-            if domain is None:
-                # Kept for the day when the domain is configured again.
-                log.warning("queue '%s' is of no configured domain; its %d messages rest", recovered.uri, len(messages))
-                config = DomainConfig(uri.qualified_domain, Mode.FANOUT)
-                domain = Domain(config)
-            apps = [(app.app_id, app.app_key) for app in recovered.apps]
-            # A domain that is kept in memory now may have left messages in the files.
-            queue = self._make_queue(recovered.uri, key, domain, apps, shard, in_files=bool(messages))
-            if domain.config.name in self.domains:
-                self.queues[recovered.uri] = queue
-            queue.history.restore(state.gone.get(key, b""), self.now.ms, removed.get(key, ()))
-            for message in messages:
-                self._restore_message(shard, queue, message, about.wall_s, arrivals)
-            restored.append(queue)
-        hold_expiry(restored, about, self.now, self.clocks)
-
-    def _restore_message(
-        self, shard: Shard, queue: Queue, found: RecoveredMessage, wall_s: int, arrivals: dict[int, int]
-    ) -> None:
-        outstanding = 0
-        for app in queue.apps.values():
-            if app.key not in found.confirmed:
-                outstanding |= app.bit
-        content = Content(b"", found.checksum, found.compression, found.has_properties, found.schema_id)
-        # Many come in the same second: one number serves them all.
-        arrived_ms = arrivals.get(found.timestamp)
-        if arrived_ms is None:
-            arrived_ms = self.now.ms - (wall_s - found.timestamp) * 1000
-            arrivals[found.timestamp] = arrived_ms
-        message = Message(found.guid, found.size, content, outstanding, arrived_ms)
-        message.offset = found.offset
-        shard.adopt(outstanding.bit_count())
-        queue.restore(message)
+        Restoration(self, shard).put_back(state)
 
     # -- sessions
 
@@ -373,7 +330,7 @@ class Node:
             with Change(f"the creation of queue '{uri}'", Full):
                 self._assign(info)
                 shard.append_queue(uri, info.key, apps)
-                queue = self._make_queue(uri, info.key, domain, apps, shard)
+                queue = self.make_queue(uri, info.key, domain, apps, shard)
                 self.queues[uri] = queue
         except Full as full:
             raise Refusal(StatusCategory.NOT_READY, f"Queue cannot be created: {full}", -1) from None
@@ -418,7 +375,7 @@ class Node:
                     self._queue_counts[info.partition_id] += 1
         return self._queue_counts
 
-    def _make_queue(
+    def make_queue(
         self,
         uri: str,
         key: bytes,
@@ -428,6 +385,7 @@ class Node:
         *,
         in_files: bool = False,
     ) -> Queue:
+        """See `broker.core.restoring.RestoringNode`."""
         if not apps and (in_files or domain.config.mode is not Mode.FANOUT):
             apps = [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent

@@ -20,7 +20,7 @@ from broker.core.routing import App
 from broker.core.work import Task, Work
 from formats.disk.journal import DeletionRecordFlag
 
-__all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all"]
+__all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all", "throw_away"]
 
 # So many things are thrown away for a unit of work.
 THROWN_PER_UNIT = 8
@@ -94,10 +94,10 @@ def _clear_away(queue: Queue, messages: dict[bytes, Message], thrown: list[Conta
         for _ in range(count):
             history.add(messages.popitem()[0], queue.now.ms)
     history.unbury(messages)
-    yield from _throw_away(work, thrown)
+    yield from throw_away(work, thrown)
 
 
-def _throw_away(work: Work, thrown: list[Container]) -> Task:
+def throw_away(work: Work, thrown: list[Container]) -> Task:
     """To let go of a million objects takes its time, too."""
     while thrown:
         container = thrown[-1]
@@ -119,7 +119,7 @@ def abandon(queue: Queue) -> None:
     queue.messages = {}
     for app in queue.apps.values():
         thrown += _empty(app)
-    queue.work.start(_throw_away(queue.work, thrown))
+    queue.work.start(throw_away(queue.work, thrown))
 
 
 def purge_app(queue: Queue, app: App) -> tuple[int, int]:

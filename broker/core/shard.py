@@ -213,6 +213,11 @@ class Shard:
         if rolling is not None and not rolling.is_changed:
             rolling.give_up("another node becomes primary")
 
+    def forget_restored(self) -> None:
+        """What was restored for a lease that does not begin here is gone."""
+        self.stores.clear()
+        self.due = 0
+
     def deactivate(self) -> None:
         """This node is no longer primary: nobody waits, no queue has its messages here."""
         self.give_up_rollover()

@@ -284,38 +284,48 @@ class Removals:
         `newest_s` is the time of the last record.
         """
         out: dict[bytes, list[Removed]] = {}
-        current = _stamp(files)
-        for name in sorted(self._closed_ms):
-            try:
-                file = self._directory.open(name, len(FILE_MAGIC))
-            except OSError as error:
-                log.warning("%s cannot be read: %s", name, error.strerror)
-                continue
-            _collect(out, _blocks(name, file.buffer[: file.data_end]), current, newest_s, now_ms)
-            file.close()
-        if self._file is not None:
-            _collect(out, _blocks(self._file.name, self._file.buffer[: self._end]), current, newest_s, now_ms)
+        for some in self.before_slowly(files, newest_s, now_ms):
+            for key, removed in some:
+                out.setdefault(key, []).append(removed)
+        return out
+
+    def before_slowly(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[list[tuple[bytes, Removed]]]:
+        """As `before`, a block of a file at a time."""
+        current, found = _stamp(files), False
+        for name in (*sorted(self._closed_ms), *((self._file.name,) if self._file is not None else ())):
+            for block in self._blocks_of(name):
+                if block.journal == current:
+                    continue  # the journal says so itself
+                # A machine that began anew after the block was made has run for `now_ms` since.
+                passed_ms = now_ms - block.ms if block.ms <= now_ms else now_ms
+                age_ms = min(passed_ms, max(0, newest_s - block.last_s) * 1000)
+                told = [(key, Removed(hashes, latest, age_ms)) for key, latest, hashes in _queues(block.body)]
+                found |= bool(told)
+                del block
+                yield told
         rolled_over_s = _rolled_over_s(files)
-        if not out and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
+        if not found and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
             log.warning(
                 "Partition [%d]: which messages were removed before the last rollover is not known here: "
                 "those that are sent again may be delivered again",
                 self._partition_id,
             )
-        return out
 
-
-def _collect(
-    out: dict[bytes, list[Removed]], blocks: Iterator[Block], current: bytes, newest_s: int, now_ms: int
-) -> None:
-    for block in blocks:
-        if block.journal == current:
-            continue  # the journal says so itself
-        # A machine that began anew after the block was made has run for `now_ms` since.
-        passed_ms = now_ms - block.ms if block.ms <= now_ms else now_ms
-        age_ms = min(passed_ms, max(0, newest_s - block.last_s) * 1000)
-        for key, latest, hashes in _queues(block.body):
-            out.setdefault(key, []).append(Removed(hashes, latest, age_ms))
+    def _blocks_of(self, name: str) -> Iterator[Block]:
+        if self._file is not None and name == self._file.name:
+            yield from _blocks(name, self._file.buffer[: self._end])
+            return
+        if name not in self._closed_ms:
+            return  # nobody asks so far back any longer
+        try:
+            file = self._directory.open(name, len(FILE_MAGIC))
+        except OSError as error:
+            log.warning("%s cannot be read: %s", name, error.strerror)
+            return
+        try:
+            yield from _blocks(name, file.buffer[: file.data_end])
+        finally:
+            file.close()
 
 
 def _blocks(name: str, data: memoryview) -> Iterator[Block]:

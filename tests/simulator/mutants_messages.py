@@ -39,8 +39,8 @@ MESSAGES = (
         "history-not-restored",
         "dedup",
         "A new primary does not know what was removed before.",
-        "broker.core.node",
-        (('            queue.history.restore(state.gone.get(key, b""), self.now.ms, removed.get(key, ()))\n', ""),),
+        "broker.core.restoring",
+        (("            queue.history.restore(guids, self._since_ms)\n", "            pass\n"),),
     ),
     Mutant(
         "here-taken-again",
@@ -158,8 +158,8 @@ MESSAGES = (
         "broker.cluster.handover",
         (
             (
-                "            app.pending = deque(message for message in app.pending if message.guid not in with_consumers)\n",
-                "            pass\n",
+                "        _take_out(app.pending, {guid for stream in app.streams for guid in stream.unconfirmed})\n",
+                "        pass\n",
             ),
         ),
     ),

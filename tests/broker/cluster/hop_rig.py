@@ -162,7 +162,7 @@ class World:
             opened = open_shards(hop.rig.directory, 1, 0, files_of.limits, now, lambda prefix: prefix)
             shard, recovered = opened[0]
             cast(dict[int, Shard], hop.rig.node.shards)[0] = shard
-        hop.queues.restored(0, recovered)
+        hop.queues.restoring(0).put_back(recovered)
         if files_of is not None:
             shard.activate(recovered.primary_lease_id + 1)
         if fails:

@@ -6,6 +6,7 @@ Who is primary is the test's to say. A primary posts messages to one queue and c
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,7 +24,8 @@ from broker.core.work import Work
 from broker.opening import open_shards
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
-from broker.store.recovery import Recovered, recover
+from broker.store.recovery import RecoveredMessage, RecoveredQueue, recover
+from broker.store.removals import Removed
 from formats.codes import EventType
 from formats.control import ber
 from formats.control.messages import ControlMessage
@@ -111,19 +113,39 @@ class Node:
 
     # -- the primary's queue
 
-    def _restore(self, recovered: Recovered) -> None:
-        self.store = {}
-        self.restored_s = recovered.timestamp
+    # -- what is put back, see `broker.cluster.take_over.Restoration`
+
+    def _restore(self) -> Node:
+        self.restored: dict[bytes, Message] = {}
         self.history = History(300_000)
-        before = self.shard.removals.before(self.shard.files, recovered.timestamp, self.bus.now.ms)
-        self.history.restore(recovered.gone.get(KEY, b""), self.bus.now.ms, before.get(KEY, ()))
-        for found in recovered.messages:
-            content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
-            message = self.store[found.guid] = Message(found.guid, found.size, content, 1)
-            message.offset = found.offset
-            self.shard.adopt(1)
-        for key in recovered.queues:
-            self.shard.register(key, self.store)
+        self.gone = {}
+        return self
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None:
+        self.restored_s = newest_s
+        for key in queues:
+            self.shard.register(key, self.restored)
+
+    def remember(self, key: bytes, guids: bytes) -> None:
+        self.gone[key] = self.gone.get(key, b"") + guids
+        if key == KEY:
+            self.history.restore(guids, self.bus.now.ms)
+
+    def remember_before(self, key: bytes, removed: Removed) -> None:
+        if key == KEY:
+            self.history.restore(b"", self.bus.now.ms, (removed,))
+
+    def take(self, found: RecoveredMessage) -> None:
+        content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
+        message = self.restored[found.guid] = Message(found.guid, found.size, content, 1)
+        message.offset = found.offset
+        self.shard.adopt(1)
+
+    def end(self) -> None:
+        self.store = self.restored
+
+    def give_up(self) -> None:
+        """Nothing is anywhere else."""
 
     def _begin(self) -> None:
         self.serving = True

@@ -1,0 +1,154 @@
+"""The way back of queues and messages that a store has kept: one by one, and nobody finds them before all are there."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.core.clock import Now
+from broker.core.clocks import Clocks
+from broker.core.config import DomainConfig, Mode
+from broker.core.domains import Domain
+from broker.core.expiry_hold import Restored, Restoring, hold_expiry
+from broker.core.messages import Content, Message
+from broker.core.queue import Queue
+from broker.core.shard import Shard
+from broker.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
+from broker.store.removals import Removed
+from formats.uri import parse_uri
+
+__all__ = ["Restoration", "RestoringNode"]
+
+log = logging.getLogger("broker.node")
+
+
+class RestoringNode(Protocol):
+    """What is asked of the node."""
+
+    queues: dict[str, Queue]
+    domains: dict[str, Domain]
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def clocks(self) -> Clocks: ...
+
+    def domain(self, name: str) -> Domain | None:
+        """The domain of that name; None if there is none."""
+        ...
+
+    def make_queue(
+        self,
+        uri: str,
+        key: bytes,
+        domain: Domain,
+        apps: list[tuple[str, bytes]],
+        shard: Shard,
+        *,
+        in_files: bool = False,
+    ) -> Queue:
+        """A queue that nobody finds yet; its shard knows where it keeps its messages."""
+        ...
+
+
+class Restoration:
+    """One shard's: `begin`, tell what was removed, `take` its messages in their order, and `end`."""
+
+    def __init__(self, node: RestoringNode, shard: Shard) -> None:
+        self._node = node
+        self._shard = shard
+        self._since_ms = node.now.ms
+        self._recovered: Mapping[bytes, RecoveredQueue] = {}
+        self._domains: dict[bytes, Domain] = {}
+        self._arrivals: dict[int, int] = {}
+        self.queues: dict[bytes, Queue] = {}  # by key
+        self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
+
+    def put_back(self, state: Recovered) -> None:
+        """All at once."""
+        self.begin(state.queues, state.timestamp)
+        shard = self._shard
+        for some in shard.removals.before_slowly(shard.files, state.timestamp, self._since_ms):
+            for key, removed in some:
+                self.remember_before(key, removed)
+        for key, guids in state.gone.items():
+            self.remember(key, guids)
+        for message in state.messages:
+            self.take(message)
+        self.end()
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None:
+        """These are the queues; the newest record is so old, in seconds since the epoch."""
+        node = self._node
+        self._since_ms = node.now.ms
+        self._recovered = queues
+        self._about = Restoring.of(self._shard.partition_id, newest_s, self._shard.heard, node.now)
+        for key in queues:
+            self._make(key, in_files=False)
+
+    def _make(self, key: bytes, *, in_files: bool) -> Queue:
+        recovered = self._recovered[key]
+        name = parse_uri(recovered.uri).qualified_domain
+        # One that is no longer configured may be again some day.
+        domain = self._node.domain(name) or Domain(DomainConfig(name, Mode.FANOUT))
+        apps = [(app.app_id, app.app_key) for app in recovered.apps]
+        queue = self._node.make_queue(recovered.uri, key, domain, apps, self._shard, in_files=in_files)
+        self.queues[key] = queue
+        self._domains[key] = domain
+        return queue
+
+    def remember(self, key: bytes, guids: bytes) -> None:
+        """Messages of a queue that the journal says are removed: their GUIDs, one after the other."""
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.history.restore(guids, self._since_ms)
+
+    def remember_before(self, key: bytes, removed: Removed) -> None:
+        """Messages of a queue that were removed before the journal began; the oldest first, and before `remember`."""
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.history.restore(b"", self._since_ms, (removed,))
+
+    def take(self, found: RecoveredMessage) -> None:
+        """The next message."""
+        queue = self.queues[found.queue_key]
+        if not (queue.messages or queue.config.persistent):
+            queue = self._keep_in_files(found.queue_key, queue)
+        outstanding = 0
+        for app in queue.apps.values():
+            if app.key not in found.confirmed:
+                outstanding |= app.bit
+        content = Content(b"", found.checksum, found.compression, found.has_properties, found.schema_id)
+        # Many come in the same second: one number serves them all.
+        arrived_ms = self._arrivals.get(found.timestamp)
+        if arrived_ms is None:
+            arrived_ms = self._since_ms - (self._about.wall_s - found.timestamp) * 1000
+            self._arrivals[found.timestamp] = arrived_ms
+        self._arrived[found.queue_key][arrived_ms] += 1
+        message = Message(found.guid, found.size, content, outstanding, arrived_ms)
+        message.offset = found.offset
+        self._shard.adopt(outstanding.bit_count())
+        queue.restore(message)
+
+    def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
+        """A domain that is kept in memory now has left messages in the files."""
+        queue = self._make(key, in_files=True)
+        queue.history = empty.history
+        empty.delivery.end()
+        return queue
+
+    def end(self) -> None:
+        """All is there: the queues are the node's from now on."""
+        node = self._node
+        for key, queue in self.queues.items():
+            name = self._domains[key].config.name
+            if name in node.domains:
+                node.queues[queue.uri] = queue
+            else:
+                text = "queue '%s' is of no configured domain; its %d messages rest"
+                log.warning(text, queue.uri, len(queue.messages))
+        restored = [Restored(queue, self._arrived[key]) for key, queue in self.queues.items()]
+        hold_expiry(restored, self._about, node.now, node.clocks)
