@@ -7,7 +7,7 @@ nobody has acknowledged goes to the new root, which knows it again by its GUID.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
 
@@ -15,7 +15,7 @@ from broker.cluster.posts import Unacknowledged
 from broker.cluster.relay import RelayQueue
 from broker.core.delivery import release
 from broker.core.handles import Handle
-from broker.core.messages import PENDING, Buffer, Content, Full, Message
+from broker.core.messages import PENDING, Buffer, Content, Full, Message, Poster
 from broker.core.purges import abandon
 from broker.core.queue import Queue, Stream
 from formats.codes import AckStatus
@@ -42,11 +42,7 @@ class Nobody:
 
 def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""
-    # What was taken, but is not known to be kept, is posted anew: other members do that themselves.
-    posts = [(guid, _content(old, new, old.messages[guid]), posters) for guid, posters in old.awaiting.items()]
-    for guid, (content, posters) in old.held.items():
-        schema_id = new.schemas.translate(HANDED_OVER, content.schema_id)
-        posts.append((guid, content._replace(schema_id=schema_id), posters))
+    posts = list(_posts(old, new, handles))
     _move(old, new, handles)
     new.follow(old)
     held = set()
@@ -63,6 +59,27 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
         for guid, content, posters in posts:
             new.posts.adopt(guid, content, posters)
     retire(old)
+
+
+def _posts(
+    old: Queue, new: RelayQueue, handles: Sequence[Handle]
+) -> Iterator[tuple[bytes, Content, list[tuple[Poster, int, int]]]]:
+    """What was taken, but is not known to be kept, and is posted anew for those here who will hear of it.
+
+    Other members do that themselves, and whoever has left posts it again: another primary may know it already.
+    """
+    writers = {id(handle.sink) for handle in handles if handle.writes}
+
+    def here(posters: list[tuple[Poster, int, int]]) -> list[tuple[Poster, int, int]]:
+        return [each for each in posters if id(each[0]) in writers]
+
+    for guid, posters in old.awaiting.items():
+        if not posters or here(posters):
+            yield guid, _content(old, new, old.messages[guid]), here(posters)
+    for guid, (content, posters) in old.held.items():
+        if not posters or here(posters):
+            schema_id = new.schemas.translate(HANDED_OVER, content.schema_id)
+            yield guid, content._replace(schema_id=schema_id), here(posters)
 
 
 def _content(old: Queue, new: RelayQueue, message: Message) -> Content:

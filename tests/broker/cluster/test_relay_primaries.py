@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from broker.cluster.confirms import SENT_CONFIRMS_MAX, LeftConfirms
+from broker.cluster.relay import RelayQueue
 from broker.core.clock import Now
+from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
 from broker.core.queue import Queue
@@ -192,6 +194,27 @@ def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
     root = old.node.queues[uri]
     bit = root.apps[app or "__default"].bit
     assert {each for each, message in root.messages.items() if message.outstanding & bit} == {guid(2)}
+
+
+def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> None:
+    """Other members do that themselves: the next primary may have theirs, and be done with it."""
+    world = World((DomainConfig("strong", Mode.PRIORITY, strong=True),), (0, 1))
+    world.make_primary(0)
+    primary, hop = world.nodes[0].rig.node, world.nodes[1].rig.node
+    primary.shards[0].copies_wanted = 2
+    uri = "bmq://strong/q"
+    clients = [world.client(0), world.client(0), world.client(1)]
+    for number, client in enumerate(clients):
+        client.open(0, uri, WRITE | ACK)
+        client.put(0, guid(number), b"payload")
+    clients[1].drop()
+    assert list(primary.queues[uri].awaiting) == [guid(0), guid(1), guid(2)]
+    world.make_primary(None)
+    (here, there) = primary.queues[uri], hop.queues[uri]
+    assert isinstance(here, RelayQueue)
+    assert isinstance(there, RelayQueue)
+    assert list(here.unacknowledged) == [guid(0)]
+    assert list(there.unacknowledged) == [guid(2)]
 
 
 def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
