@@ -147,8 +147,8 @@ def _purge_in_memory(original: Any) -> Any:
 def _replicate_another(original: Any) -> Any:
     """A replica writes another record than the primary sent."""
 
-    def write_all(self: Copy, *rest: Any) -> Any:
-        outcome = original(self, *rest)
+    def write_all(self: Copy, *rest: Any, **options: Any) -> Any:
+        outcome = original(self, *rest, **options)
         journal, at = self.files.journal.buffer, self.files.journal_end - JOURNAL_RECORD_SIZE
         if journal[at] >> 4 == RecordType.CONFIRM:
             journal[at + JOURNAL_RECORD_SIZE // 2] ^= 1

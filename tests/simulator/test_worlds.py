@@ -113,6 +113,7 @@ def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
 
 # Likewise in the mix of all kinds.
 MIXED_FAILED_ONCE = {
+    1314: "a node forgot what was removed before a rollover, as its wall clock had been set ahead, and started again",
     1071: "a primary refused posts that exceeded a limit, and ended before the answer had arrived",
     7465: "a primary that was none any longer posted again what another member had posted to the next one",
     2753: "a hop forgot confirms that its next upstream could not be told, as their consumer had gone",
