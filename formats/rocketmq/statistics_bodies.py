@@ -42,11 +42,12 @@ def _dump(value: dict[str, Any]) -> bytes:
 
 
 def write_topic_stats(queues: dict[MessageQueue, QueueOffsets]) -> bytes:
-    """The body that answers GET_TOPIC_STATS_INFO."""
-    return _dump({"offsetTable": {_key(queue): _OFFSETS.write_value(each) for queue, each in queues.items()}})
+    """The body that answers GET_TOPIC_STATS_INFO. Rates are not measured: they are 0."""
+    table = {_key(queue): _OFFSETS.write_value(each) for queue, each in queues.items()}
+    return _dump({"offsetTable": table, "topicPutTps": 0.0})
 
 
 def write_consume_stats(queues: dict[MessageQueue, GroupProgress]) -> bytes:
     """The body that answers GET_CONSUME_STATS. Rates are not measured: they are 0."""
     table = {_key(queue): _PROGRESS.write_value(each) for queue, each in queues.items()}
-    return _dump({"consumeTps": 0, "offsetTable": table})
+    return _dump({"consumeTps": 0.0, "offsetTable": table})

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, again, integer, place_delayed
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.commit_log import Message
@@ -267,7 +267,7 @@ class TimerMessages:
         topic, queue_id = place_late(self._options, handle.topic, 0, properties, now_ms)
         host, born = self._options.address, request.peer.host
         flags = (SystemFlag.BORN_HOST_V6 if born.is_v6 else 0) | (SystemFlag.STORE_HOST_V6 if host.is_v6 else 0)
-        packed = encode(properties)
+        packed = encode_few(properties)
         message = Message(topic, queue_id, 0, flags, now_ms, born.pack(), host.pack(), 0, 0, b"0", packed)
         try:
             self._storing.put(message, now_ms)

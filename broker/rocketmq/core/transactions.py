@@ -19,7 +19,7 @@ from broker.rocketmq.core.delays import Storing, again, integer
 from broker.rocketmq.core.groups import TRANSACTION_GROUP
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.core.topics import Topics
@@ -190,7 +190,7 @@ class Transactions:
         host = self._options.address
         flags = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6 if host.is_v6 else 0
         body = "".join(f"{each}," for each in self._unnoted).encode()
-        properties = encode({"WAIT": "true", "TAGS": _ENDED_TAG})
+        properties = encode_few({"WAIT": "true", "TAGS": _ENDED_TAG})
         packed = host.pack()
         message = Message(names.OP_TOPIC, _QUEUE, 0, int(flags), now_ms, packed, packed, 0, 0, body, properties)
         try:

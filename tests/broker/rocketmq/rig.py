@@ -41,9 +41,12 @@ TIMES = TransactionTimes(check_interval_ms=5_000, timeout_ms=2_000, checks_max=3
 class Rig:
     """A broker with topic `t` of one queue, and peers. `stop` and `crash` open the store again."""
 
-    def __init__(self, options: BrokerOptions = OPTIONS, times: TransactionTimes = TIMES) -> None:
+    def __init__(
+        self, options: BrokerOptions = OPTIONS, times: TransactionTimes = TIMES, store: StoreOptions = STORE
+    ) -> None:
         self.options = options
         self.times = times
+        self.store_options = store
         self.wall_ms = 1_700_000_000_000
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
@@ -53,7 +56,7 @@ class Rig:
 
     def _open(self) -> None:
         due = make_due_time(self.options.delay_levels_ms)
-        self.store: MessageStore = open_store(self.folder, STORE, lambda ms: f"{ms:017d}", due)
+        self.store: MessageStore = open_store(self.folder, self.store_options, lambda ms: f"{ms:017d}", due)
         self.topics = Topics(self.options, self.files.get("topics", b""), self._keep("topics"))
         self.groups = Groups(self.files.get("groups", b""), self._keep("groups"))
         self.offsets = Offsets(self.files.get("offsets", b""))
@@ -143,6 +146,12 @@ class Peer:
         """The answer of that number, if it has come."""
         self.read()
         return self._answers.pop(opaque, None)
+
+    def take_answers(self) -> dict[int, Frame]:
+        """All answers that have come, by their numbers."""
+        self.read()
+        answers, self._answers = self._answers, {}
+        return answers
 
     def call(self, code: RequestCode, body: bytes = b"", **fields: Any) -> Frame:
         """Send a request that is answered at once; its answer."""
