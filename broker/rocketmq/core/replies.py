@@ -15,7 +15,6 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import ReplyMessageRequest, SendMessageResponse
-from formats.rocketmq.properties import decode_properties
 
 __all__ = ["Replies"]
 
@@ -49,10 +48,9 @@ class Replies:
     def _reply(self, request: Request) -> Frame | None:
         try:
             sent = self._sender.check(request.frame, request.now_ms)
-            answer = self._sender.store_as_it_is(sent, request.frame, request.peer.host, request.now_ms)
+            answer, properties = self._sender.store_reply(sent, request.frame, request.peer.host, request.now_ms)
         except Refused as refused:
             return self._failure(refused.code, refused.text)
-        properties = decode_properties((sent.header.properties or "").encode())
         client = properties.get(_CLIENT)
         if client is None:
             return self._failure(ResponseCode.SYSTEM_ERROR, f"reply message properties[{_CLIENT}] is null", answer)

@@ -155,14 +155,15 @@ class Sender:
             return header.topic, queue_id
         return place_late(self._options, header.topic, queue_id, properties, now_ms)
 
-    def store_as_it_is(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
-        """Store a message with just the properties that its sender gave it. Raises `Refused`."""
-        properties = (sent.header.properties or "").encode()
-        message = self._message(sent, sent.header.topic, sent.queue_id, born_host, request.body, properties)
+    def store_reply(
+        self, sent: Sent, request: Frame, born_host: Host, now_ms: int
+    ) -> tuple[SendMessageResponse, dict[str, str]]:
+        """Store a reply to a message; where it is, and its properties. Raises `Refused`."""
+        properties = self._properties(sent.header.properties or "")
+        message = self._message(sent, sent.header.topic, sent.queue_id, born_host, request.body, encode(properties))
         stored = self._put(message._replace(system_flags=message.system_flags & _V6_MASK), now_ms)
-        return SendMessageResponse(
-            str(OffsetId(self._options.address, stored.offset)), sent.queue_id, stored.queue_offset
-        )
+        offset_id = str(OffsetId(self._options.address, stored.offset))
+        return SendMessageResponse(offset_id, sent.queue_id, stored.queue_offset), properties
 
     def _store_batch(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header

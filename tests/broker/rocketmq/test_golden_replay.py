@@ -142,7 +142,8 @@ class Replay:
         theirs = self._by_offset[int(fields[name])]
         copies = [record for _, record in self._golden if _identity(record) == _identity(theirs)]
         number = [record.physical_offset for record in copies].index(theirs.physical_offset)
-        ours = [record for record in self._stored() if _identity(record) == _identity(theirs)][number]
+        same = [record for record in self._stored() if _identity(record) == _identity(theirs)]
+        ours = same[min(number, len(same) - 1)]
         fields[name] = str(ours.physical_offset)
         if "tranStateTableOffset" in fields:
             fields["tranStateTableOffset"] = str(ours.queue_offset)
@@ -226,8 +227,8 @@ def _steady(frame: Frame, varying: set[str]) -> dict[str, Any]:
     return {name: value for name, value in (frame.ext_fields or {}).items() if name not in varying}
 
 
-# Written by the broker itself as time passes.
-_TIMES = {"TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "BORN_TIMESTAMP"}
+# Written by the broker itself: times and places.
+_TIMES = {"TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "BORN_TIMESTAMP", "ORIGIN_MESSAGE_ID", "TRANSACTION_CHECK_TIMES"}
 
 
 def _content(record: Record) -> Any:
