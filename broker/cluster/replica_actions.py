@@ -207,8 +207,10 @@ class ReplicaActions(PartitionBase):
 
     def write_live(self, event: Event, fact: Fact) -> None:
         assert fact.received is not None
+        before = self.copy.position
         self._write_live(*fact.received)
-        self.shard.hears = not self.copy.is_anew
+        if self.copy.position > before:
+            self.shard.hears = not self.copy.is_anew
 
     def _write_live(self, data: memoryview, start: int, end: int) -> None:
         copy = self.copy

@@ -251,7 +251,9 @@ class Shard:
 
     def _hear(self) -> None:
         at = self.files.journal_end - JOURNAL_RECORD_SIZE
-        self.heard = Heard(ANY_RECORD.unpack(self.files.journal.buffer, at).timestamp, self.now.ms)
+        # There is no record if the replica has begun anew since.
+        if at >= 0:
+            self.heard = Heard(ANY_RECORD.unpack(self.files.journal.buffer, at).timestamp, self.now.ms)
 
     def _sync_point(self, kind: SyncPointType) -> None:
         files = self.files

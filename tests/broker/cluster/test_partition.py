@@ -388,6 +388,30 @@ def test_a_disk_that_is_full_stops_a_replica_until_there_is_room(bus: Bus) -> No
     bus.check_equal()
 
 
+def test_nothing_was_heard_by_a_replica_whose_journal_has_no_record() -> None:
+    """A record came, and the replica has begun anew before the tick."""
+    replica = Bus().nodes[2]
+    replica.shard.hears = True
+    replica.shard.tick()
+    assert replica.shard.heard is None
+
+
+def test_a_record_that_does_not_fit_was_not_heard(bus: Bus) -> None:
+    """Its time is not known: by the last one it might seem that a clock was set."""
+    replica = bus.nodes[2]
+    bus.nodes[0].post(0)
+    bus.settle()
+    replica.shard.tick()
+    heard = replica.shard.heard
+    assert heard is not None
+    replica.directory.free = 0
+    bus.now.ms += 60_000
+    bus.nodes[0].post(*range(1, 20))
+    bus.settle()
+    replica.shard.tick()
+    assert replica.shard.heard == heard
+
+
 def test_the_report_says_how_far_replicas_are(bus: Bus) -> None:
     bus.nodes[0].post(1)
     bus.settle()
