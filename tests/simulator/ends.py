@@ -43,6 +43,7 @@ class NodeEnd:
         self._node = node
         self._held = b""
         self._oddity = host.make_oddity()
+        self._echo = host.make_echo()
         self._malformer = host.make_malformer()
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
@@ -89,6 +90,8 @@ class NodeEnd:
             self._note_votes(link, data)
         link.send(self, data)
         if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
+            link.send(self, again)
+        if self._echo is not None and self.host.world.is_busy and (again := self._echo.sent(data)) is not None:
             link.send(self, again)
         if self._malformer is not None and (wrong := self._malformer.sent(data)) is not None:
             self.host.world.say(f"{self.machine} says what cannot be: {shown(wrong, 160)}")

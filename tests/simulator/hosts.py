@@ -39,7 +39,7 @@ from tests.simulator.network import Taken
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
     from tests.simulator.malformed import Malformer
-    from tests.simulator.strangers import Oddity
+    from tests.simulator.strangers import Echo, Oddity
     from tests.simulator.world import World
 
 __all__ = ["Death", "Host"]
@@ -408,6 +408,10 @@ class Host:
     def make_malformer(self) -> Malformer | None:
         """What it says on a new link that no member can mean."""
         return self.world.make_malformer() if self.member is not None else None
+
+    def make_echo(self) -> Echo | None:
+        """What comes once more over a link that it has from now on."""
+        return self.world.make_echo() if self.member is not None else None
 
     def _written(self, node: Node) -> int:
         return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())

@@ -34,7 +34,7 @@ from tests.simulator.network import Link
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-__all__ = ["Oddity", "Stranger"]
+__all__ = ["Echo", "Oddity", "Stranger"]
 
 STAY_US = 400_000
 SAY_US = 60_000
@@ -47,6 +47,8 @@ KINDS = (
 TERM = (1 << 64) - 1
 KEPT_MAX = 12
 ODD_PART = 0.02
+ECHO_PART = 0.25
+ECHOED = (EventType.ELECTOR, EventType.CLUSTER_STATE)
 AGAIN = (EventType.ELECTOR, EventType.STORAGE, EventType.CLUSTER_STATE, EventType.REPLICATION_RECEIPT)
 
 
@@ -137,6 +139,27 @@ class Oddity:
         if self._kept and self._random.random() < ODD_PART:
             return self._random.choice(self._kept)
         return None
+
+
+class Echo:
+    """One direction of a link between two members, on which old words of elections and of the ledger come once more."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._kept: dict[int, deque[bytes]] = {kind: deque(maxlen=KEPT_MAX) for kind in ECHOED}
+
+    def sent(self, data: bytes) -> bytes | None:
+        """An old event that comes again behind these."""
+        again = None
+        for event in events_of(data):
+            kept = self._kept.get(event[4] & 0x3F)
+            if kept is None:
+                continue
+            if kept and self._random.random() < ECHO_PART:
+                again = self._random.choice(kept)
+            if event not in kept:
+                kept.append(event)
+        return again
 
 
 def _may_come_again(event: bytes) -> bool:

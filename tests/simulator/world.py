@@ -25,7 +25,7 @@ from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
 from tests.simulator.own_faults import OwnFaults
 from tests.simulator.passage import Passage
-from tests.simulator.strangers import Oddity, Stranger
+from tests.simulator.strangers import Echo, Oddity, Stranger
 
 __all__ = ["STEPS", "World"]
 
@@ -82,6 +82,7 @@ class World:
         # Long tasks are done in slices, which are short in every other world: there is not much to do here.
         self.slice_units = (SLICE, 4)[seed % 2]
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
+        self._echoes = 0
         self.lines: list[str] | None = None
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
@@ -343,6 +344,13 @@ class World:
         if Feature.MALFORMED not in self.features:
             return None
         return Malformer(self._malformed_random, lambda: self.is_busy)
+
+    def make_echo(self) -> Echo | None:
+        """What comes once more over a new link between two members."""
+        if Feature.ECHOES not in self.features:
+            return None
+        self._echoes += 1
+        return Echo(Random(f"echo {self._echoes} {self.seed}"))
 
     def leads(self, host: Host, uri: str) -> bool:
         """Whether a node is the newest primary of a queue."""
