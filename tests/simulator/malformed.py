@@ -75,7 +75,7 @@ class Malformer:
             return self._stretched(self._random.choice(self._last))
         for _ in range(TRIES_MAX):
             event = self._maker.any_event(KINDS)
-            if is_malformed(event):
+            if is_malformed(event) and not _has_whole_push(event):
                 return event
         return None
 
@@ -167,3 +167,14 @@ def is_malformed(event: bytes) -> bool:
     except FormatError:
         return True
     return False
+
+
+def _has_whole_push(event: bytes) -> bool:
+    """Whether an event begins with a message that can be read: nothing in it tells that it is not as it was sent."""
+    kind, body = event[4] & 0x3F, memoryview(event)[8:]
+    if kind != EventType.PUSH:
+        return False
+    try:
+        return any(True for _ in iter_pushes(body, 0, len(body)))
+    except FormatError:
+        return False
