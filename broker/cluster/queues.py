@@ -18,7 +18,6 @@ from broker.cluster.hops import Hops, PeerUpstream
 from broker.cluster.links import OwnLinks
 from broker.cluster.relay import RelayQueue
 from broker.cluster.requests import Requests
-from broker.cluster.unkept_confirms import unkept_confirms
 from broker.core.cluster_errors import ClusterError
 from broker.core.config import DomainConfig
 from broker.core.domains import Domain
@@ -30,6 +29,7 @@ from broker.core.payloads import Payloads
 from broker.core.queue import Queue
 from broker.core.queue_requests import Opened
 from broker.core.restoring import Restoration
+from broker.core.unkept_confirms import unkept_confirms
 from formats.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
 from formats.disk.keys import NULL_KEY
 from formats.wire.event import Frame
@@ -374,7 +374,7 @@ class ClusterQueues:
         for downstream in self._downstreams.values():
             downstream.forget(old)
         handles = self._handles({id(queue) for queue in old})
-        unkept = unkept_confirms(self.node.shards[partition_id])
+        unkept = unkept_confirms(self.node.shards[partition_id].unkept_records())
         for queue in old:
             del self.node.queues[queue.uri]
             if queue.key in unkept:

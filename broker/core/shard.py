@@ -23,6 +23,7 @@ from broker.core.held_records import HeldRecords
 from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
 from broker.core.sliced_rollover import SlicedRollover, Wanted
+from broker.core.unkept_confirms import unkept_records
 from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
@@ -156,6 +157,7 @@ class Shard:
         self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
         self.copied_number = 0  # enough nodes are known to have the records of this lease up to here
+        self._unkept_before = b""  # those behind it in files before these
         self.active = False  # this node is its primary: it may write
         self.hears = False  # a record has come from the primary as it wrote it, since the last tick
         self.heard: Heard | None = None  # the last that did
@@ -192,6 +194,7 @@ class Shard:
         self.primary_lease_id = primary_lease_id
         self.sequence_number = self._synced_at = int(is_begun)
         self.copied_number = 0
+        self._unkept_before = b""
         self.active = True
         self._out = self.files
         if self._has_room(not is_begun) and self._reserve_journal(not is_begun):
@@ -212,6 +215,10 @@ class Shard:
         rolling = self._rolling
         if rolling is not None and not rolling.is_changed:
             rolling.give_up("another node becomes primary")
+
+    def unkept_records(self) -> bytes:
+        """The last records of this lease that too few nodes are known to have."""
+        return unkept_records(self.files, self.primary_lease_id, self.copied_number, self._unkept_before)
 
     def forget_restored(self) -> None:
         """What was restored for a lease that does not begin here is gone."""
@@ -821,6 +828,8 @@ class Shard:
         if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
+        if self.copies_wanted > 1:
+            self._unkept_before = self.unkept_records()
         self.files = fresh
         self.offsets_from = self.offsets_from + old.data_end if offsets_from is None else offsets_from
         self._journal_granted = self._data_granted = 0

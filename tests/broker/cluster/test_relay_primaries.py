@@ -165,10 +165,12 @@ def test_a_primary_becomes_a_hop(three: World) -> None:
 
 @pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, "foo")])
 @pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("rollovers", [0, 1, 2])
 def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
-    three: World, uri: str, app: str, stays: bool
+    three: World, uri: str, app: str, stays: bool, rollovers: int
 ) -> None:
     """The new primary has not got those records of the old one, which lives on."""
+    three.nodes[0].rig.node.shards[0].copies_wanted = 2
     producer, consumer = three.client(1), three.client(0)
     producer.open(0, uri, WRITE | ACK)
     consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
@@ -178,6 +180,8 @@ def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
     old = three.nodes[0].rig
     copied = replace(old, directory=old.directory.after_crash())
     consumer.confirm(1, guid(0), guid(1), sub_id=int(bool(app)))
+    for _ in range(rollovers):
+        old.node.shards[0].roll_over()
     if not stays:
         consumer.drop()
     three.make_primary(1, copied)
