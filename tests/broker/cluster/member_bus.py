@@ -125,8 +125,10 @@ class Members:
     def step(self) -> bool:
         """Settle all nodes and deliver what they sent; whether there was anything."""
         for process in self.processes.values():
-            while process.member.settle():
-                pass
+            more = True
+            while more:
+                has_tasks = process.node.work.end_step()
+                more = process.member.settle() or has_tasks
         some = False
         for (source, target), wire in list(self.wires.items()):
             while wire.events and self.wires.get((source, target)) is wire:
