@@ -153,6 +153,7 @@ class _Kept:
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
+            config.properties,
         )
 
 

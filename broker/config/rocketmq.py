@@ -62,6 +62,18 @@ class RocketConfig:
             raise PropertyError(f"'{address}' is no IP address; clients are told one (--address, brokerIP1)") from None
         return self.options._replace(address=host)
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties in force, by the original's names."""
+        found = {}
+        tables = ((_NODE, self), (_BROKER, self.options), (_STORE, self.store_options), (_TIMES, self.times))
+        for table, values in tables:
+            for name, (_, attribute) in table.items():
+                value = getattr(values, attribute)
+                if value is not None:
+                    found[name] = _WRITERS.get(name, str)(value)
+        return {name: value.lower() if value in ("True", "False") else value for name, value in found.items()}
+
     def changed(self, **changes: Any) -> RocketConfig:
         """The configuration with changes; those that are None change nothing."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
@@ -145,6 +157,14 @@ _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "mappedFileSizeConsumeQueue": (_consume_queue_bytes, "consume_queue_file_bytes"),
     "maxHashSlotNum": (_number(1, 1 << 30), "index_slots"),
     "maxIndexNum": (_number(2, 1 << 30), "index_entries"),
+}
+
+
+# How those are written that are not as Python writes their values.
+_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
+    "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+    "namesrvAddr": ";".join,
+    "messageDelayLevel": lambda delays: " ".join(f"{delay // 1000}s" for delay in delays),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
+from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import MessageStore, Stored
@@ -14,9 +15,10 @@ __all__ = ["Arrivals"]
 class Arrivals:
     """Puts messages into the store; who waits for them is answered when the step is over, with all that came in it."""
 
-    def __init__(self, store: MessageStore, puller: Puller) -> None:
+    def __init__(self, store: MessageStore, puller: Puller, stored: Rate) -> None:
         self._store = store
         self._puller = puller
+        self._rate = stored
         self._arrived: dict[tuple[str, int], None] = {}
 
     def put(self, message: Message, now_ms: int) -> Stored:
@@ -27,6 +29,7 @@ class Arrivals:
             raise
         except Exception as error:
             raise Inconsistent("storing a message", error) from error
+        self._rate.add()
         self._arrived[message.topic, message.queue_id] = None
         return stored
 

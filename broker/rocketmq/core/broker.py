@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,11 +15,13 @@ from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.inspection import Inspection, Rates
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
+from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
@@ -57,7 +59,7 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a broker keeps."""
+    """What a broker keeps. `config` are the properties in force, for administrators."""
 
     options: BrokerOptions
     store: MessageStore
@@ -67,6 +69,7 @@ class State(NamedTuple):
     delay_offsets: DelayOffsets = DelayOffsets()
     timer_checkpoint: TimerCheckpoint | None = None
     times: TransactionTimes = TransactionTimes()
+    config: Mapping[str, str] = {}
 
 
 class Broker:
@@ -79,8 +82,9 @@ class Broker:
         self._nameservers = nameservers
         self._offsets = offsets
         clients = Clients()
-        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed)
-        self._arrivals = Arrivals(store, self._puller)
+        stored, found = self._rates = Rates(Rate(), Rate())
+        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed, found)
+        self._arrivals = Arrivals(store, self._puller, stored)
         locks = Locks()
         self._delays = Delays(
             options.delay_levels_ms, store, self._arrivals, state.delay_offsets, world.keep_delay_offsets
@@ -103,6 +107,19 @@ class Broker:
             replies,
             Queries(store),
             administration,
+            Inspection(
+                options,
+                state.config,
+                topics,
+                groups,
+                offsets,
+                clients,
+                store,
+                self._delays,
+                self._calls,
+                self._rates,
+                world.wall_ms(),
+            ),
         )
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
@@ -185,6 +202,8 @@ class Broker:
             self._looked_ms = now_ms
             self._puller.expire(now_ms)
             self._calls.expire(now_ms)
+            for rate in self._rates:
+                rate.sample(now_ms)
         if _is_due(now_ms, self._expired_ms, EXPIRY_MS):
             self._expired_ms = now_ms
             self._consumers.expire(now_ms)

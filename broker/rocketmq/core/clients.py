@@ -22,6 +22,8 @@ class Member:
 
     client_id: str
     heard_ms: int
+    language: str = "JAVA"
+    version: int = 0
 
 
 @dataclass
@@ -42,19 +44,22 @@ class Clients:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[object, Member]] = {}
 
-    def heard(self, heartbeat: Heartbeat, connection: object, now_ms: int) -> list[str]:
+    def heard(
+        self, heartbeat: Heartbeat, connection: object, now_ms: int, language: str = "JAVA", version: int = 0
+    ) -> list[str]:
         """Take in a heartbeat: the names of groups whose members or subscriptions are not what they were."""
+        member = Member(heartbeat.client_id, now_ms, language, version)
         changed = [
             consumer.group_name
             for consumer in heartbeat.consumer_data_set
-            if self._consume(consumer, heartbeat, connection, now_ms)
+            if self._consume(consumer, heartbeat, connection, member)
         ]
         for producer in heartbeat.producer_data_set:
             members = self.producers.setdefault(producer.group_name, {})
-            members[connection] = Member(heartbeat.client_id, now_ms)
+            members[connection] = member
         return changed
 
-    def _consume(self, told: ConsumerData, heartbeat: Heartbeat, connection: object, now_ms: int) -> bool:
+    def _consume(self, told: ConsumerData, heartbeat: Heartbeat, connection: object, member: Member) -> bool:
         group = self.consumers.get(told.group_name)
         if group is None:
             group = ConsumerGroup(told.consume_type, told.message_model, told.consume_from_where)
@@ -62,7 +67,7 @@ class Clients:
         group.consume_type, group.message_model = told.consume_type, told.message_model
         group.consume_from_where = told.consume_from_where
         is_new = connection not in group.members
-        group.members[connection] = Member(heartbeat.client_id, now_ms)
+        group.members[connection] = member
         if heartbeat.is_without_sub:
             return is_new
         return self._subscribe(group, told.subscription_data_set) or is_new

@@ -100,7 +100,14 @@ class ConsumerRequests:
             flags = _UNIT_SUBSCRIPTION if consumer.unit_mode else 0
             self._topics.make_for_group(names.RETRY_PREFIX + name, group.retry_queue_nums, flags, request.now_ms)
             known.append(consumer)
-        changed = self._clients.heard(heartbeat._replace(consumer_data_set=known), request.peer, request.now_ms)
+        frame = request.frame
+        changed = self._clients.heard(
+            heartbeat._replace(consumer_data_set=known),
+            request.peer,
+            request.now_ms,
+            frame.language.name,
+            frame.version,
+        )
         self._notify(changed)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if subscriptions_differ else "false"}
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields)

@@ -45,6 +45,14 @@ class Offsets:
         """The topics in which a group has offsets."""
         return [topic for topic, separator, each in (key.partition(_SEPARATOR) for key in self._table) if each == group]
 
+    def groups(self, topic: str) -> list[str]:
+        """The groups that have offsets in a topic."""
+        return [group for each, _, group in (key.partition(_SEPARATOR) for key in self._table) if each == topic]
+
+    def body(self) -> bytes:
+        """All offsets, as other brokers and administrators are given them."""
+        return CONSUMER_OFFSETS.write(OffsetsFile(self._table, self._version))
+
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group."""
         self._forget([key for key in self._table if key.partition(_SEPARATOR)[2] == group])

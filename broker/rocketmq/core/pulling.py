@@ -18,6 +18,7 @@ from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.sql import SqlError, SqlFilter
 from broker.rocketmq.core.topics import Topics
@@ -129,7 +130,8 @@ class _Held:
 class Puller:
     """Answers pull requests, at once or when there is something to say.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed.
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed. `found` counts the
+    messages that are sent.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class Puller:
         clients: Clients,
         store: MessageStore,
         failed: Callable[[object, Exception], None],
+        found: Rate,
     ) -> None:
         self._options = options
         self._topics = topics
@@ -149,6 +152,7 @@ class Puller:
         self._clients = clients
         self._store = store
         self._failed = failed
+        self._found = found
         self._held: dict[tuple[str, int], list[_Held]] = {}
 
     def pull(self, request: Frame, connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
@@ -227,6 +231,7 @@ class Puller:
         )
         if commits and header.system_flags & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        self._found.add(len(found.messages))
         code = _CODES.get(found.status)
         if code is None:
             # No queue, or none with a message ever: who asks for its start may wait for one.

@@ -63,8 +63,10 @@ class Rig:
         delays = DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets()
         self.now = Now(0, 0)
         self.faults = Faults(self.now)
+        config = {"brokerName": self.options.name}
         timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
-        state = State(self.options, self.store, self.topics, self.groups, self.offsets, delays, timers, self.times)
+        kept = (self.topics, self.groups, self.offsets, delays, timers)
+        state = State(self.options, self.store, *kept, self.times, config)
         world = World(
             lambda: self.wall_ms,
             lambda below: below - 1,

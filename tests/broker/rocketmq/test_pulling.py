@@ -12,6 +12,7 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import RESPONSE, Puller, PullFlag
+from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from broker.shell.folders import FileFolder
@@ -44,7 +45,9 @@ class Consumers:
         self.groups = Groups(b"", lambda _: None, auto_create=auto_create)
         self.offsets = Offsets(b"")
         self.clients = Clients()
-        self.puller = Puller(options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed)
+        self.puller = Puller(
+            options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed, Rate()
+        )
         self.failures: list[object] = []
         self.answers: list[Frame] = []
 

@@ -1,0 +1,254 @@
+"""Requests that show administrators what a broker has and does (source: AdminBrokerProcessor, Broker2Client)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from broker.rocketmq.core.calls import Calls
+from broker.rocketmq.core.clients import Clients, Member
+from broker.rocketmq.core.delays import Delays
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.names import DELAY_TOPIC, SYSTEM_TOPICS
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.rates import Rate
+from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq import fastjson
+from formats.rocketmq.client_bodies import GROUPS, MessageQueue
+from formats.rocketmq.client_bodies import Groups as GroupsBody
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import administration as headers
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.inspection_bodies import (
+    CONSUMER_CONNECTION,
+    GROUP_LIST,
+    KEY_VALUE_TABLE,
+    PRODUCER_CONNECTION,
+    Connection,
+    ConsumerConnection,
+    GroupList,
+    KeyValueTable,
+    ProducerConnection,
+    write_reset_offsets,
+)
+from formats.rocketmq.route_bodies import DATA_VERSION, TOPIC_LIST, DataVersion, TopicList
+from formats.rocketmq.versions import VERSION_NAME
+
+__all__ = ["Inspection", "Rates"]
+
+_NOW: Final = -1
+
+_BY_WHO = HeaderCodec(headers.QueryTopicConsumeByWhoRequest)
+_BY_GROUP = HeaderCodec(headers.QueryTopicsByConsumerRequest)
+_ALL_GROUPS = HeaderCodec(headers.GetAllSubscriptionGroupResponse)
+_CONFIG = HeaderCodec(headers.GetBrokerConfigResponse)
+_CONSUMERS = HeaderCodec(headers.GetConsumerConnectionListRequest)
+_PRODUCERS = HeaderCodec(headers.GetProducerConnectionListRequest)
+_RUNNING = HeaderCodec(headers.GetConsumerRunningInfoRequest)
+_RESET = HeaderCodec(headers.ResetOffsetRequest)
+
+
+class Rates(NamedTuple):
+    """What a broker counts: messages stored, and messages that were found for consumers."""
+
+    put: Rate
+    found: Rate
+
+
+class Inspection:
+    """Shows what there is. `config` are the properties in force."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        config: Mapping[str, str],
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        store: MessageStore,
+        delays: Delays,
+        calls: Calls,
+        rates: Rates,
+        booted_ms: int,
+    ) -> None:
+        self._options = options
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._delays = delays
+        self._calls = calls
+        self._rates = rates
+        self._booted_ms = booted_ms
+        self.handlers: Handlers = {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.GET_BROKER_CONFIG: self._broker_config,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_groups,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._all_delays,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._who_consumes,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._consumed_topics,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+        }
+
+    # -- the broker
+
+    def _runtime(self, request: Request) -> Frame:
+        log, now_ms = self._store.log, request.now_ms
+        seconds = max(0, now_ms - self._booted_ms) // 1000
+        days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
+        earliest = self._store.log.read(log.begin).record.stored_ms if log.end > log.begin else -1
+        table = {
+            "brokerVersionDesc": VERSION_NAME,
+            "brokerActive": "true",
+            "bootTimestamp": str(self._booted_ms),
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
+            "commitLogMinOffset": str(log.begin),
+            "commitLogMaxOffset": str(log.end),
+            "dispatchBehindBytes": "0",
+            "earliestMessageTimeStamp": str(earliest),
+            "putMessageTimesTotal": str(self._rates.put.total),
+            "putTps": self._rates.put.text(),
+            "getTransferredTps": self._rates.found.text(),
+            "remainHowManyDataToFlush": f"{log.end - self._store.flushed} B",
+        }
+        for level, offset in self._delays.offsets.items():
+            table[f"scheduleMessageOffset_{level}"] = f"{offset},{self._store.span(DELAY_TOPIC, level - 1)[1]}"
+        return with_body(KEY_VALUE_TABLE.write(KeyValueTable(table)))
+
+    def _broker_config(self, request: Request) -> Frame:
+        body = "".join(f"{name}={value}\n" for name, value in sorted(self._config.items())).encode()
+        version = DATA_VERSION.write(DataVersion(0, 0, self._booted_ms)).decode()
+        return success(_CONFIG, headers.GetBrokerConfigResponse(version), body)
+
+    def _all_groups(self, request: Request) -> Frame:
+        table = self._groups.table
+        body = GROUPS.write(GroupsBody(table, {}, self._groups.version))
+        return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(table)), body)
+
+    def _all_offsets(self, request: Request) -> Frame:
+        return with_body(self._offsets.body())
+
+    def _all_delays(self, request: Request) -> Frame:
+        value = DELAY_OFFSETS.write_value(DelayOffsets(self._delays.offsets))
+        return with_body(fastjson.dumps(value).encode())
+
+    def _system_topics(self, request: Request) -> Frame:
+        names = [name for name in self._topics.table if name in SYSTEM_TOPICS or name.startswith("rmq_sys_")]
+        return with_body(TOPIC_LIST.write(TopicList([*names, self._options.cluster, self._options.name])))
+
+    # -- groups
+
+    def _who_consumes(self, request: Request) -> Frame:
+        topic = _BY_WHO.read(request.fields).topic
+        groups = {name for name, group in self._clients.consumers.items() if topic in group.subscriptions}
+        return with_body(GROUP_LIST.write(GroupList(sorted(groups | set(self._offsets.groups(topic))))))
+
+    def _consumed_topics(self, request: Request) -> Frame:
+        group = _BY_GROUP.read(request.fields).group
+        return with_body(TOPIC_LIST.write(TopicList(self._offsets.topics(group))))
+
+    def _consumers(self, request: Request) -> Frame:
+        name = _CONSUMERS.read(request.fields).consumer_group
+        group = self._clients.consumers.get(name)
+        if group is None:
+            return failure(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            _connections(group.members),
+            group.subscriptions,
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return with_body(CONSUMER_CONNECTION.write(body))
+
+    def _producers(self, request: Request) -> Frame:
+        name = _PRODUCERS.read(request.fields).producer_group
+        members = self._clients.producers.get(name)
+        if members is None:
+            return failure(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return with_body(PRODUCER_CONNECTION.write(ProducerConnection(_connections(members))))
+
+    def _running(self, request: Request) -> Frame | None:
+        """Ask a consumer what it does, and hand on what it says."""
+        header = _RUNNING.read(request.fields)
+        group = self._clients.consumers.get(header.consumer_group)
+        found = [
+            peer for peer, member in (group.members if group else {}).items() if member.client_id == header.client_id
+        ]
+        if not found:
+            text = f"The Consumer <{header.consumer_group}> <{header.client_id}> not online"
+            return failure(ResponseCode.SYSTEM_ERROR, text)
+        question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=_RUNNING.write(header))
+        asked = request.frame._replace(body=b"")
+        self._calls.call(
+            cast(Peer, found[0]), question, request.now_ms, partial(_hand_on, request.peer, asked, header.client_id)
+        )
+        return None
+
+    def _reset(self, request: Request) -> Frame:
+        """Set a group to a time: in what is kept here, and in its consumers that are connected."""
+        header = _RESET.read(request.fields)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+        reset: dict[MessageQueue, int] = {}
+        wanted = range(topic.write_queue_nums) if header.queue_id < 0 else [header.queue_id]
+        for queue_id in wanted:
+            known = self._offsets.get(header.topic, header.group, queue_id)
+            if known is None:
+                text = f"THe consumer group <{header.group}> not exist"
+                raise Refused(ResponseCode.SYSTEM_ERROR, text)
+            offset = self._offset_of(header, queue_id)
+            if not header.is_force and offset > known:
+                offset = known
+            reset[MessageQueue(self._options.name, queue_id, header.topic)] = offset
+        for queue, offset in reset.items():
+            self._offsets.commit(header.topic, header.group, queue.queue_id, offset)
+        body = write_reset_offsets(reset)
+        group = self._clients.consumers.get(header.group)
+        for peer in list(group.members) if group is not None else ():
+            told = Frame(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, 0, ext_fields=_RESET.write(header), body=body)
+            cast(Peer, peer).ask(told, one_way=True)
+        return with_body(body)
+
+    def _offset_of(self, header: headers.ResetOffsetRequest, queue_id: int) -> int:
+        begin, end = self._store.span(header.topic, queue_id)
+        if header.offset is not None and header.offset >= 0:
+            if not begin <= header.offset <= end:
+                text = f"Target offset {header.offset} not in consume queue range [{begin}-{end}]"
+                raise Refused(ResponseCode.SYSTEM_ERROR, text)
+            return header.offset
+        if header.time_ms == _NOW:
+            return end
+        return self._store.find_time(header.topic, queue_id, header.time_ms)
+
+
+def _connections(members: Mapping[object, Member]) -> list[Connection]:
+    return [
+        Connection(member.client_id, str(cast(Peer, peer).host), member.language, member.version)
+        for peer, member in members.items()
+    ]
+
+
+def _hand_on(peer: Peer, asked: Frame, client_id: str, answer: Frame | None) -> None:
+    """Give an administrator what a client has answered."""
+    if answer is None:
+        peer.answer(asked, failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}> does not answer"))
+    else:
+        told = Frame(answer.code, 0, remark=answer.remark, ext_fields=answer.ext_fields, body=bytes(answer.body))
+        peer.answer(asked, told)
