@@ -206,15 +206,15 @@ class Inspection:
         if topic is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+        if header.group not in self._groups.table:
+            text = f"subscription group [{header.group}] does not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         reset: dict[MessageQueue, int] = {}
         wanted = range(topic.write_queue_nums) if header.queue_id < 0 else [header.queue_id]
         for queue_id in wanted:
             known = self._offsets.get(header.topic, header.group, queue_id)
-            if known is None:
-                text = f"THe consumer group <{header.group}> not exist"
-                raise Refused(ResponseCode.SYSTEM_ERROR, text)
             offset = self._offset_of(header, queue_id)
-            if not header.is_force and offset > known:
+            if not header.is_force and known is not None and offset > known:
                 offset = known
             reset[MessageQueue(self._options.name, queue_id, header.topic)] = offset
         for queue, offset in reset.items():

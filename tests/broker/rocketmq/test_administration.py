@@ -180,7 +180,8 @@ def test_group_is_set_back_to_a_time() -> None:
         rig.wall_ms += 1_000
     fields: dict[str, Any] = {"group": "g", "topic": "t", "isForce": "true"}
     reset = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    assert peer.call(reset, timestamp=rig.wall_ms - 3_500, **fields).code == ResponseCode.SYSTEM_ERROR
+    unknown = peer.call(reset, timestamp=0, group="none", topic="t", isForce="true")
+    assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     rig.offsets.commit("t", "g", 0, 9)
     answer = peer.call(reset, timestamp=rig.wall_ms - 3_500, **fields)
     assert list(fastjson.loads(bytes(answer.body).decode())["offsetTable"].values()) == [7]
