@@ -295,6 +295,7 @@ class Removals:
         for name in (*sorted(self._closed_ms), *((self._file.name,) if self._file is not None else ())):
             for block in self._blocks_of(name):
                 if block.journal == current:
+                    del block  # the file is closed behind the last one, which must not be held then
                     continue  # the journal says so itself
                 # A machine that began anew after the block was made has run for `now_ms` since.
                 passed_ms = now_ms - block.ms if block.ms <= now_ms else now_ms

@@ -15,7 +15,7 @@ from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
 from broker.store.removals import PRODUCER_SIZE, hashes_of, latest_of
 from formats.codes import AckStatus
-from tests.broker.fakes import MemoryDirectory
+from tests.broker.fakes import Crash, MemoryDirectory
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
 
 QUEUE = "bmq://priority/q"
@@ -89,6 +89,25 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     rig.node.shards[0].roll_over()
     rig.node.shards[0].roll_over()
     assert known(rig.restart(), *range(21)) == list(range(20))
+
+
+def test_a_rollover_that_was_cut_short_is_known_once_at_the_next_start() -> None:
+    """A file may tell of the journal that is in use again."""
+    rig = begin()
+    pass_on(rig, *range(20))
+    for flushes in range(100):
+        shard = rig.node.shards[0]
+        shard.outlives_power = True
+        rig.directory.flushes_left = flushes
+        try:
+            shard.roll_over()
+        except Crash:
+            rig = rig.restart()
+            assert known(rig, *range(20)) == list(range(20))
+        else:
+            break
+    assert 3 < flushes < 99
+    assert not rig.faults()
 
 
 def test_it_is_so_with_real_files(tmp_path: Path) -> None:
