@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.cluster.member import Member
+from broker.cluster.relay import RelayQueue
 from broker.core.handles import Refusal
 from broker.core.node import Node
 from broker.store.partition_files import PartitionLimits
@@ -18,7 +19,7 @@ from tests.simulator.hosts import Host
 from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.journals import Journals
 from tests.simulator.operator import EXTRA_APP
-from tests.simulator.world import APPS, FANOUT, PRIORITY, World
+from tests.simulator.world import APPS, EVENTUAL, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
 
@@ -36,7 +37,8 @@ class ClusterRecords(Records):
         super().__init__(apps, promises)
         self._world = world
         self._durable: set[tuple[str, bytes]] = set()
-        self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.NOT_READY, AckStatus.UNKNOWN)
+        # NOT_READY is for brokers: they send the post again.
+        self.refusals = (AckStatus.STORAGE_FAILURE, AckStatus.UNKNOWN)
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A broker has handled the confirms: that alone is not enough."""
@@ -96,6 +98,8 @@ class ClusterWorld(World):
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
         self._app_ids: dict[str, dict[bytes, str]] = {}  # by queue and key
+        # The messages of the queue of eventual consistency, by primaries without a majority.
+        self._when_cut_off: dict[Host, set[bytes]] = {}
         super().__init__(seed, nodes=nodes, features=features)
         if seed % 2:
             self.limits = SHORT
@@ -140,19 +144,35 @@ class ClusterWorld(World):
 
     def _look_at(self, host: Host, node: Node, member: Member) -> None:
         self.agreement.look(host.node_id, node, member.metadata, member.election)
-        for journals in self.journals.values():
+        for number, journals in self.journals.items():
             was = len(journals.primaries)
             for guid, app_key in journals.look(host.node_id, node):
                 self._done(host, guid, app_key)
             for guid in journals.twice:
                 self.records.taken_twice(guid)
             journals.twice.clear()
+            partition = member.partitions[number]
+            journals.copies.look(host.node_id, partition, self.clock.us)
             if len(journals.primaries) != was:
+                numbers = journals.views[host.node_id].numbers
+                journals.copies.check_begun(host.node_id, partition.primary_lease_id, numbers)
                 self._check_primary(journals, host)
+        self._check_cut_off(host, node, member)
         for what, belief in self._beliefs_of(host):
             if self._beliefs.get((host.name, what)) != belief:
                 self._beliefs[host.name, what] = belief
                 self.say(f"{host.name} {belief}")
+
+    def _check_cut_off(self, host: Host, node: Node, member: Member) -> None:
+        """Without a majority a primary takes nothing as kept, whatever the queue promises otherwise."""
+        queue = node.queues.get(EVENTUAL)
+        if queue is None or not queue.is_root or 1 + len(member.links.peers) >= self.quorum:
+            self._when_cut_off.pop(host, None)
+            return
+        if host in self._when_cut_off:
+            for guid in queue.messages.keys() - self._when_cut_off[host] - queue.awaiting.keys():
+                raise Violation(f"{host.name} is cut off, and takes {name_of(self.records.posts[guid])} as kept")
+        self._when_cut_off[host] = set(queue.messages)
 
     def _beliefs_of(self, host: Host) -> Iterator[tuple[str, str]]:
         assert host.member is not None
@@ -210,6 +230,13 @@ class ClusterWorld(World):
         for host in self.hosts:
             for journals in self.journals.values():
                 self._check_primary(journals, host)
+            for queue in self._hops(host):
+                check_queue(queue)
+
+    def _hops(self, host: Host) -> list[RelayQueue]:
+        """The queues of a node whose root is elsewhere."""
+        queues = host.node.queues.values() if host.node is not None else ()
+        return [queue for queue in queues if isinstance(queue, RelayQueue)]
 
     def lose_disk(self, host: Host) -> None:
         if host not in self._without_power or Feature.FSYNC in self.features:
@@ -246,7 +273,15 @@ class ClusterWorld(World):
         host.step(ask)
 
     def unrest(self) -> str:
-        return self._difference() or super().unrest()
+        return self._difference() or super().unrest() or self._kept_posts()
+
+    def _kept_posts(self) -> str:
+        for host in self.hosts:
+            for queue in self._hops(host):
+                room = queue.posts.room
+                if room.messages or room.bytes:
+                    return f"{host.name} keeps {room.messages} posts to {queue.uri} of {room.bytes} bytes"
+        return ""
 
     def unrest_at_end(self) -> str:
         return super().unrest_at_end() or self._difference()

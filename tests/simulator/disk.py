@@ -6,16 +6,18 @@ process. It outlives the machine only if it was written back, which happens in u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
 
-from broker.ports.files import Directory, StoreFile
+from broker.cluster.positions import Position, last_position
+from broker.core.shard import Shard
 from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
 from tests.broker.fakes import Content, MemoryDirectory
+from tests.simulator.invariants import Violation
 
 __all__ = ["CAPACITY", "Disk"]
 
@@ -35,16 +37,14 @@ class Disk:
     rotten: tuple[str, int, int] | None = None
     # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
     running_rot: list[tuple[str, int, int, int]] = field(default_factory=list)
+    # Where the last process was in each shard, between two steps, as far as nothing has been lost of it since.
+    ended: dict[int, Position] = field(default_factory=dict)
+    is_unsure: bool = False  # something was lost in any order, or has rotted
 
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
         self.directory.unflushed.clear()
         self.directory.platter = {name: bytes(content.data) for name, content in self.directory.files.items()}
-
-    def sync(self, unsynced: list[StoreFile | Directory]) -> None:
-        """Wait until these are on the platter; files come and go at once anyhow."""
-        for each in unsynced:
-            each.flush()
 
     def process_died(self) -> None:
         """All that was written is there, nothing is open."""
@@ -75,6 +75,8 @@ class Disk:
         `in_order` those are there that were written first. Otherwise a node may refuse to start: damage amid its
         records looks the same, whatever made it, and only an operator can tell.
         """
+        if not in_order:
+            self._lose()
         torn = self.directory.after_crash()
         if not keeps_folders:
             self._undo_folder(torn)
@@ -116,6 +118,8 @@ class Disk:
         """A new disk."""
         self.directory = MemoryDirectory()
         self.rotten = None
+        self.ended = {}
+        self.is_unsure = False
 
     def rot(self) -> bool:
         """Flip one bit in a payload at rest: what checksums are for. False if there is none."""
@@ -180,7 +184,7 @@ class Disk:
     @property
     def is_damaged(self) -> bool:
         """Whether a part of the store is noted as damaged, and not healed yet."""
-        return any(name.endswith(".damaged") for name in self.directory.names())
+        return bool(self.damage)
 
     def mend(self) -> None:
         """The operator brings the rotten bit back, from a backup."""
@@ -188,8 +192,29 @@ class Disk:
             self._flip(*self.rotten)
             self.rotten = None
 
+    def _lose(self) -> None:
+        self.ended = {}
+        self.is_unsure = True
+
+    @property
+    def damage(self) -> frozenset[str]:
+        """The notes of parts of the store that were found damaged, and are not healed yet."""
+        return frozenset(name for name in self.directory.names() if name.endswith(".damaged"))
+
+    def check_start(self, shards: Iterable[Shard], damage: frozenset[str]) -> None:
+        """A process begins where the last one was, and finds damage beyond what was noted only if there may be any."""
+        if not self.is_unsure and self.damage - damage:
+            raise Violation(f"{min(self.damage - damage)}: nothing was lost, and yet the store is damaged")
+        for shard in shards:
+            position, was = last_position(shard.files), self.ended.get(shard.partition_id)
+            if was is not None and position != was and not shard.damage.is_there:
+                raise Violation(f"shard {shard.partition_id} begins at {position}, and the last process was at {was}")
+        self.ended = {}
+        self.is_unsure = False
+
     def _flip(self, name: str, at: int, mask: int) -> None:
         """It is the platter that rots, and whoever reads it next has it so."""
+        self._lose()
         self.directory.flip(name, at, mask)
         platter = bytearray(self.directory.platter.get(name, b""))
         if at < len(platter):

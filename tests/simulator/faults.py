@@ -57,16 +57,21 @@ class Faults:
         """More kinds, as likely to be among this world's."""
         self._kinds += [kind for kind in kinds if self._random.random() < 0.5]
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether a node has yet to get again what it has lost."""
+        if self._recovering and self._world.is_whole():
+            self._recovering = False
+        return self._recovering
+
     def next(self) -> None:
         """One fault, and the next after a while."""
         world = self._world
         if not world.is_busy:
             return
         world.clock.after(int(self._random.expovariate(1) * self.interval_us) + 1, self.next)
-        if self._recovering:
-            if not world.is_whole():
-                return
-            self._recovering = False
+        if self.must_wait:
+            return
         kind = self._random.choice(self._kinds)
         world.say(f"fault: {kind.__name__.replace('_', ' ')}")
         kind()

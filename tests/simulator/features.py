@@ -37,10 +37,19 @@ class Feature(Enum):
     TTL = "a queue whose messages have a time to live, and wall clocks that are set hours ahead or back"
     RECONFIGURED = "domains whose consistency, times and limits change while nodes run"
     ECHOES = "links between nodes on which old words of elections and of the ledger come once more"
+    MOMENTS = "faults in the midst of rollovers, and while confirms are on their way"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
-_LATER = (Feature.FILES, Feature.ROTTING, Feature.MALFORMED, Feature.TTL, Feature.RECONFIGURED, Feature.ECHOES)
+_LATER = (
+    Feature.FILES,
+    Feature.ROTTING,
+    Feature.MALFORMED,
+    Feature.TTL,
+    Feature.RECONFIGURED,
+    Feature.ECHOES,
+    Feature.MOMENTS,
+)
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.
 _FIRST = tuple(Feature)[:6]

@@ -17,6 +17,7 @@ from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
 from broker.cluster.origins import Origins
 from broker.cluster.peers import Peers
+from broker.cluster.positions import last_position
 from broker.core.clock import Now
 from broker.core.config import NodeIdentity
 from broker.core.durability import Durability
@@ -35,6 +36,7 @@ from tests.simulator.ends import ClientSideEnd, NodeEnd
 from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.network import Taken
+from tests.simulator.platters import Platter
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
@@ -94,6 +96,7 @@ class Host:
         self.power_fails_next = False
         self.is_rotten = False  # and no process has noticed yet
         self.rollover_calls_left: int | None = None  # to its disk, before it dies
+        self.rollover_flushes_left: int | None = None  # before its machine loses power
         self.fails_flushes = False  # its disk fails, or has failed, to write what it is asked for
         self.keeps_terms_now = True
         self.is_reachable = True
@@ -149,11 +152,14 @@ class Host:
     def _make_node(self, now: Now) -> Node:
         """As the composition root does it."""
         directory = self.disk.directory
+        damage = self.disk.damage
 
         def make_timestamp(prefix: str) -> str:
             if self.rollover_calls_left is not None:
                 directory.steps_left, self.rollover_calls_left = self.rollover_calls_left, None
             directory.take_descriptor(directory.path)
+            if self.rollover_flushes_left is not None:
+                directory.flushes_left, self.rollover_flushes_left = self.rollover_flushes_left, None
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
         guids = GuidGenerator(bytes(5) + bytes((self.node_id,)), 0)
@@ -172,12 +178,14 @@ class Host:
         )
         ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, heals=heals)
         shards = {shard.partition_id: shard for shard, _ in opened}
+        self.disk.check_start(shards.values(), damage)
         node = Node(self._identity(), now, self.domains.get, ledger, shards, lambda: guids.make(now.ms))
         node.work.amount = node.work.left = self.world.slice_units
         recovered = {shard.partition_id: state for shard, state in opened}
         if is_synced:
             durability = Durability(shards.values(), ledger)
-            node.before_sending = lambda: self.disk.sync(durability.unsynced())
+            platter = Platter(self.name, directory, shards.values(), ledger)
+            node.before_sending = lambda: platter.sync(durability.unsynced())
         if self.world.is_cluster:
             self._make_member(node, recovered)
         else:
@@ -250,6 +258,7 @@ class Host:
             return
         self.world.say(f"{self.name} dies: {how.value}")
         if how is Death.STOP:
+            self.disk.ended = {}
             with suppress(Crash):
                 self._stop(node)
         self.node = None
@@ -353,6 +362,7 @@ class Host:
         if node is None:
             return
         self._set_clock()
+        self.disk.ended = {}
         before = self.disk.directory.after_crash() if self.tear_next else None
         written = self._written(node) if before is not None or self.slow_us or self.power_fails_next else 0
         try:
@@ -382,6 +392,7 @@ class Host:
             return
         if node.faults.of_sessions + node.faults.others and not self.fails_flushes:
             raise Violation(f"{self.name} has stumbled over {node.faults.of_sessions + node.faults.others} fault(s)")
+        self._note_ends(node)
         self.world.before_flush(self)
         archived = len(self.directory.archived)
         if archived != self._archived:
@@ -400,6 +411,15 @@ class Host:
             self.pause(self.world.random.randrange(self.slow_us))
         if self.world.traps:
             self.world.traps = [trap for trap in self.world.traps if not trap(self)]
+
+    def _note_ends(self, node: Node) -> None:
+        """Note where a process is that may be gone before its next step; not of what it receives anew."""
+        self.disk.ended = {number: last_position(shard.files) for number, shard in node.shards.items()}
+        for number, partition in self.member.partitions.items() if self.member is not None else ():
+            if partition.copy.is_anew:
+                del self.disk.ended[number]
+            elif not partition.shard.active:
+                self.disk.ended[number] = partition.copy.kept
 
     def make_oddity(self) -> Oddity | None:
         """What is odd about a link that it has from now on."""
@@ -564,7 +584,7 @@ class Host:
         self.tear_next = self.power_fails_next = False
         self.keep_terms()
         self.be_reachable()
-        self.rollover_calls_left = None
+        self.rollover_calls_left = self.rollover_flushes_left = None
         self.directory.flushes_failing = 0
         self.directory.is_out_of_descriptors = False
         self.directory.flushes_left = self.directory.steps_left = CAPACITY

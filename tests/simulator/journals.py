@@ -20,6 +20,7 @@ from formats.disk.journal import (
     RecordType,
 )
 from formats.disk.keys import NULL_KEY
+from tests.simulator.copies import Copies
 from tests.simulator.invariants import Violation
 from tests.simulator.operator import EXTRA_APP
 
@@ -89,6 +90,7 @@ class Journals:
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
         self._copied: dict[Number, bytes] = {}  # what a quorum has, and may yet be lost
+        self.copies = Copies(quorum)
 
     def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
         """After each step of a node: (GUID, app key) of the confirms that have become durable by it."""
@@ -150,6 +152,7 @@ class Journals:
         if known != content:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
         view.numbers.add(number)
+        self.copies.held(node_id, number)
         if sum(number in each.numbers for each in self.views.values()) >= self.quorum:
             self._copied[number] = record
 

@@ -102,8 +102,8 @@ COPIES = (
                 "        if asked.node_id == self.primary_id:\n",
             ),
         ),
-        hidden="The primary's answers of an older lease are cancelled where it asked.",
-        unit="tests/broker/cluster",
+        hidden="A primary cancels what it has asked when its lease ends, and its requests come in order, before those of its next lease.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_replica_obeys_its_primary_under_the_lease_that_it_knows_alone",
     ),
     Mutant(
         "waits-across-leases",
@@ -146,6 +146,8 @@ COPIES = (
         "A replica that missed a rollover is sent only what follows its last record.",
         "broker.cluster.divergence",
         (('    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, Cure.DROP, _nowhere),\n', ""),),
+        hidden="Nothing is sent from a place, or cut to one, before the first sync point behind a rollover: then everything is sent.",
+        unit="tests/broker/cluster/test_divergence.py::test_the_cases",
     ),
     Mutant(
         "half-rollover-stays",
@@ -200,6 +202,8 @@ COPIES = (
                 "        if self._is_begun:\n",
             ),
         ),
+        hidden="Without its lease's first record it does not serve either; most leaders give another lease at once.",
+        unit="tests/broker/cluster/test_partition.py::test_a_lease_is_not_written_under_twice",
     ),
     Mutant(
         "payload-unchecked",

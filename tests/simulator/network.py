@@ -13,6 +13,8 @@ __all__ = ["End", "Link", "Network"]
 
 # How long an end may take to find out that the other's machine is gone.
 SILENCE_US_MAX = 3_000_000
+# How often what is sent at once arrives in two pieces.
+SPLIT_PART = 0.05
 
 # What the next hop does with the bytes, called once they were handled without a crash.
 Taken = Callable[[], None]
@@ -157,11 +159,15 @@ class Network:
         self.links: dict[Link, None] = {}
         self.blocked: set[tuple[str, str]] = set()
         self.delay_us_max = 2000
-        self.split_part = 0.05
+        self.split_part = SPLIT_PART
 
     def delay_us(self) -> int:
         """How long bytes take."""
         return int(self.random.random() ** 3 * self.delay_us_max) + 50
+
+    def splits_seldom(self) -> None:
+        """Most of what is sent arrives as it was sent."""
+        self.split_part = SPLIT_PART
 
     def connect(self, dialing: End, listening: End) -> Link:
         """A new connection."""

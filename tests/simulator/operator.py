@@ -92,7 +92,7 @@ class Operator:
             return
         match self._random.choice(kinds):
             case Feature.PURGE:
-                self._purge(self._random.choice(self._purged))
+                self.purge(self._random.choice(self._purged))
             case Feature.LIMITS:
                 self._change_limit(self._random.choice((0, 3, 20)))
             case _:
@@ -100,8 +100,8 @@ class Operator:
 
     # -- queues that are emptied
 
-    def _purge(self, uri: str) -> None:
-        """At every node; those that are not the primary have nothing to do."""
+    def purge(self, uri: str) -> None:
+        """Empty a queue, at every node; those that are not the primary have nothing to do."""
         for host in self._world.hosts:
             gone: list[bytes] = []
             host.step(partial(self._purge_at, host, uri, gone), partial(self._purged_at, uri, gone))

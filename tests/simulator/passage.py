@@ -47,6 +47,7 @@ class Broker:
         self.queues: dict[str, Queue] = {}
         self.handings: dict[tuple[str, str], Handing] = {}
         self.confirmed: dict[Owed, int] = {}  # when it took the confirm
+        self.last_confirm_us = 0
         self.ways: dict[str, object] = {}  # the upstream of each queue, if it is open there
         self.opened_us: dict[str, int] = {}  # since when
 
@@ -70,7 +71,13 @@ class Passage:
     def confirmed(self, host: Host, app: str, guid: bytes, now_us: int) -> None:
         """A broker has taken the confirm of one of its own clients, and lives on."""
         if host.node is not None:
-            self._broker(host, host.node).confirmed[guid, app] = now_us
+            broker = self._broker(host, host.node)
+            broker.confirmed[guid, app] = broker.last_confirm_us = now_us
+
+    def last_confirm_us(self, host: Host) -> int:
+        """When a broker took the last confirm of one of its own clients."""
+        broker = self._brokers.get(host.name)
+        return broker.last_confirm_us if broker is not None else 0
 
     def look(self, host: Host, now_us: int) -> None:
         """After each step of a broker."""
@@ -93,11 +100,20 @@ class Passage:
                     broker.ways[uri] = way
                     if way is not None:
                         broker.opened_us[uri] = now_us
+                    else:
+                        self._check_lost(host, queue)
             for app in queue.apps.values():
                 handing = broker.handings.get((uri, app.app_id))
                 if handing is None:
                     handing = broker.handings[uri, app.app_id] = Handing()
                 self._look_at(host, broker, queue, app, handing, now_us)
+
+    def _check_lost(self, host: Host, queue: RelayQueue) -> None:
+        """What a hop's consumers do not have is the next upstream's to give, to whomever."""
+        for app in queue.apps.values():
+            for message in app.waiting():
+                what = f"{message.guid.hex().upper()} for '{app.app_id}'"
+                raise Violation(f"{host.name} keeps {what}, and has no upstream")
 
     def _taken_over(self, host: Host, queue: Queue, app: App) -> Handing:
         handing = Handing()

@@ -137,6 +137,10 @@ class ProxyWorld(ClusterWorld):
             client.hosts = self.random.choice(places)
         self.faults.add(self.kill_proxy, self.stop_proxy, self.pause_proxy, self.part_proxy)
 
+    @property
+    def brokers(self) -> list[Host]:
+        return [*self.hosts, *self.proxies]
+
     def make_records(self) -> Records:
         return ProxyRecords(self.apps, self.promises, self)
 

@@ -21,6 +21,7 @@ from tests.simulator.features import Feature, features_of, own_random
 from tests.simulator.hosts import Death, Host
 from tests.simulator.invariants import Promise, Records, Violation, check_queue
 from tests.simulator.malformed import Malformer
+from tests.simulator.moments import Moments
 from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
 from tests.simulator.own_faults import OwnFaults
@@ -112,6 +113,11 @@ class World:
         return promises
 
     @property
+    def brokers(self) -> list[Host]:
+        """All of them, whichever kind."""
+        return self.hosts
+
+    @property
     def apps(self) -> dict[str, tuple[str, ...]]:
         """Of each queue."""
         apps = dict.fromkeys(self.promises, ("__default",))
@@ -174,6 +180,8 @@ class World:
         self.clock.after(self.faults.interval_us, self.faults.next)
         self.own_faults.begin()
         self.operator.begin()
+        if Feature.MOMENTS in self.features:
+            Moments(self, self.brokers).next()
         if self.features:
             self.operator.next()
         self._write_back()
@@ -200,6 +208,7 @@ class World:
         self.say("the faults end")
         self.is_busy = False
         self.network.delay_us_max = 2000
+        self.network.splits_seldom()
         self.network.heal()
         for host in self.hosts:
             host.recover()

@@ -62,6 +62,9 @@ class Node:
     restored_s: int = 0  # the time of the newest record, when it began to serve
     gone: dict[bytes, bytes] = field(default_factory=dict)  # when it began to serve
     events: list[EventType] = field(default_factory=list)  # that came
+    outdated: list[int] = field(
+        default_factory=list
+    )  # the leases of the newest records, when its own was none to write under
 
     def __post_init__(self) -> None:
         self.now, self.timers = self.bus.now, Timers()
@@ -85,7 +88,15 @@ class Node:
         self.requests = Requests(self, self.now, self.timers)
         self.pace = HealingPace(self.now, self.timers)
         self.partition = Partition(
-            self.shard, recovered, self, self.requests, self.now, self.timers, self.bus.quorum, self.pace
+            self.shard,
+            recovered,
+            self,
+            self.requests,
+            self.now,
+            self.timers,
+            self.bus.quorum,
+            self.pace,
+            outdated=self.outdated.append,
         )
         self.partition.on_restore = self._restore
         self.partition.on_active = self._begin

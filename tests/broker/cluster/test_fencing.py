@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.positions import Position
+from broker.cluster.partition_table import State
+from broker.cluster.positions import NOWHERE, Position
 from broker.cluster.replication import pack_records
 from formats.codes import EventType
+from formats.control import ber
+from formats.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    PartitionMessage,
+    ReplicaDataRequest,
+    ReplicaDataType,
+    Status,
+    StatusCategory,
+)
 from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.wire.event import build_event
+from formats.wire.event import build_event, build_schema_event, next_frame, schema_message
 from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.partition_bus import Bus, Node
 from tests.broker.rig import guid
@@ -73,6 +84,32 @@ def test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know(bus: Bus) ->
     bus.settle(3000)
     assert position(replica).lease_id == 2
     bus.check_equal()
+
+
+def test_a_replica_obeys_its_primary_under_the_lease_that_it_knows_alone(bus: Bus) -> None:
+    bus.assign(0)
+    bus.settle()
+    replica = bus.nodes[2]
+    before = position(replica)
+    request = ReplicaDataRequest(
+        partition_id=0,
+        primary_lease_id=1,
+        replica_data_type=ReplicaDataType.DROP,
+        begin_sequence_number=NOWHERE.wire,
+        end_sequence_number=before.wire,
+    )
+    message = ClusterMessage(choice=PartitionMessage(choice=request))
+    replica.receive(0, build_schema_event(ber.encode(ControlMessage(r_id=7, choice=message))))
+    assert replica.partition.state is State.REPLICA_HEALED
+    assert position(replica) == before
+    (event,) = bus.links[2, 0]
+    answer = memoryview(event)
+    frame = next_frame(answer, 0, len(answer), len(answer))
+    assert frame is not None
+    decoded = ber.decode(ControlMessage, schema_message(answer, frame.body, frame.end))
+    assert decoded.r_id == 7
+    assert isinstance(decoded.choice, Status)
+    assert decoded.choice.category is StatusCategory.REFUSED
 
 
 def test_a_cut_keeps_the_last_record_that_both_have(bus: Bus) -> None:

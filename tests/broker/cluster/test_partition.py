@@ -463,6 +463,7 @@ def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
     node = bus.restart(0)  # nobody has noticed: the lease is still its own
     bus.settle(2000)
     assert not node.serving
+    assert set(node.outdated) == {bus.lease_id}, "it asks for a newer one"
     bus.assign(0)
     bus.settle(2000)
     assert bus.nodes[0].serving

@@ -1,0 +1,82 @@
+"""Judges what a node that waits for its disk has there: what it was asked for, after each flush and when it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.core.ledger import Ledger
+from broker.core.shard import Shard
+from broker.ports.files import Directory, StoreFile
+from broker.store.partition_files import Ends, PartitionFiles
+from tests.broker.fakes import MemoryDirectory
+from tests.simulator.invariants import Violation
+
+__all__ = ["Platter"]
+
+
+class Platter:
+    """The platter of one process's machine. What was judged once is not looked at again."""
+
+    def __init__(self, name: str, directory: MemoryDirectory, shards: Iterable[Shard], ledger: Ledger) -> None:
+        self._name = name
+        self._directory = directory
+        self._shards = tuple(shards)
+        self._ledger = ledger
+        self._judged: dict[int, tuple[PartitionFiles, Ends]] = {}
+        self._ledger_judged: tuple[StoreFile | None, int] = (None, 0)
+
+    def sync(self, unsynced: Iterable[StoreFile | Directory]) -> None:
+        """Flush, in this order. `Violation` if a power failure in between, or from then on, would take too much."""
+        for each in unsynced:
+            each.flush()
+            for shard in self._shards:
+                if each is shard.files.journal:
+                    self._check_named(shard)
+        for shard in self._shards:
+            self._check_shard(shard)
+        self._check_ledger()
+        self._check_folder()
+
+    def _starts(self, shard: Shard) -> Ends:
+        """Where what was not judged yet begins in each file."""
+        files, ends = self._judged.get(shard.partition_id, (None, shard.files.ends))
+        return ends if files is shard.files else Ends(0, 0, 0)
+
+    def _check_named(self, shard: Shard) -> None:
+        """A journal that is on the platter names payloads and queues that are there, too."""
+        files, starts = shard.files, self._starts(shard)
+        self._check(files.data, starts.data, files.data_end, "that its journal names")
+        self._check(files.qlist, starts.qlist, files.qlist_end, "that its journal names")
+
+    def _check_shard(self, shard: Shard) -> None:
+        files = shard.files
+        if self._judged.get(shard.partition_id) == (files, files.ends):
+            return
+        self._check_named(shard)
+        self._check(files.journal, self._starts(shard).journal, files.journal_end, "of which others may hear")
+        self._judged[shard.partition_id] = files, files.ends
+
+    def _check_ledger(self) -> None:
+        file, end = self._ledger.file, self._ledger.end
+        if file is None or self._ledger_judged == (file, end):
+            return
+        judged, start = self._ledger_judged
+        self._check(file, start if judged is file else 0, end, "of which others may hear")
+        self._ledger_judged = file, end
+
+    def _check_folder(self) -> None:
+        """Files that are in use are in the folder for good."""
+        made = {name for name, content in self._directory.unflushed if content is None}
+        sets = [files for files, _ in self._judged.values()]
+        used = {file.name for files in sets for file in (files.journal, files.data, files.qlist)}
+        if self._ledger.file is not None:
+            used.add(self._ledger.file.name)
+        for name in made & used:
+            raise Violation(f"{self._name} has {name} in its folder until power fails")
+
+    def _check(self, file: StoreFile, start: int, end: int, what: str) -> None:
+        # What was cut off, and written anew, may begin before what was judged.
+        start = min(start, end)
+        on_platter = self._directory.platter.get(file.name, b"")
+        if on_platter[start:end] != bytes(file.buffer[start:end]):
+            raise Violation(f"{self._name} has not all of {file.name} on its platter {what}")
