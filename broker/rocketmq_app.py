@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import trio
@@ -27,6 +28,7 @@ from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.registration import NameserverLink, Nameservers, Registry, register_frame
+from broker.rocketmq.core.retention import RetentionLimits
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
@@ -154,6 +156,7 @@ class _Kept:
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
             config.properties,
+            RetentionLimits(config.reserved_hours * 3_600_000),
         )
 
 
@@ -193,6 +196,7 @@ def _make_broker(
         kept.offsets_file.write,
         kept.delays_file.write,
         kept.timers_file.write,
+        partial(_disk_used, config.store),
     )
     broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))
     node.add(broker)
@@ -242,6 +246,12 @@ def _nothing_first() -> None:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _disk_used(folder: Path) -> float:
+    """How full the disk of a folder is, from 0 to 1."""
+    found = os.statvfs(folder)
+    return 1 - found.f_bavail / found.f_blocks if found.f_blocks else 0.0
 
 
 def _index_name(ms: int) -> str:

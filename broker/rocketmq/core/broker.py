@@ -25,6 +25,7 @@ from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
+from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.timer_messages import TimerMessages
@@ -48,7 +49,8 @@ EXPIRY_MS: Final = 10_000
 
 
 class World(NamedTuple):
-    """What a broker asks of the world: the time of day, a number below another, an id, and files for offsets."""
+    """What a broker asks of the world: the time of day, a number below another, an id, files for offsets, and
+    how full the disk is."""
 
     wall_ms: Callable[[], int]
     choose: Callable[[int], int]
@@ -56,6 +58,7 @@ class World(NamedTuple):
     keep_offsets: Callable[[bytes], None]
     keep_delay_offsets: Callable[[bytes], None]
     keep_timer_checkpoint: Callable[[bytes], None]
+    disk_used: Callable[[], float]
 
 
 class State(NamedTuple):
@@ -70,6 +73,7 @@ class State(NamedTuple):
     timer_checkpoint: TimerCheckpoint | None = None
     times: TransactionTimes = TransactionTimes()
     config: Mapping[str, str] = {}
+    limits: RetentionLimits = RetentionLimits()
 
 
 class Broker:
@@ -130,6 +134,7 @@ class Broker:
         }
         for part in parts:
             self._handlers.update(part.handlers)
+        self._retention = Retention(store, state.limits, world.disk_used)
         self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
@@ -198,6 +203,7 @@ class Broker:
         self._delays.tick(now_ms)
         self._timers.tick(now_ms)
         self._transactions.tick(now_ms)
+        self._retention.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
             self._puller.expire(now_ms)

@@ -74,6 +74,7 @@ class Rig:
             self._keep("offsets"),
             self._keep("delays"),
             self._keep("timers"),
+            lambda: 0.0,
         )
         self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
 

@@ -1,0 +1,70 @@
+"""Removal of old messages: by their age, and when the disk becomes full (source: CleanCommitLogService).
+
+Whole files of the log are removed, oldest first, and never the last one. A file is as old as its last message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+
+__all__ = ["Retention", "RetentionLimits"]
+
+log = logging.getLogger("broker.rocketmq.retention")
+
+LOOK_MS: Final = 10_000
+# Files that are removed in one go, for the sake of others.
+STEP_FILES: Final = 10
+
+
+class RetentionLimits(NamedTuple):
+    """How long messages are kept, and how full the disk may become before the oldest go anyway (0 to 1)."""
+
+    reserved_ms: int = 72 * 3_600_000
+    disk_used_max: float = 0.85
+
+
+class Retention:
+    """Removes old files. `disk_used` tells how full the disk is, from 0 to 1."""
+
+    def __init__(self, store: MessageStore, limits: RetentionLimits, disk_used: Callable[[], float]) -> None:
+        self._store = store
+        self._limits = limits
+        self._disk_used = disk_used
+        self._looked_ms = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Look every ten seconds."""
+        if not 0 <= now_ms - self._looked_ms < LOOK_MS:
+            self._looked_ms = now_ms
+            self.look(now_ms)
+
+    def look(self, now_ms: int) -> None:
+        """Remove what is too old; without disk, one more file each time."""
+        files = self._store.log.files
+        end = files.begin
+        for _ in range(min(STEP_FILES, len(files.files) - 1)):
+            ended_ms = self._ended_ms(end + files.file_size)
+            if ended_ms is None or now_ms - ended_ms <= self._limits.reserved_ms:
+                break
+            end += files.file_size
+        if end == files.begin and len(files.files) > 1:
+            used = self._disk_used()
+            if used > self._limits.disk_used_max:
+                log.warning("the disk is used by %.0f %%: the oldest file of the log goes", used * 100)
+                end += files.file_size
+        if end != files.begin:
+            begin = files.begin
+            self._store.expire(end)
+            log.info("messages before offset %d of the log are removed (it began at %d)", end, begin)
+
+    def _ended_ms(self, offset: int) -> int | None:
+        """When the file that ends at an offset was full: the message behind it was stored then."""
+        try:
+            return self._store.log.read(offset).record.stored_ms
+        except (IndexError, FormatError):
+            return None
