@@ -56,9 +56,7 @@ class Liars(Members):
         self.processes[node_id].member.election._random_below = self.random.randrange
 
     def step(self) -> bool:
-        for process in self.processes.values():
-            while process.member.settle():
-                pass
+        self.settle()
         some = False
         for (source, target), wire in list(self.wires.items()):
             while wire.events and self.wires.get((source, target)) is wire:

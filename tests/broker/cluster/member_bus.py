@@ -122,13 +122,15 @@ class Members:
             process.member.peer_down(node_id)
         return gone.directory.after_crash()
 
+    def settle(self) -> None:
+        """Let all nodes do what they have to do, long tasks included."""
+        for process in self.processes.values():
+            while any(process.node.end_step()):
+                pass
+
     def step(self) -> bool:
         """Settle all nodes and deliver what they sent; whether there was anything."""
-        for process in self.processes.values():
-            more = True
-            while more:
-                has_tasks = process.node.work.end_step()
-                more = process.member.settle() or has_tasks
+        self.settle()
         some = False
         for (source, target), wire in list(self.wires.items()):
             while wire.events and self.wires.get((source, target)) is wire:
