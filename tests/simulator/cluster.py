@@ -249,7 +249,8 @@ class ClusterWorld(World):
             journals.forget(host.node_id)
 
     def is_whole(self) -> bool:
-        return super().is_whole() and not self._difference()
+        is_rotten = any(host.is_rotten for host in self.hosts)
+        return super().is_whole() and not is_rotten and not self._difference()
 
     # -- what is asked, and what must be in the end
 

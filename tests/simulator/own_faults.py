@@ -72,5 +72,6 @@ class OwnFaults:
         hosts = self._world.hosts
         host: Host = random.choice(hosts)
         damaged = sum(each.is_damaged for each in hosts if each is not host)
-        if host.node is not None and not host.is_damaged and damaged < (len(hosts) - 1) // 2:
+        is_alone = damaged < (len(hosts) - 1) // 2 and not self._world.faults.must_wait
+        if host.node is not None and not host.is_damaged and is_alone:
             host.rot_running(random)

@@ -115,6 +115,8 @@ def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
 MIXED_FAILED_ONCE = {
     1314: "a node forgot what was removed before a rollover, as its wall clock had been set ahead, and started again",
     1071: "a primary refused posts that exceeded a limit, and ended before the answer had arrived",
+    8019: "a primary whose lease had ended had rolled over, and did not know what it had been told before that",
+    8388: "payloads rotted at one node while another had lost power, which no majority outlives",
     7465: "a primary that was none any longer posted again what another member had posted to the next one",
     2753: "a hop forgot confirms that its next upstream could not be told, as their consumer had gone",
     1447: "a primary was told to remove what waited for copies, and the answers were lost with a link",
