@@ -28,7 +28,7 @@ from formats.wire.confirm import iter_confirms
 from formats.wire.event import EventType, Frame, build_schema_event
 from formats.wire.options import SUB_QUEUE_INFO, SubQueueInfo, pack_sub_queue_infos
 from formats.wire.push import PUSH_HEADER, PushFlag, append_push_with_options
-from formats.wire.put import PutFlag, iter_puts
+from formats.wire.put import PutFlag, iter_put_fields
 from formats.wire.rda import UNLIMITED, limited
 from formats.wire.reject import iter_rejects
 
@@ -146,7 +146,7 @@ class Downstream:
         handles = self.handles
         if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, frame):
             return
-        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
+        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
             data, frame.body, frame.end
         ):
             handle = handles.get(queue_id)

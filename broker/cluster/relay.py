@@ -233,8 +233,9 @@ class RelayQueue(Queue):
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         for each in subscriptions:
             # As in `Queue.configure`.
-            with suppress(ExpressionError):
-                compile_expression(each.text)
+            if each.text:
+                with suppress(ExpressionError):
+                    compile_expression(each.text)
 
         def answered() -> None:
             # Only now: before it has its answer, a client does not know these subscriptions.

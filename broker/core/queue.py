@@ -136,6 +136,43 @@ class Queue:
     `usage` is how full it is; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
+    # Slots: an object of so many attributes is slower with a dictionary.
+    __slots__ = (
+        "_all_apps",
+        "_awaits_copies",
+        "_has_app_subscriptions",
+        "_poison",
+        "apps",
+        "awaiting",
+        "broadcast",
+        "config",
+        "consumption",
+        "delivery",
+        "domain_usage",
+        "expiry_hold",
+        "faults",
+        "ghosts",
+        "held",
+        "history",
+        "idle_since_ms",
+        "is_expiring",
+        "keep_rejected",
+        "key",
+        "log",
+        "messages",
+        "now",
+        "schemas",
+        "statistics",
+        "throttle",
+        "timers",
+        "unregistered",
+        "uri",
+        "usage",
+        "was_opened",
+        "work",
+        "writers",
+    )
+
     # Whether its messages are kept here; False for a hop towards where they are.
     is_root = True
 
@@ -247,17 +284,18 @@ class Queue:
         """
         if guid in self.messages or not self.history.is_new(guid):
             return PENDING if guid in self.awaiting else DUPLICATE
-        size = len(content.data)
+        data = content.data
+        size = len(data)
         message = Message(guid, size, content, self._all_apps, self.now.ms)
         if self._has_app_subscriptions:
-            self._select_apps(message, content.data)
+            self._select_apps(message, data)
         outstanding = message.outstanding
         if not outstanding:
             return KEPT  # nobody will ever read it
         if self.broadcast:
             self.statistics.puts += 1
             self.statistics.put_bytes += size
-            self.delivery.broadcast(message, content.data)
+            self.delivery.broadcast(message, data)
             return KEPT
         usage = self.usage
         if usage.at_limit or self.domain_usage.at_limit:
@@ -292,9 +330,9 @@ class Queue:
                     continue
                 only = app.only
                 if only is not None and (subscription := only.choose()) is not None:
-                    self.delivery.send(subscription, message, content.data)
+                    self.delivery.send(subscription, message, data)
                 else:
-                    self._offer(app, message, content.data)
+                    self._offer(app, message, data)
             if awaits:
                 self.awaiting[guid] = []
                 self.log.when_copied(message, self._copied)
@@ -558,8 +596,9 @@ class Queue:
         """
         for each in subscriptions:
             # They are remembered: whatever is wrong with one shows before anything is changed.
-            with suppress(ExpressionError):
-                compile_expression(each.text)
+            if each.text:
+                with suppress(ExpressionError):
+                    compile_expression(each.text)
         with Change(f"the configuration of a consumer of queue '{self.uri}'"):
             self._configure(stream, subscriptions)
 

@@ -297,7 +297,8 @@ class Shard:
         The confirms of apps that do not want it come before it: so recovery sees no time when they might.
         """
         files = self.files
-        size = data_record_size(len(content.options), len(content.data))
+        options = content.options
+        size = data_record_size(len(options), message.size)
         due = self.due + ref_count + 1 + len(auto_confirms)
         if (
             files.data_end + size > self._data_granted
@@ -311,9 +312,9 @@ class Shard:
                 files.data.buffer,
                 offset,
                 content.data,
-                content.options,
-                1 if content.has_properties else 0,
-                content.schema_id,
+                options,
+                1 if message.has_properties else 0,
+                message.schema_id,
             )
             for app_key in auto_confirms:
                 self.append_confirm(queue_key, message, app_key, ConfirmReason.AUTO_CONFIRMED)
@@ -326,11 +327,11 @@ class Shard:
                 self.sequence_number,
                 self.now.wall_s,
                 ref_count,
-                content.compression,
+                message.compression,
                 queue_key,
                 offset // DWORD,
                 message.guid,
-                content.crc32c,
+                message.checksum,
             )
             files.journal_end += JOURNAL_RECORD_SIZE
             self.due += ref_count

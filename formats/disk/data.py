@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from formats.disk.padding import DWORD, WORD, padding, unpadded_size
+from formats.disk.padding import DWORD, PADDING, WORD, unpadded_size
 from formats.errors import FormatError
 from formats.schema import Annotated, Buffer, Layout, bits, u16, zeros
 
@@ -136,9 +136,9 @@ def write_data_record(
         at += options_size
     end_of_data = at + len(app_data)
     buffer[at:end_of_data] = app_data
-    pad = padding(end_of_data - offset, DWORD)
-    end = end_of_data + len(pad)
-    buffer[end_of_data:end] = pad
+    pad = DWORD - (end_of_data - offset) % DWORD
+    end = end_of_data + pad
+    buffer[end_of_data:end] = PADDING[pad]
     _pack_header(
         buffer,
         offset,

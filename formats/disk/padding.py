@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from formats.padding import DWORD, WORD, padding, unpadded_end
+from formats.padding import DWORD, PADDING, WORD, padding, unpadded_end
 from formats.schema import Buffer
 
-__all__ = ["DWORD", "WORD", "padding", "unpadded_size"]
+__all__ = ["DWORD", "PADDING", "WORD", "padding", "unpadded_size"]
 
 
 def unpadded_size(buffer: Buffer, start: int, end: int, unit: int, path: str) -> int:

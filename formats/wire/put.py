@@ -17,7 +17,17 @@ from formats.errors import FormatError
 from formats.padding import PADDING, WORD
 from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u16, u32, zeros
 
-__all__ = ["PUT_HEADER", "Put", "PutFlag", "PutHeader", "append_put", "correlation_id", "iter_puts"]
+__all__ = [
+    "PUT_HEADER",
+    "Put",
+    "PutFields",
+    "PutFlag",
+    "PutHeader",
+    "append_put",
+    "correlation_id",
+    "iter_put_fields",
+    "iter_puts",
+]
 
 
 class PutHeader(NamedTuple):
@@ -57,7 +67,6 @@ _ZLIB = int(CompressionAlgorithm.ZLIB) << 5
 
 _words = PUT_HEADER.words.unpack_from
 _pack = PUT_HEADER.words.pack
-_new = tuple.__new__
 
 
 class Put(NamedTuple):
@@ -76,8 +85,16 @@ class Put(NamedTuple):
     data: memoryview
 
 
+PutFields = tuple[int, int, bytes, int, int, int, memoryview, memoryview]
+
+
 def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
     """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    return map(Put._make, iter_put_fields(buffer, start, end))
+
+
+def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFields]:
+    """As `iter_puts`, but plain tuples of the fields, which are quicker to make and to take apart."""
     while start < end:
         # Even after an older sender's header there is a word of padded data, so that this much is always there.
         if end - start < _HEADER_SIZE:
@@ -100,10 +117,7 @@ def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
             raise FormatError("Put.padding", message_end - 1, f"padding of {padding} bytes, or no data before it")
         if schema_id and not words & _HAS_PROPERTIES:
             raise FormatError("PutHeader.schema_id", start + 32, f"{schema_id} without message properties")
-        yield _new(
-            Put,
-            (words >> 28, queue_id, guid, crc32c, sizes >> 5 & 7, schema_id, options, buffer[data:data_end]),
-        )
+        yield words >> 28, queue_id, guid, crc32c, sizes >> 5 & 7, schema_id, options, buffer[data:data_end]
         start = message_end
 
 
