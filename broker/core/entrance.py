@@ -41,7 +41,9 @@ class Host(Protocol):
 
 
 class Guest(Protocol):
-    """The session that is entered, as its entrance sees it."""
+    """The session that is entered, as its entrance sees it. While it is `paused` it takes no input."""
+
+    paused: bool
 
     @property
     def finished(self) -> bool: ...
@@ -69,10 +71,11 @@ def uncertified() -> frozenset[str]:
 
 
 class Entrance:
-    """One session's. `paused`: no input can be handled until an outcome is there; `standing` is who the peer is.
+    """One session's, which is `paused` until there is an outcome, while no input can be handled.
 
-    `certified` gives the names in the certificate that the peer has shown, once its identity is here. `proven` is the
-    principal of a peer that has authenticated itself, rather than being taken for the anonymous one.
+    `standing` is who the peer is. `certified` gives the names in the certificate that the peer has shown, once its
+    identity is here. `proven` is the principal of a peer that has authenticated itself, rather than being taken for the
+    anonymous one.
     """
 
     def __init__(
@@ -84,16 +87,15 @@ class Entrance:
         self.certified = certified
         self.standing = Standing()
         self.proven: str | None = None
-        self.paused = False
         self._identity: tuple[ClientIdentity, EncodingType] | None = None
 
     def hold(self) -> None:
         """Let the peer wait, whose identity is here: what it is will be known later."""
-        self.paused = True
+        self._guest.paused = True
 
     def release(self) -> None:
         """Let the peer wait no longer."""
-        self.paused = False
+        self._guest.paused = False
 
     def resume(self) -> None:
         """Let the peer wait no longer, and look at its identity anew."""
@@ -114,7 +116,7 @@ class Entrance:
     def on_event(self, data: memoryview, frame: Frame) -> None:
         """An event of a peer that has not said who it is."""
         if frame.type == EventType.AUTHENTICATION and self.standing.principal is None:
-            self.paused = True
+            self._guest.paused = True
             self.on_authentication(data, frame)
             return
         if frame.type != EventType.CONTROL:
@@ -130,7 +132,7 @@ class Entrance:
         if anonymous is None:
             self._guest.end("did not authenticate, and nobody may be anonymous")
             return
-        self.paused = True
+        self._guest.paused = True
         then = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
         done = partial(self._settle, then)
         self._host.authentications.begin(anonymous.mechanism, anonymous.data, self.peer, done)
@@ -160,7 +162,7 @@ class Entrance:
             self._guest.fail(error)
 
     def _on_outcome(self, mechanism: str, encoding: EncodingType, outcome: Outcome) -> None:
-        self.paused = False
+        self._guest.paused = False
         guest = self._guest
         if guest.finished:
             return
@@ -182,7 +184,7 @@ class Entrance:
 
     def _on_anonymous(self, identity: ClientIdentity, encoding: EncodingType, mechanism: str, outcome: Outcome) -> None:
         """The outcome for a peer that did not authenticate; it is not told."""
-        self.paused = False
+        self._guest.paused = False
         guest = self._guest
         if guest.finished:
             return

@@ -73,23 +73,24 @@ class Failing(Protocol):
 class Faults:
     """The faults of one process: which sessions they end, and how many there were.
 
-    `of_sessions` counts the sessions that faults have ended, `others` the faults that ended nothing.
+    `failed` are the sessions that are to be ended, in the order of their faults. `of_sessions` counts the sessions that
+    faults have ended, `others` the faults that ended nothing.
     """
 
     def __init__(self, now: Now) -> None:
         self.of_sessions = 0
         self.others = 0
         self._now = now
-        self._failed: dict[Failing, None] = {}
+        self.failed: dict[Failing, None] = {}
         self._since_ms = now.ms - WINDOW_MS
         self._told = 0
         self._untold = 0
 
     def end_session(self, session: Failing, error: Exception) -> None:
         """Note that a session's work failed: it is to be ended when this step is over."""
-        if session in self._failed or session.finished:
+        if session in self.failed or session.finished:
             return
-        self._failed[session] = None
+        self.failed[session] = None
         self.of_sessions += 1
         self._tell(f"{session.description}: the session is ended by a fault of this broker", error)
 
@@ -98,15 +99,10 @@ class Faults:
         self.others += 1
         self._tell(f"{what} failed by a fault of this broker", error)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether sessions are to be ended."""
-        return bool(self._failed)
-
     def next_failed(self) -> Failing | None:
         """A session that is to be ended; None if there is no more."""
-        for session in self._failed:
-            del self._failed[session]
+        for session in self.failed:
+            del self.failed[session]
             return session
         return None
 

@@ -239,11 +239,17 @@ class Node:
 
         Whether there is more to do at once, and whether there is more as soon as links to brokers take more.
         """
-        try:
-            has_tasks = self.work.end_step()
-        except Exception as error:
-            raise Inconsistent("a long task", error) from error
-        return has_tasks, self.settle()
+        work = self.work
+        if work.tasks:
+            try:
+                has_tasks = work.end_step()
+            except Exception as error:
+                raise Inconsistent("a long task", error) from error
+            return has_tasks, self.settle()
+        # As `Work.end_step` does it; nearly every step ends here.
+        work.left = work.amount
+        work.since_ms = self.now.ms
+        return False, self.settle()
 
     def may_log(self, session: Session) -> bool:
         """Whether a session may have one more line about bad input this second: a flood must not fill the log."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from formats.schema import Buffer
-from formats.wire.event import EVENT_HEADER_SIZE, EventType, build_event
+from formats.wire.event import EventType, build_event
 
 __all__ = ["Outbox"]
 
@@ -20,7 +20,7 @@ __all__ = ["Outbox"]
 EVENT_BYTES_SOFT = 1 << 20
 
 _LENGTH = struct.Struct(">I")
-_ACK, _CONFIRM = EventType.ACK, EventType.CONFIRM
+_NONE, _ACK, _CONFIRM = EventType.UNDEFINED, EventType.ACK, EventType.CONFIRM
 _HEADS: dict[EventType, bytes] = {kind: build_event(kind, b"") for kind in EventType}
 
 
@@ -32,35 +32,36 @@ class Outbox:
     def __init__(self) -> None:
         self.data = bytearray()
         self.beside = bytearray()
-        self.beside_kind = EventType.UNDEFINED
-        self.kind = EventType.UNDEFINED
+        self.beside_kind = _NONE
+        self.kind = _NONE
         self.start = 0
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         """The buffer, at its end an open event of `kind`; `head` begins the body of a new one."""
-        data = self.data
-        if self.kind is kind and len(data) - self.start < EVENT_BYTES_SOFT:
-            return data
         if kind is _ACK or kind is _CONFIRM:
-            return self._event_beside(kind, head)
-        self._close()
+            beside = self.beside
+            if self.beside_kind is kind and len(beside) < EVENT_BYTES_SOFT:
+                return beside
+            if beside:
+                self._close_all()
+                beside = self.beside
+            self.beside_kind = kind
+            beside += _HEADS[kind]
+            beside += head
+            return beside
+        data = self.data
+        start = len(data)
+        if self.kind is kind:
+            if start - self.start < EVENT_BYTES_SOFT:
+                return data
+            self._close()
+        elif self.kind is not _NONE:
+            self._close()
         self.kind = kind
-        self.start = len(data)
+        self.start = start
         data += _HEADS[kind]
         data += head
         return data
-
-    def _event_beside(self, kind: EventType, head: bytes) -> bytearray:
-        beside = self.beside
-        if self.beside_kind is kind and len(beside) < EVENT_BYTES_SOFT:
-            return beside
-        if beside:
-            self._close_all()
-            beside = self.beside
-        self.beside_kind = kind
-        beside += _HEADS[kind]
-        beside += head
-        return beside
 
     @property
     def size(self) -> int:
@@ -73,10 +74,9 @@ class Outbox:
         self.data += event
 
     def _close(self) -> None:
-        if self.kind is not EventType.UNDEFINED:
-            assert len(self.data) - self.start >= EVENT_HEADER_SIZE
+        if self.kind is not _NONE:
             _LENGTH.pack_into(self.data, self.start, len(self.data) - self.start)
-            self.kind = EventType.UNDEFINED
+            self.kind = _NONE
 
     def _close_all(self) -> None:
         self._close()
@@ -84,18 +84,27 @@ class Outbox:
         if beside:
             _LENGTH.pack_into(beside, 0, len(beside))
             self.beside = bytearray()
-            self.beside_kind = EventType.UNDEFINED
+            self.beside_kind = _NONE
             self.data += beside
 
     def clear(self) -> None:
         """Drop all that is to be sent."""
         self.data = bytearray()
         self.beside = bytearray()
-        self.kind = self.beside_kind = EventType.UNDEFINED
+        self.kind = self.beside_kind = _NONE
 
     def take(self) -> bytearray:
         """All that is to be sent; the box is empty afterwards."""
-        self._close_all()
-        data = self.data
+        data, beside = self.data, self.beside
+        if self.kind is not _NONE:
+            _LENGTH.pack_into(data, self.start, len(data) - self.start)
+            self.kind = _NONE
+        if beside:
+            _LENGTH.pack_into(beside, 0, len(beside))
+            self.beside = bytearray()
+            self.beside_kind = _NONE
+            if not data:
+                return beside
+            data += beside
         self.data = bytearray()
         return data

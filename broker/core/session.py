@@ -53,7 +53,7 @@ from formats.wire.event import (
     schema_encoding,
 )
 from formats.wire.push import PushFlag, append_push
-from formats.wire.put import PutFlag, iter_puts
+from formats.wire.put import PutFlag, iter_put_fields
 
 __all__ = ["Host", "Session"]
 
@@ -150,6 +150,7 @@ class Session:
         self.host = host
         self.session_id = session_id
         self.description = peer
+        self.paused = False  # it takes no input for now: who the peer is will be known later
         self.entrance = Entrance(host, self, peer, certified)
         self.ready = True
         self._rights = Rights(host, self.entrance)
@@ -164,6 +165,7 @@ class Session:
         self._knows_schemas = False  # reads the newer encoding of message properties
         self._encoding = EncodingType.BER
         self.bytes_in = self.bytes_out = 0
+        self._now = host.now
         self._heard_at_ms = self._since_ms = host.now.ms
         self._heartbeats_missed = 0
         self._knows_heartbeats = False
@@ -176,11 +178,11 @@ class Session:
 
         Malformed bytes end the session: the stream cannot be trusted after them.
         """
-        self._heard_at_ms = self.host.now.ms
+        self._heard_at_ms = self._now.ms
         self._heartbeats_missed = 0
         at, available = 0, len(data)
         try:
-            while not self.entrance.paused:
+            while at < available and not self.paused:
                 frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
                 if frame is None:
                     break
@@ -190,8 +192,9 @@ class Session:
             self.end(f"sent bytes that are no valid event: {error}")
             return available
         self.bytes_in += at
-        if self._broker is not None:
-            self._judge_backlog(self._broker)
+        broker = self._broker
+        if broker is not None and self.backlog > broker.backlog_bytes_max:
+            self._judge_backlog(broker)
         return at
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
@@ -206,6 +209,8 @@ class Session:
         """Take up a state: which events it handles, and how long they may be."""
         self.state = state
         self.finished = state is SessionState.CLOSED
+        # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
+        self.backlog_bytes_max = CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
         if state is SessionState.NEGOTIATING:
             self._on_event = [self.entrance.on_event] * EVENT_TYPES
             self.event_bytes_max = self._control_bytes_max = NEGOTIATION_BYTES_MAX
@@ -242,11 +247,6 @@ class Session:
     def _on_nothing(self, data: memoryview, frame: Frame) -> None:
         """Not handled in this state."""
 
-    @property
-    def paused(self) -> bool:
-        """Whether it takes no input for now: who the peer is will be known later."""
-        return self.entrance.paused
-
     def take_output(self) -> bytearray:
         data = self.out.take()
         self._in_flight = len(data)
@@ -254,17 +254,14 @@ class Session:
         return data
 
     def output_size(self) -> int:
-        return self.out.size
+        out = self.out
+        return len(out.data) + len(out.beside)
 
     @property
     def backlog(self) -> int:
         """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
-        return self.out.size + self._in_flight
-
-    @property
-    def backlog_bytes_max(self) -> int:
-        """With more than this waiting, its peer is not read from; a broker always: two might wait for each other."""
-        return CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
+        out = self.out
+        return len(out.data) + len(out.beside) + self._in_flight
 
     def output_sent(self) -> None:
         self._in_flight = 0
@@ -388,7 +385,7 @@ class Session:
         bulk = self.host.bulk
         if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, frame):
             return
-        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_puts(
+        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
             data, frame.body, frame.end
         ):
             correlation_id = 0
@@ -468,18 +465,21 @@ class Session:
         out += pack_ack(status, correlation_id, guid, queue_id)
 
     def _on_confirm(self, data: memoryview, frame: Frame) -> None:
+        handles = self.handles
         bulk = self.host.bulk
-        if bulk is not None and bulk.confirms(self.handles, data, frame):
+        if bulk is not None and bulk.confirms(handles, data, frame):
             return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
-            handle = self.handles.get(queue_id)
-            stream = handle.streams.get(sub_queue_id) if handle else None
+            handle = handles.get(queue_id)
+            stream = None if handle is None else handle.streams.get(sub_queue_id)
             if handle is None or stream is None:
                 self.log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
-            elif handle.queue.broadcast:
-                self.log_improper(f"CONFIRM for {handle.queue.uri}, which broadcasts")
+                continue
+            queue = handle.queue
+            if queue.broadcast:
+                self.log_improper(f"CONFIRM for {queue.uri}, which broadcasts")
             else:
-                handle.queue.confirm(stream, guid)
+                queue.confirm(stream, guid)
 
     def _on_reject(self, data: memoryview, frame: Frame) -> None:
         self.log_improper("REJECT, which only brokers send")

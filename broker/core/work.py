@@ -20,24 +20,24 @@ Task = Iterator[None]
 
 
 class Work:
-    """The tasks of one node. `left` is what the step, or the slice, may still do; it may end a little below zero."""
+    """The tasks of one node. `left` is what the step, or the slice, may still do; it may end a little below zero.
 
-    __slots__ = ("_now", "_since_ms", "_tasks", "amount", "left", "slices")
+    `since_ms` is when that step began.
+    """
+
+    __slots__ = ("_now", "amount", "left", "since_ms", "slices", "tasks")
 
     def __init__(self, now: Now, amount: int = SLICE) -> None:
         self.amount = amount
         self.left = amount
         self.slices = 0  # that were done, for those who count
         self._now = now
-        self._since_ms = now.ms
-        self._tasks: deque[Task] = deque()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
+        self.since_ms = now.ms
+        self.tasks: deque[Task] = deque()
 
     def add(self, task: Task) -> None:
         """Do a task from the end of this step on."""
-        self._tasks.append(task)
+        self.tasks.append(task)
 
     def start(self, task: Task) -> bool:
         """Do a slice of a task now, and the rest later; whether there is a rest."""
@@ -50,17 +50,17 @@ class Work:
         """Whether there is something left for this step to do. The clock stands still within a step: once it has moved,
         it is another.
         """
-        if self.left <= 0 and self._now.ms != self._since_ms:
+        if self.left <= 0 and self._now.ms != self.since_ms:
             self._begin_step()
         return self.left > 0
 
     def _begin_step(self) -> None:
         self.left = self.amount
-        self._since_ms = self._now.ms
+        self.since_ms = self._now.ms
 
     def end_step(self) -> bool:
         """Between two steps, do a slice: of one task, or of several that need little; whether any are left."""
-        tasks = self._tasks
+        tasks = self.tasks
         if tasks:
             self._begin_step()
             for _ in range(len(tasks)):

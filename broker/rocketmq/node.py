@@ -50,7 +50,6 @@ class Node:
         self.sessions: dict[int, Session] = {}
         self.dirty: set[Session] = set()
         self.stopping = False
-        self.work = False
         self._parts: list[Part] = []
         self._session_ids = 0
         self._ticked_ms = now.ms

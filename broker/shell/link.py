@@ -24,7 +24,7 @@ _OPTIONS = (
 
 
 class Machine(Protocol):
-    """The sans-I/O side of a link."""
+    """The sans-I/O side of a link. Its properties are read at each event: let them be plain attributes."""
 
     def receive(self, data: memoryview) -> int:
         """Handle the whole events at the front of `data`; the number of bytes they took."""
@@ -75,15 +75,16 @@ class Stream(Protocol):
 
 
 class Link:
-    """A connected socket and its machine. `ended` says why the link is over, once it is."""
+    """A connected socket, its descriptor `fd`, and its machine. `ended` says why the link is over, once it is."""
 
-    __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "machine", "sock")
+    __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "fd", "machine", "sock")
 
     def __init__(self, sock: Stream, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
         for level, option, value in _OPTIONS:
             sock.setsockopt(level, option, value)
         self.sock = sock
+        self.fd = sock.fileno()
         self.machine = machine
         self.ended: str | None = None
         self._scratch = scratch
@@ -106,9 +107,8 @@ class Link:
     @property
     def wants_read(self) -> bool:
         """Whether it takes more: not while the machine is paused, nor from a peer that takes not what it is sent."""
-        return (
-            not self.machine.paused and len(self._unsent) + self.machine.output_size() <= self.machine.backlog_bytes_max
-        )
+        machine = self.machine
+        return not machine.paused and len(self._unsent) + machine.output_size() <= machine.backlog_bytes_max
 
     def on_readable(self) -> None:
         """One read, one step."""
@@ -121,7 +121,7 @@ class Link:
         else:
             held = self._filled
         try:
-            end = held + self.sock.recv_into(view[held:])
+            end = held + self.sock.recv_into(view[held:] if held else view)
         except BlockingIOError:
             return
         except OSError as error:
@@ -160,25 +160,27 @@ class Link:
             longer[:rest] = view[used:end]
             self._held, self._long, self._filled = b"", longer, rest
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         """Send what the machine has, as far as the socket takes it at once; the rest when it is writable.
 
-        A machine that is finished gets this one chance to say why.
+        A machine that is finished gets this one chance to say why. False if the link waits to send more, or is over.
         """
         machine = self.machine
-        if not self._unsent and machine.output_size():
+        if not self._unsent:
             data = machine.take_output()
-            sent = self._send(data)
-            if sent < len(data):
-                self._unsent = memoryview(data)[sent:]
-            else:
-                machine.output_sent()
+            if data:
+                sent = self._send(data)
+                if sent < len(data):
+                    self._unsent = memoryview(data)[sent:]
+                else:
+                    machine.output_sent()
         if machine.finished and self.ended is None:
             self.ended = "the session is over"
         if self._stalled and not machine.paused and self.ended is None:
             self._stalled = False
             view = memoryview(self._held) if self._long is None else self._long
             self._give(view, len(self._held) if self._long is None else self._filled)
+        return not self._unsent and self.ended is None
 
     def on_writable(self) -> None:
         """Send more of what waits."""

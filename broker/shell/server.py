@@ -60,6 +60,8 @@ RETIRE_CHECK_S = 0.02
 # Rounds of ready sockets before trio's other tasks get their turn.
 ROUNDS_MAX = 64
 
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
 # After a round, the next is waited for in epoll itself this long: going back to trio for every read costs more than
 # the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
 LINGER_S = 0.001
@@ -271,8 +273,7 @@ class Server:
                     self._set_clock()
                     for fd, mask in ready:
                         self._on_ready(fd, mask)
-                    self._flush()
-                    if self._node.work:
+                    if self._flush():
                         # A slice took its time: the clock's tasks have waited for it.
                         break
 
@@ -281,16 +282,16 @@ class Server:
         if link is None:
             self._on_other(fd)
             return
-        if mask & select.EPOLLOUT:
+        if mask & _OUT:
             # It may send what the steps of this round had to say.
             self._node.before_sending()
         try:
-            if mask & select.EPOLLOUT:
+            if mask & _OUT:
                 link.on_writable()
                 self._watch(fd, link)
-            if mask & ~select.EPOLLOUT and link.ended is None:
+            if mask & ~_OUT and link.ended is None:
                 link.on_readable()
-                if link.is_over or not link.wants_read:
+                if link.ended is not None or not link.wants_read:
                     self._watch(fd, link)
         except Exception as error:
             self._fail(link, error)
@@ -313,7 +314,7 @@ class Server:
         session = cast(Peer, link.machine)
         self._node.faults.end_session(session, error)
         self._node.end_failed()
-        if link.sock.fileno() in self._links:
+        if self._links.get(link.fd) is link:
             self._end(link, "a fault of this broker")
 
     def _accept(self, listener: Listener) -> None:
@@ -378,23 +379,23 @@ class Server:
             stream.close()
             self._node.disconnect(session, f"the connection failed: {error.strerror}")
             return
-        fd = link.sock.fileno()
+        fd = link.fd
         self._links[fd] = self._by_session[session] = link
-        self._masks[fd] = select.EPOLLIN
-        self._epoll.register(fd, select.EPOLLIN)
+        self._masks[fd] = _IN
+        self._epoll.register(fd, _IN)
 
     def _watch(self, fd: int, link: Link) -> None:
         """Ask epoll for what the link now waits for, or end it."""
         if link.ended is not None:
             self._end(link, link.ended)
             return
-        mask = (select.EPOLLIN if link.wants_read else 0) | (select.EPOLLOUT if link.wants_write else 0)
+        mask = (_IN if link.wants_read else 0) | (_OUT if link.wants_write else 0)
         if self._masks[fd] != mask:
             self._masks[fd] = mask
             self._epoll.modify(fd, mask)
 
     def _end(self, link: Link, reason: str) -> None:
-        fd = link.sock.fileno()
+        fd = link.fd
         del self._links[fd], self._masks[fd]
         self._epoll.unregister(fd)
         link.sock.close()
@@ -407,10 +408,11 @@ class Server:
         now.wall_s = int(time.time())
         now.ms = time.monotonic_ns() // 1_000_000
 
-    def _flush(self) -> None:
-        """Send what the last steps produced, to everyone it concerns."""
+    def _flush(self) -> bool:
+        """Send what the last steps produced, to everyone it concerns; whether long work goes on in slices."""
         node = self._node
-        if node.faults.waiting:
+        failed = node.faults.failed
+        if failed:
             node.end_failed()
         has_tasks, unfinished = node.end_step()
         dirty = node.dirty
@@ -420,23 +422,21 @@ class Server:
             if link is not None:
                 node.before_sending()
                 try:
-                    link.flush()
-                    fd = link.sock.fileno()
-                    if link.wants_write or link.is_over or self._masks[fd] != select.EPOLLIN:
+                    fd = link.fd
+                    if not link.flush() or self._masks[fd] != _IN:
                         self._watch(fd, link)
                 except Exception as error:
                     self._fail(link, error)
-            if node.faults.waiting:
+            if failed:
                 node.end_failed()
-        # A link to a broker that cannot take more for now will be ready again by itself.
-        clients = node.sessions
-        if has_tasks or (
-            unfinished
-            and not any(
-                link.wants_write and session.session_id not in clients for session, link in self._by_session.items()
-            )
-        ):
+        if has_tasks or (unfinished and not self._waits_for_brokers()):
             self._waker.wake()
+        return has_tasks
+
+    def _waits_for_brokers(self) -> bool:
+        """Whether a link to a broker cannot take more for now: it will be ready again by itself."""
+        clients = self._node.sessions
+        return any(link.wants_write and session.session_id not in clients for session, link in self._by_session.items())
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""

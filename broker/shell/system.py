@@ -62,11 +62,6 @@ class System(Protocol):
         ...
 
     @property
-    def work(self) -> object:
-        """True while a long piece of work goes on in slices."""
-        ...
-
-    @property
     def connect(self) -> Callable[[str, Callable[[], frozenset[str]]], Peer]:
         """Make the session of a peer, of its address and of the names in its certificate."""
         ...

@@ -105,9 +105,10 @@ class TlsLink(Link):
         super().on_readable()
         self._take_decrypted()
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         super().flush()
         self._take_decrypted()
+        return not self._unsent and self.ended is None
 
     def _take_decrypted(self) -> None:
         while self.ended is None and self.wants_read and self._stream.pending():

@@ -272,7 +272,7 @@ class Client:
         """Bytes arrive at the node, in a buffer that is overwritten afterwards, as the shell's is."""
         buffer = bytearray(self._held + data)
         used = self.session.receive(memoryview(buffer))
-        assert not self.node.faults.waiting, "a session's work failed: the log says why"
+        assert not self.node.faults.failed, "a session's work failed: the log says why"
         self._held = bytes(buffer[used:])
         buffer[:] = b"\xee" * len(buffer)
 

@@ -394,7 +394,7 @@ def test_tasks_take_turns_and_none_is_forgotten() -> None:
     work.add(task("a", 3, 4))
     work.add(task("b", 2, 1))
     work.add(task("c", 1, 1))
-    assert len(work) == 3
+    assert len(work.tasks) == 3
     steps = []
     while work.end_step():
         steps.append(len(done))

@@ -25,6 +25,9 @@ class Socket:
     def setblocking(self, flag: bool) -> None:
         assert not flag
 
+    def fileno(self) -> int:
+        return 7
+
     def setsockopt(self, level: int, option: int, value: int) -> None:
         self.options[level, option] = value
 
