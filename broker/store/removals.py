@@ -99,12 +99,13 @@ def latest_of(guids: Buffer) -> bytes:
     rows = np.frombuffer(guids, np.uint8).reshape(-1, GUID_SIZE)
     producers, ticks = (_numbers(rows[:, part]) for part in (slice(10, 16), slice(3, 10)))
     if (producers == producers[0]).all():
-        firsts, order = np.zeros(1, np.int64), np.arange(len(rows))
+        firsts = order = np.zeros(1, np.int64)
+        greatest = ticks.max(keepdims=True)
     else:
         order = np.argsort(producers, kind="stable")
         ordered = producers[order]
         firsts = np.concatenate(([0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1))
-    greatest = np.maximum.reduceat(ticks[order], firsts)
+        greatest = np.maximum.reduceat(ticks[order], firsts)
     out = np.empty((len(firsts), PRODUCER_SIZE), np.uint8)
     out[:, :6] = rows[order[firsts], 10:]
     out[:, 6:] = greatest.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 1:]

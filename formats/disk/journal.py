@@ -351,6 +351,9 @@ def scan(buffer: Buffer, first_record_offset: int, count: int) -> NDArray[Any]:
     return np.frombuffer(buffer, ANY_RECORD.dtype, count, first_record_offset)
 
 
+_WHOLE_RECORD = f"V{JOURNAL_RECORD_SIZE}"
+
+
 def select(records: NDArray[Any], kind: RecordType) -> tuple[NDArray[Any], NDArray[Any]]:
     """The records of one kind among those scanned, and their indexes in `records`.
 
@@ -359,7 +362,8 @@ def select(records: NDArray[Any], kind: RecordType) -> tuple[NDArray[Any], NDArr
     import numpy as np
 
     indexes = np.flatnonzero(ANY_RECORD.column(records, "type") == kind)
-    return records[indexes].view(LAYOUTS[kind].dtype), indexes
+    # As bytes without fields numpy takes them ten times as fast.
+    return records.view(_WHOLE_RECORD).take(indexes).view(LAYOUTS[kind].dtype), indexes
 
 
 _pack_message = MESSAGE_RECORD.words.pack_into
