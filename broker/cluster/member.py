@@ -96,6 +96,7 @@ class Member:
         self._is_well = False
         self._pace = HealingPace(now, timers)
         self._turn = 0  # of the shards that heal others
+        self._heals = False  # one of them did at the end of the last step
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         self.requests = Requests(self.links, now, timers)
@@ -132,9 +133,7 @@ class Member:
         )
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node)
-        self.queues.is_behind = lambda node_id: any(
-            each.has_fallen_behind(node_id) for each in self.partitions.values()
-        )
+        self.queues.is_behind = self._is_behind
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self._upkeep_healed = self.metadata.on_healed
@@ -224,12 +223,19 @@ class Member:
         heals = False
         for partition in partitions:
             partition.flush()
-            heals |= partition.heals
+            stream = partition.stream
+            if partition.transfer is not None or (stream is not None and stream.heals):
+                heals = True
             if partition.shard.payloads.settled:
                 self.queues.go_on(partition.shard.payloads)
+        self._heals = heals
         # What is pushed names messages that the replicas have by then.
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished
+
+    def _is_behind(self, node_id: int) -> bool:
+        """Whether a replica gets records late, so that pushes would overtake them."""
+        return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
 
     def _heal(self) -> bool:
         """Send more to nodes that heal; whether yet more can be sent at once. The shards take turns."""

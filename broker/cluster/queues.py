@@ -445,9 +445,10 @@ class ClusterQueues:
 
     def flush(self) -> bool:
         """Send what the step has brought about; whether there is more that could go at once."""
-        for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
-            self._without_copy.discard(partition_id)
-            self._connect(partition_id)
+        if self._without_copy:
+            for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
+                self._without_copy.discard(partition_id)
+                self._connect(partition_id)
         self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():

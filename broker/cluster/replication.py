@@ -140,7 +140,10 @@ class Transfer:
 
 
 class Stream:
-    """The followers of one shard and what each of them has got."""
+    """The followers of one shard and what each of them has got.
+
+    `heals` while a follower has yet to get something that is there: it is asked for after each step.
+    """
 
     def __init__(self, shard: Shard, links: Links, pace: HealingPace) -> None:
         self._shard = shard
@@ -149,16 +152,16 @@ class Stream:
         self._sent = shard.files.journal_end  # the live followers have got what is before
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
+        self.heals = False
 
     def has_fallen_behind(self, node_id: int) -> bool:
         """Whether a replica has all that it was to heal from, and not yet what was written since."""
         follower = self.followers.get(node_id)
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
-    @property
-    def heals(self) -> bool:
-        """Whether a follower has yet to get something that is there."""
-        return not all(follower.is_live for follower in self.followers.values())
+    def _look(self) -> None:
+        """Note whether a follower heals: to be called when one comes or goes, or is live or not live any more."""
+        self.heals = not all(follower.is_live for follower in self.followers.values())
 
     @property
     def busy(self) -> bool:
@@ -170,21 +173,19 @@ class Stream:
 
     def follow(self, node_id: int, position: Position, start: int) -> Position:
         """Give a replica all that follows `position`, whose next record is at `start`; how far that heals it."""
-        self._send_live()
+        self.flush()
         files = self._shard.files
         follower = self.followers[node_id] = Follower(node_id, start, files.journal_end, position)
         follower.is_live = start == files.journal_end
+        self._look()
         return last_position(files)
 
     def forget(self, node_id: int) -> None:
         """A replica is gone, or must begin anew."""
         self.followers.pop(node_id, None)
+        self._look()
 
     # -- sending
-
-    def flush(self) -> None:
-        """Send what was written since the last time to those that have what is before."""
-        self._send_live()
 
     def heal(self) -> None:
         """Send a slice to those that heal, as far as the pace allows: first to who has waited for it longest."""
@@ -193,7 +194,8 @@ class Stream:
                 self.followers[node_id] = self.followers.pop(node_id)
                 self._send_slice(follower)
 
-    def _send_live(self) -> None:
+    def flush(self) -> None:
+        """Send what was written since the last time to those that have what is before."""
         shard, links = self._shard, self._links
         end = shard.files.journal_end
         if self._sent == end:
@@ -208,6 +210,7 @@ class Stream:
             else:
                 follower.is_live = False
                 follower.at = follower.healing_end = self._sent
+                self.heals = True
         at = self._sent
         awaited = self._awaited(self._sent_number) if live else ()
         while live and at < end:
@@ -234,13 +237,15 @@ class Stream:
             links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
             self._pace.sent(len(body))
         follower.is_live = follower.at == self._sent
+        self._look()
 
     def before_rollover(self) -> list[int]:
         """The files are about to be replaced: send what is in them; the replicas for which that would be too much."""
-        self._send_live()
+        self.flush()
         behind = [node_id for node_id, follower in self.followers.items() if not follower.is_live]
         for node_id in behind:
             del self.followers[node_id]
+        self._look()
         return behind
 
     def after_rollover(self, start: int) -> None:
