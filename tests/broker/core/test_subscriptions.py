@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.core import expressions
 from broker.core.queue import Queue
 from formats.codes import AckStatus, CompressionAlgorithm, PropertyType, PutFlag
 from formats.disk.journal import CONFIRM_RECORD, MESSAGE_RECORD, ConfirmReason, RecordType, scan, select
@@ -354,3 +355,13 @@ def test_a_rollover_keeps_who_does_not_want_it() -> None:
     again = rig.restart()
     assert numbers(subscribing(again, Wanted(), uri=FANOUT, app="bar")) == []
     assert numbers(subscribing(again, Wanted(), uri=FANOUT, app="baz")) == [1, 3]
+
+
+def test_a_consumer_without_an_expression_waits_for_no_parser_to_be_made(rig: Rig) -> None:
+    # It takes longer than any other step of a small node.
+    expressions._parser.cache_clear()
+    expressions.compile_expression.cache_clear()
+    subscribing(rig, Wanted())
+    assert expressions._parser.cache_info().currsize == 0
+    subscribing(rig, Wanted("x > 1"))
+    assert expressions._parser.cache_info().currsize == 1
