@@ -38,6 +38,9 @@ class Outbox:
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         """The buffer, at its end an open event of `kind`; `head` begins the body of a new one."""
+        data = self.data
+        if self.kind is kind and len(data) - self.start < EVENT_BYTES_SOFT:
+            return data
         if kind is _ACK or kind is _CONFIRM:
             beside = self.beside
             if self.beside_kind is kind and len(beside) < EVENT_BYTES_SOFT:
@@ -49,16 +52,10 @@ class Outbox:
             beside += _HEADS[kind]
             beside += head
             return beside
-        data = self.data
-        start = len(data)
-        if self.kind is kind:
-            if start - self.start < EVENT_BYTES_SOFT:
-                return data
-            self._close()
-        elif self.kind is not _NONE:
+        if self.kind is not _NONE:
             self._close()
         self.kind = kind
-        self.start = start
+        self.start = len(data)
         data += _HEADS[kind]
         data += head
         return data

@@ -134,16 +134,21 @@ class Group:
 
     def choose(self) -> Subscription | None:
         """The next subscription in turn that has room; None, the group being blocked, when nobody has."""
+        # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
         subscriptions = self.subscriptions
+        if len(subscriptions) == 1:
+            only = subscriptions[0]
+            if only.messages_left > 0 and only.bytes_left > 0 and only.stream.sink.ready:
+                return only
+            self.blocked = True
+            return None
         for at, candidate in enumerate(subscriptions):
-            # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
             if candidate.messages_left > 0 and candidate.bytes_left > 0 and candidate.stream.sink.ready:
-                if len(subscriptions) > 1:
-                    candidate.turns_left -= 1
-                    if candidate.turns_left == 0:
-                        candidate.turns_left = candidate.count
-                        del subscriptions[at]
-                        subscriptions.append(candidate)
+                candidate.turns_left -= 1
+                if candidate.turns_left == 0:
+                    candidate.turns_left = candidate.count
+                    del subscriptions[at]
+                    subscriptions.append(candidate)
                 return candidate
         self.blocked = True
         return None

@@ -58,9 +58,11 @@ EVENT_HEADER_SIZE = EVENT_HEADER.size
 _words = EVENT_HEADER.words.unpack_from
 _pack = EVENT_HEADER.words.pack
 
-# Version and type share a byte: what it can be, as plain integers, this being on the path of every event.
-_TYPE_MIN = PROTOCOL_VERSION << 6 | int(EventType.CONTROL)
-_TYPE_MAX = PROTOCOL_VERSION << 6 | int(EventType.AUTHENTICATION)
+# Version and type share a byte: the type for each value of that, as a plain integer; 0 for those that cannot be.
+_FIRST, _LAST = int(EventType.CONTROL), int(EventType.AUTHENTICATION)
+_KINDS = tuple(
+    byte & 0x3F if byte >> 6 == PROTOCOL_VERSION and _FIRST <= byte & 0x3F <= _LAST else 0 for byte in range(256)
+)
 _SCHEMA_TYPES = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
 # No event is longer: its length has 31 bits.
 LENGTH_MAX = (1 << 31) - 1
@@ -93,7 +95,8 @@ def next_frame(
     if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
         kind = EventType(version_and_type & 0x3F).name
         raise FormatError("EventHeader.length", offset, f"{length} bytes of {kind}, the limit is {schema_length_max}")
-    if not _TYPE_MIN <= version_and_type <= _TYPE_MAX:
+    kind = _KINDS[version_and_type]
+    if not kind:
         if version_and_type >> 6 != PROTOCOL_VERSION:
             raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")
         raise FormatError("EventHeader.type", offset + 4, f"{version_and_type & 0x3F} is no event type")
@@ -103,7 +106,7 @@ def next_frame(
     end = offset + length
     if end > available:
         return None
-    return _new(Frame, (version_and_type & 0x3F, type_specific, offset + body, end))
+    return _new(Frame, (kind, type_specific, offset + body, end))
 
 
 def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:

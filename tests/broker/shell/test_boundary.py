@@ -19,6 +19,7 @@ from broker.app import EXIT_INCONSISTENT, _guarded
 from broker.core.authentication import Authentications, Denied, Granted, Outcome
 from broker.core.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
 from broker.core.session import Session
+from broker.core.shard import Shard
 from broker.shell import server as shell
 from broker.shell.dialing import Place
 from formats.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
@@ -202,7 +203,7 @@ def _timer(rig: Rig, patch: pytest.MonkeyPatch) -> None:
 
 
 def _shard(rig: Rig, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rig.node.shards[0], "tick", fail_with(KeyError("x")))
+    patch.setattr(Shard, "tick", fail_with(KeyError("x")))
 
 
 def _thread(rig: Rig, patch: pytest.MonkeyPatch) -> None:
