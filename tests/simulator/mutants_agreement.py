@@ -29,6 +29,8 @@ AGREEMENT = (
         "A vote counts in whichever term it was given.",
         "broker.cluster.election",
         (("elif term == self.term and self.role in (", "elif self.role in ("),),
+        hidden="An old vote counts only at a node that is a candidate again over the same link: links keep the order, and where they repeat old words, elections are too few for that.",
+        unit="tests/broker/cluster/test_election_terms.py::test_a_vote_of_an_older_term_counts_for_nothing",
     ),
     Mutant(
         "old-leader-heard",
@@ -73,7 +75,7 @@ AGREEMENT = (
         "Who is elected because the leader is silent leaves it its shards.",
         "broker.cluster.metadata",
         (("        self._primaries.silent.add(node_id)\n", "        pass\n"),),
-        hidden="Worlds only ask that all ends well once the leader is heard again, or its link is given up, which is soon.",
+        hidden="A world asks only that all is well in the end: the leader is heard again, or its link is given up, soon enough for that.",
         unit="tests/broker/cluster/test_metadata.py::test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links",
     ),
     Mutant(
