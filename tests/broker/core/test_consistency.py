@@ -63,6 +63,19 @@ def test_a_message_waits_for_copies_and_is_then_acknowledged_and_delivered(rig: 
     assert (acks(client), client.payloads()) == ([(guid(2), 0)], [b"message 2"])
 
 
+def test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_delivered(
+    rig: Rig, client: Client
+) -> None:
+    put(client, 1, 2, 3)
+    shard(rig).files.data.buffer[rig.node.queues[QUEUE].messages[guid(2)].offset + 12] ^= 4
+    rig.now.ms += 200
+    shard(rig).copied(shard(rig).sequence_number)
+    assert acks(client) == [(guid(1), 0), (guid(2), 0), (guid(3), 0)]
+    # What comes after it waits, too, until other nodes have been asked for it.
+    assert client.payloads() == [b"message 1"]
+    assert guid(2) in rig.node.queues[QUEUE].messages
+
+
 def test_a_cluster_of_one_waits_for_nobody() -> None:
     rig = start(domains=dict(STRONG))
     client = rig.connect()
