@@ -87,8 +87,8 @@ MESSAGES = (
         "broker.core.queue",
         (
             (
-                "            if app.pending or app.redelivery or app.is_behind:\n                app.pending.append(message)\n                continue\n            data = self",
-                "            data = self",
+                "            if app.pending or app.redelivery or app.is_behind or has_waited:\n",
+                "            if has_waited:\n",
             ),
         ),
     ),
