@@ -29,7 +29,10 @@ from broker.core.queue import Queue
 from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
-from tests.broker.rig import ACK, WRITE, Client, Rig, Wanted, guid, start
+from formats.control.messages import NodeStatus
+from formats.wire.event import iter_frames
+from tests.broker.cluster.member_bus import Members, Process
+from tests.broker.rig import ACK, LENGTH_MAX, START_S, WRITE, Client, Rig, Wanted, guid, start
 
 MESSAGES = 1_000_000
 PAYLOAD = b"x" * 64
@@ -144,6 +147,140 @@ class Bench:
         self.rig.stop()
 
 
+class ClusterBench:
+    """Three members of a cluster, each with a copy of very many messages in one queue, and the steps that each takes.
+
+    What a node is sent is a step each, and so is what it does by itself.
+    """
+
+    def __init__(self, folder: Path, messages: int) -> None:
+        limits = PartitionLimits(journal=messages * 240 + (1 << 20), data=messages * 160 + (1 << 22), qlist=1 << 16)
+        self.messages = messages
+        domains = {each.name: each for each in DOMAINS}
+        self.cluster = Members(
+            limits=limits, directory_of=lambda node_id: _directory(folder / str(node_id)), domains=domains
+        )
+        self._times: dict[int, list[tuple[float, float]]] = {}
+        self._moved = False  # in the last step
+        nodes = self.cluster.processes.values()
+        self.until(lambda: all(each.member.status is NodeStatus.AVAILABLE for each in nodes))
+        client = self.cluster.connect(self.primary.node_id)
+        client.open(1, QUEUE, WRITE | ACK)
+        self.primary.node.disconnect(client.session, "gone")
+
+    @property
+    def primary(self) -> Process:
+        (primary,) = [each for each in self.cluster.processes.values() if each.node.shards[0].active]
+        return primary
+
+    def fill(self) -> None:
+        content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
+        queue = self.primary.node.queues[QUEUE]
+        for number in range(self.messages):
+            queue.post(guid(number), content)
+            if number % 1000 == 0:
+                self._step()
+        self.until(lambda: not self._step())
+
+    def _timed(self, process: Process, act: Callable[[], object]) -> object:
+        wall, cpu = time.perf_counter(), time.process_time()
+        outcome = act()
+        took = (time.perf_counter() - wall) * 1000, (time.process_time() - cpu) * 1000
+        self._times.setdefault(process.node_id, []).append(took)
+        return outcome
+
+    def _step(self) -> bool:
+        """Everybody does a step, and gets what was sent; whether there was anything to do."""
+        cluster, moved = self.cluster, False
+        cluster.now.ms += 1
+        for process in list(cluster.processes.values()):
+            process.now.ms = cluster.now.ms
+            moved |= bool(self._timed(process, lambda process=process: any(process.node.end_step())))  # type: ignore[misc]
+        for (source, target), wire in list(cluster.wires.items()):
+            if wire.events:
+                moved = True
+                process, data = cluster.processes[target], memoryview(wire.events.popleft())
+                self._timed(process, lambda: _receive(process, source, data))  # noqa: B023 - called at once
+        self._moved = moved
+        return moved
+
+    def _tick(self) -> None:
+        self.cluster.now.ms += 100
+        for process in self.cluster.processes.values():
+            process.now.ms = self.cluster.now.ms
+            process.now.wall_s = START_S + (self.cluster.now.ms - 1_000_000) // 1000
+            self._timed(process, process.node.tick)
+
+    def until(self, wanted: Callable[[], object]) -> None:
+        """Go on until something is so, and nothing is left to do."""
+        end = self.cluster.now.ms + 600_000
+        while self._step() or not wanted():
+            if not self._moved or self.cluster.now.ms % 100 == 0:
+                self._tick()
+            assert self.cluster.now.ms < end, "that did not come about"
+
+    def measure(self, case: str, action: Callable[[], object], wanted: Callable[[], object]) -> list[Outcome]:
+        """Do something, and all that follows: the steps of each node."""
+        primary_id, self._times = self.primary.node_id, {}
+        self._timed(self.primary, action)
+        self.until(wanted)
+        found = []
+        for node_id, times in sorted(self._times.items()):
+            who = f"{case}, node {node_id}{' (primary before)' if node_id == primary_id else ''}"
+            walls, cpus = [wall for wall, _ in times], [cpu for _, cpu in times]
+            found.append(Outcome(who, times[0][0], max(walls), max(cpus), len(times), sum(walls), 0.0))
+        return found
+
+    def close(self) -> None:
+        for process in self.cluster.processes.values():
+            for shard in process.node.shards.values():
+                shard.close()
+
+
+def _directory(folder: Path) -> Any:
+    folder.mkdir()
+    return DataDirectory(folder, folder / "archive")
+
+
+def _receive(process: Process, source: int, data: memoryview) -> None:
+    for frame in iter_frames(data, 0, len(data), LENGTH_MAX):
+        process.member.receive(source, data, frame)
+
+
+def cluster_rollover(bench: ClusterBench) -> list[Outcome]:
+    bench.fill()
+    files = {each.node_id: each.node.shards[0].files for each in bench.cluster.processes.values()}
+    others = bench.cluster.processes.values()
+    return bench.measure(
+        "rollover in a cluster",
+        bench.primary.node.shards[0].roll_over,
+        lambda: all(each.node.shards[0].files is not files[each.node_id] for each in others),
+    )
+
+
+def hand_over(bench: ClusterBench) -> list[Outcome]:
+    """The primary becomes a replica."""
+    bench.fill()
+    old = bench.primary
+    return bench.measure("a primary hands over", old.member.retire, lambda: _is_served(bench, old))
+
+
+def take_over(bench: ClusterBench) -> list[Outcome]:
+    bench.fill()
+    old = bench.primary
+    return bench.measure("a primary is killed", lambda: bench.cluster.end(old.node_id), lambda: _is_served(bench, old))[
+        1:
+    ]
+
+
+def _is_served(bench: ClusterBench, old: Process) -> bool:
+    """Another primary serves the shard, and all others have it."""
+    nodes = bench.cluster.processes.values()
+    return any(each.node.shards[0].active for each in nodes if each is not old) and all(
+        each.member.partitions[0].is_healed for each in nodes
+    )
+
+
 def _nothing() -> None:
     """The node goes on by itself."""
 
@@ -205,6 +342,12 @@ def rollover(bench: Bench) -> list[Outcome]:
     return [bench.measure("rollover", bench.rig.node.shards[0].roll_over)]
 
 
+CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
+    "cluster-rollover": cluster_rollover,
+    "hand-over": hand_over,
+    "take-over": take_over,
+}
+
 CASES: Cases = {
     "put-aside": (QUEUE, put_aside),
     "outstanding": (QUEUE, outstanding),
@@ -219,19 +362,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmark-steps", description=__doc__)
     parser.add_argument("--messages", type=int, default=MESSAGES, metavar="N", help="how many are stored")
     parser.add_argument(
-        "--only", nargs="+", choices=sorted(CASES), default=list(CASES), metavar="CASE", help="of these"
+        "--only",
+        nargs="+",
+        choices=sorted((*CASES, *CLUSTER_CASES)),
+        default=[*CASES, *CLUSTER_CASES],
+        metavar="CASE",
+        help="of these",
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args()
     gc.disable()
     found: list[Outcome] = []
     for name in options.only:
-        uri, run = CASES[name]
         with tempfile.TemporaryDirectory(prefix="benchmark-steps-") as folder:
-            bench = Bench(Path(folder), options.messages, uri)
-            found += run(bench)
-            bench.close()
-            del bench
+            if name in CLUSTER_CASES:
+                cluster = ClusterBench(Path(folder), options.messages)
+                found += CLUSTER_CASES[name](cluster)
+                cluster.close()
+                del cluster
+            else:
+                uri, run = CASES[name]
+                bench = Bench(Path(folder), options.messages, uri)
+                found += run(bench)
+                bench.close()
+                del bench
         gc.collect()
         print(f"{name}: done", file=sys.stderr)
     if options.json:

@@ -17,7 +17,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "set_aside"]
+__all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside"]
 
 # Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
@@ -134,6 +134,22 @@ def set_aside(folder: Path, name: str) -> str:
     return str(target)
 
 
+def delete(path: Path) -> None:
+    """Delete a file. Its disk is given back in a thread: that of a large one takes its time, and others would wait."""
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        # No descriptor is left, or the file is gone.
+        path.unlink()
+        return
+    try:
+        path.unlink()
+    except BaseException:
+        os.close(held)
+        raise
+    threading.Thread(target=os.close, args=(held,), name=f"delete {path.name}").start()
+
+
 class DirectoryInUse(Exception):
     """Another node holds the store; `holder` is what its lock file says."""
 
@@ -178,11 +194,11 @@ class DataDirectory:
         return MappedFile(self._path / name, size)
 
     def remove(self, name: str) -> None:
-        (self._path / name).unlink()
+        delete(self._path / name)
 
     def archive(self, name: str) -> None:
         if self._keep == 0:
-            (self._path / name).unlink()
+            delete(self._path / name)
             return
         self._archive.mkdir(parents=True, exist_ok=True)
         # Not `rename`: the archive may be on another disk.
@@ -191,7 +207,7 @@ class DataDirectory:
         partition = name.split(".", 1)[0]
         kept = sorted(self._archive.glob(f"{partition}.*{suffix}"))
         for old in kept[: -self._keep]:
-            old.unlink()
+            delete(old)
 
     def set_aside(self, name: str) -> str:
         return set_aside(self._path, name)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from broker.cluster.election import ElectionTimes
 from broker.cluster.member import Member, MemberConfig
@@ -15,6 +16,7 @@ from broker.core.node import Node
 from broker.core.queue import Queue
 from broker.opening import open_ledger, open_shards
 from broker.store.names import next_timestamp
+from broker.store.partition_files import PartitionLimits
 from formats.control.messages import ControlMessage
 from formats.schema import Buffer
 from formats.wire.event import iter_frames
@@ -44,7 +46,7 @@ class Wire:
 class Process:
     """One node's process on its disk."""
 
-    def __init__(self, members: Members, node_id: int, directory: MemoryDirectory) -> None:
+    def __init__(self, members: Members, node_id: int, directory: Any) -> None:
         self.node_id = node_id
         self.directory = directory
         now = self.now = Now(members.now.wall_s + members.off_s.get(node_id, 0), members.now.ms)
@@ -52,7 +54,7 @@ class Process:
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
-        opened = open_shards(directory, members.partition_count, node_id, LIMITS, now, make_timestamp)
+        opened = open_shards(directory, members.partition_count, node_id, members.limits, now, make_timestamp)
         ledger = open_ledger(directory, 64 << 10, now, make_timestamp, opened)
         guids = (bytes((node_id,)) + number.to_bytes(15, "big") for number in range(1, 1 << 20))
         shards = {shard.partition_id: shard for shard, _ in opened}
@@ -90,21 +92,30 @@ class Members:
     """The processes and the links among them."""
 
     def __init__(
-        self, count: int = 3, *, partition_count: int = 1, spread: bool = False, elector_quorum: int | None = None
+        self,
+        count: int = 3,
+        *,
+        partition_count: int = 1,
+        spread: bool = False,
+        elector_quorum: int | None = None,
+        limits: PartitionLimits = LIMITS,
+        directory_of: Callable[[int], Any] = lambda node_id: MemoryDirectory(),
+        domains: dict[str, DomainConfig] | None = None,
     ) -> None:
         self.ids = tuple(range(count))
         self.partition_count = partition_count
         self.spread = spread
+        self.limits = limits
         self.elector_quorum = count // 2 + 1 if elector_quorum is None else elector_quorum
-        self.domains: dict[str, DomainConfig] = dict(DOMAINS)
+        self.domains: dict[str, DomainConfig] = dict(DOMAINS if domains is None else domains)
         self.now = Now(START_S, 1_000_000)
         self.off_s: dict[int, int] = {}  # by node: how wrong its wall clock is
         self.processes: dict[int, Process] = {}
         self.wires: dict[tuple[int, int], Wire] = {}
         for node_id in self.ids:
-            self.start(node_id, MemoryDirectory())
+            self.start(node_id, directory_of(node_id))
 
-    def start(self, node_id: int, directory: MemoryDirectory) -> None:
+    def start(self, node_id: int, directory: Any) -> None:
         process = self.processes[node_id] = Process(self, node_id, directory)
         process.member.start()
         for other in list(self.processes):
@@ -116,11 +127,17 @@ class Members:
 
     def kill(self, node_id: int) -> MemoryDirectory:
         """The process is gone; its disk."""
+        gone = self.end(node_id)
+        directory: MemoryDirectory = gone.directory
+        return directory.after_crash()
+
+    def end(self, node_id: int) -> Process:
+        """The process is gone."""
         gone = self.processes.pop(node_id)
         for other, process in self.processes.items():
             del self.wires[node_id, other], self.wires[other, node_id]
             process.member.peer_down(node_id)
-        return gone.directory.after_crash()
+        return gone
 
     def settle(self) -> None:
         """Let all nodes do what they have to do, long tasks included."""

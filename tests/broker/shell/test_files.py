@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,43 @@ def test_an_archive_of_none_drops_the_files(tmp_path: Path) -> None:
     directory.open("bmq_0.20261121_051104.bmq_data", 100).close()
     directory.archive("bmq_0.20261121_051104.bmq_data")
     assert not (tmp_path / "archive").exists()
+    directory.close()
+
+
+def test_the_disk_of_a_deleted_file_is_given_back_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = folder(tmp_path)
+    name = "bmq_0.20261121_051104.bmq_data"
+    closed: list[threading.Thread] = []
+    close = os.close
+
+    def note(descriptor: int) -> None:
+        closed.append(threading.current_thread())
+        close(descriptor)
+
+    for away in (directory.archive, directory.remove):
+        directory.open(name, 100).close()
+        monkeypatch.setattr(os, "close", note)
+        away(name)
+        assert name not in directory.names()
+        for thread in threading.enumerate():
+            if thread.name == f"delete {name}":
+                thread.join(10)
+        monkeypatch.undo()
+    assert len(closed) == 2
+    assert threading.main_thread() not in closed
+    directory.close()
+
+
+def test_without_a_descriptor_a_file_is_deleted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    directory = folder(tmp_path)
+    directory.open("bmq_0.20261121_051104.bmq_data", 100).close()
+    monkeypatch.setattr(os, "open", fail)
+    directory.archive("bmq_0.20261121_051104.bmq_data")
+    monkeypatch.undo()
+    assert "bmq_0.20261121_051104.bmq_data" not in directory.names()
     directory.close()
 
 
