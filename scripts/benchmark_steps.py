@@ -268,9 +268,9 @@ def hand_over(bench: ClusterBench) -> list[Outcome]:
 def take_over(bench: ClusterBench) -> list[Outcome]:
     bench.fill()
     old = bench.primary
-    return bench.measure("a primary is killed", lambda: bench.cluster.end(old.node_id), lambda: _is_served(bench, old))[
-        1:
-    ]
+    return bench.measure(
+        "a primary is killed", lambda: bench.cluster.without(old.node_id), lambda: _is_served(bench, old)
+    )[1:]
 
 
 def _is_served(bench: ClusterBench, old: Process) -> bool:

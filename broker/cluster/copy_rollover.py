@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from broker.store.moving import Moving
 from broker.store.partition_files import Ends, PartitionFiles
-from broker.store.sliced_recovery import SlicedRecovery
+from broker.store.sliced_recovery import ByMessage, SlicedRecovery
 from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.disk.padding import DWORD, WORD
 from formats.schema import Buffer
@@ -51,7 +51,7 @@ class CopyRollover:
         self.is_over = False
         self.fault = ""
         self._recovery = SlicedRecovery(old)
-        self._alive: dict[bytes, Place] = {}
+        self._alive: ByMessage[Place] = ByMessage()
         self._moving: Moving | None = None
 
     def advance(self, units: int) -> int:
@@ -62,7 +62,7 @@ class CopyRollover:
             recovery.advance(rows)
         elif not recovery.is_told:
             _, keys, _, offsets = recovery.alive(rows)
-            self._alive.update({key: Place(key, offset) for key, offset in zip(keys, offsets.tolist(), strict=True)})
+            self._alive.put(keys, map(Place, keys, offsets.tolist()))
         elif moving is None:
             self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0)
         elif moving.rows_left:
@@ -104,7 +104,7 @@ class CopyRollover:
         assert self._moving is not None
         for place, start in self._moving.take(count):
             assert isinstance(place, Place)
-            self._alive.pop(place.key, None)
+            self._alive.pop(place.key)
             yield place, start
 
     @property

@@ -26,6 +26,7 @@ from broker.cluster.positions import (
     offset_of,
     position_at,
 )
+from broker.core.alarms import alarm
 from broker.core.messages import Content
 from broker.core.purges import throw_away
 from broker.core.shard import Shard
@@ -162,10 +163,14 @@ class Copy:
                 yield
             rows = max(1, work.left) * ROWS_PER_UNIT
             work.left = 0
-            if not recovery.is_read:
-                recovery.advance(rows)
-                continue
-            found, keys, _, offsets = recovery.alive(rows)
+            try:
+                if not recovery.is_read:
+                    recovery.advance(rows)
+                    continue
+                found, keys, _, offsets = recovery.alive(rows)
+            except FormatError as error:
+                self.note_rot(error)
+                break
             compressions = MESSAGE_RECORD.column(found, "compression")
             places = (offsets << _COMPRESSION_BITS | compressions).tolist()
             for key, place in zip(keys, places, strict=True):
@@ -411,9 +416,17 @@ class Copy:
 
     def _copy_all(self, rolling: CopyRollover) -> None:
         while not (rolling.is_copied or rolling.fault):
-            rolling.advance(1 << 40)
+            self._advance(rolling, 1 << 40)
         if rolling.fault:
             raise OutOfStep(rolling.fault)
+
+    def _advance(self, rolling: CopyRollover, units: int) -> int:
+        try:
+            return rolling.advance(units)
+        except FormatError as error:
+            self.note_rot(error)
+            rolling.fault = str(error)
+            return units
 
     def _complete(self, rolling: CopyRollover) -> None:
         """The primary rolls over once more: this has to be over before."""
@@ -441,7 +454,7 @@ class Copy:
             if not work.may_go_on():
                 yield
                 continue
-            work.left -= rolling.advance(work.left)
+            work.left -= self._advance(rolling, work.left)
             if rolling.fault:
                 return
             if shard.outlives_power:
@@ -510,9 +523,13 @@ class Copy:
             if rolling.begins is not None:
                 # What came behind it is gone, and with it what it said of the messages before.
                 self._finish_placing()
-                recovered = recover(rolling.old, rolling.old.ends)
-                self._index((message, message.offset) for message in recovered.messages)
                 self._base = 0
+                try:
+                    found = recover(rolling.old, rolling.old.ends).messages
+                except FormatError as error:
+                    self.note_rot(error)
+                    found = []
+                self._index((message, message.offset) for message in found)
         elif self.is_anew:
             self._is_anew = False
             self.files.remove()
@@ -521,10 +538,17 @@ class Copy:
         self.position = last_position(self.files)
         self.end_event()
 
+    def note_rot(self, error: FormatError) -> None:
+        """The files of this node are not as they were written: they are received anew."""
+        self.is_rotten = True
+        alarm(log, "STORAGE", f"Partition [{self.shard.partition_id}]: {self.files.journal.name}: {error}")
+
     # -- healing
 
     def cut(self, position: Position) -> bool:
-        """Drop the records behind `position`, or behind the last that is not; False if they all would have to go."""
+        """Drop the records behind `position`, or behind the last that is not; False if all would have to go, or what is
+        left has rotted.
+        """
         files = self.files
         behind = None
         at = files.journal_end
@@ -538,7 +562,14 @@ class Copy:
             return False
         self._finish_placing()
         clear_records(files.journal.buffer, behind, files.journal_end)
-        recovered = recover(files, files.ends)
+        try:
+            recovered = recover(files, files.ends)
+        except FormatError as error:
+            self.note_rot(error)
+            files.journal_end = behind
+            self.position = last_position(files)
+            self.end_event()
+            return False
         self.shard.removals.cut(files)
         self.position = last_position(files)
         self._base = 0

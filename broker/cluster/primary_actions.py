@@ -35,6 +35,7 @@ from formats.control.messages import (
     Status,
     StatusCategory,
 )
+from formats.errors import FormatError
 
 __all__ = ["PrimaryActions"]
 
@@ -270,8 +271,21 @@ class PrimaryActions(PartitionBase):
         shard.copies_wanted = self.copies_wanted
         # How old messages are is told by the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
-        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve)
+        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._has_rotted)
         self.taking_over.begin()
+
+    def _has_rotted(self, error: FormatError) -> None:
+        """The files of this node are not as they were written: it receives them from others."""
+        assert self.taking_over is not None
+        self.taking_over.give_up()
+        self.taking_over = None
+        self.shard.forget_restored()
+        self.copy.note_rot(error)
+        self.shard.damage.note(str(error))
+        self._begins_anew = True
+        # Replicas have the lease's first record: they send what they have when they hear of another.
+        self.outdated(self.primary_lease_id)
+        self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
 
     def _serve(self, restoration: Restoration) -> None:
         """All is put back: take what is posted. The replicas hear of it first."""

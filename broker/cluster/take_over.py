@@ -14,6 +14,7 @@ from broker.core.work import Task, Work
 from broker.store.recovery import RecoveredMessage, RecoveredQueue
 from broker.store.removals import Removed
 from broker.store.sliced_recovery import SlicedRecovery
+from formats.errors import FormatError
 
 __all__ = ["Restoration", "TakeOver"]
 
@@ -41,17 +42,24 @@ class Restoration(Protocol):
 
 
 class TakeOver:
-    """One such: `done` is called when all is put back. The newest record of another primary is of `newest_s`, in
-    seconds since the epoch.
+    """One such: `done` is called when all is put back, `failed` if the files have rotted.
+
+    The newest record of another primary is of `newest_s`, in seconds since the epoch.
     """
 
     def __init__(
-        self, shard: Shard, restoration: Restoration, newest_s: int, done: Callable[[Restoration], None]
+        self,
+        shard: Shard,
+        restoration: Restoration,
+        newest_s: int,
+        done: Callable[[Restoration], None],
+        failed: Callable[[FormatError], None],
     ) -> None:
         self._shard = shard
         self._restoration = restoration
         self._newest_s = newest_s
         self._done = done
+        self._failed = failed
         self._is_given_up = False
 
     def begin(self) -> None:
@@ -69,6 +77,15 @@ class TakeOver:
         self._restoration.give_up()
 
     def _task(self, work: Work) -> Task:
+        try:
+            yield from self._put_back(work)
+        except FormatError as error:
+            self._failed(error)
+            return
+        if not self._is_given_up:
+            self._done(self._restoration)
+
+    def _put_back(self, work: Work) -> Task:
         shard, restoration = self._shard, self._restoration
         recovery = SlicedRecovery(shard.files, remembers=True)
         while not recovery.is_read:
@@ -100,7 +117,6 @@ class TakeOver:
             work.left -= 1 + rows // ROWS_PER_UNIT // 2 + len(messages)
             for message in messages:
                 restoration.take(message)
-        self._done(restoration)
 
     def _turn(self, work: Work) -> Task:
         """Wait until there is something left to do."""

@@ -28,8 +28,8 @@ class _Memory:
     __slots__ = ("buffer",)
 
     def __init__(self, size: int) -> None:
-        # Zeros take no memory before they are written to.
-        self.buffer = memoryview(bytearray(size))
+        # Such zeros take neither memory nor time before they are written to.
+        self.buffer: memoryview = np.zeros(size, np.uint8).data
 
     def reserve(self, end: int) -> bool:
         return end <= len(self.buffer)

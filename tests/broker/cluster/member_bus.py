@@ -127,11 +127,11 @@ class Members:
 
     def kill(self, node_id: int) -> MemoryDirectory:
         """The process is gone; its disk."""
-        gone = self.end(node_id)
+        gone = self.without(node_id)
         directory: MemoryDirectory = gone.directory
         return directory.after_crash()
 
-    def end(self, node_id: int) -> Process:
+    def without(self, node_id: int) -> Process:
         """The process is gone."""
         gone = self.processes.pop(node_id)
         for other, process in self.processes.items():

@@ -140,3 +140,37 @@ def test_a_primary_that_becomes_a_replica_finds_its_messages_in_slices(how: str)
             old.partition.stop()
             bus.kill(0)
         check_served(bus)
+
+
+def test_a_primary_whose_files_have_rotted_receives_them_from_others() -> None:
+    bus = full()
+    # The records of queues, behind the head of the file.
+    qlist = bus.nodes[1].shard.files.qlist
+    qlist.buffer[30:60] = b"\xff" * 30
+    del qlist
+    node = fail_over(bus)
+    bus.restart(0)
+    bus.settle(1000)
+    assert [each.serving for each in bus.nodes.values()] == [False] * 3
+    assert node.shard.damage.is_there
+    bus.assign(1)
+    bus.settle(3000)
+    assert bus.disks[1].damaged
+    check_served(bus)
+
+
+def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
+    bus = full()
+    bus.part(0)
+    old = bus.nodes[0]
+    old.post(*range(700, 703))
+    bus.assign(1, among=(1, 2))
+    bus.settle(1000)
+    old.partition.primary_changed(1, bus.lease_id)
+    while old.partition.copy.is_busy:
+        old.flush()
+    old.shard.files.data.buffer[0] ^= 1
+    bus.join()
+    bus.settle(3000)
+    assert bus.disks[0].damaged
+    check_served(bus)
