@@ -74,6 +74,9 @@ def test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_de
     # What comes after it waits, too, until other nodes have been asked for it.
     assert client.payloads() == [b"message 1"]
     assert guid(2) in rig.node.queues[QUEUE].messages
+    put(client, 4)
+    shard(rig).copied(shard(rig).sequence_number)
+    assert client.payloads() == []
 
 
 def test_a_cluster_of_one_waits_for_nobody() -> None:
