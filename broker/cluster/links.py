@@ -6,7 +6,7 @@ from typing import Protocol
 
 from formats.schema import Buffer
 
-__all__ = ["Links", "OwnLinks"]
+__all__ = ["HealingLinks", "Links", "OwnLinks"]
 
 
 class Links(Protocol):
@@ -30,6 +30,14 @@ class Links(Protocol):
 
     def backlog(self, node_id: int) -> int:
         """The bytes that wait to be sent to a node."""
+        ...
+
+
+class HealingLinks(Links, Protocol):
+    """Links to nodes that copies of shards come from and go to."""
+
+    def takes_removals(self, node_id: int) -> bool:
+        """Whether a node can be told which messages were removed before (`broker.cluster.removals`)."""
         ...
 
 

@@ -50,6 +50,7 @@ from formats.disk.ledger import LEDGER_RECORD_HEADER
 from formats.errors import FormatError
 from formats.wire.event import Frame, schema_encoding, schema_message
 from formats.wire.receipt import parse_receipt
+from formats.wire.recovery import iter_chunks
 from formats.wire.storage import storage_partition_id
 
 __all__ = ["Member", "MemberConfig"]
@@ -154,6 +155,7 @@ class Member:
             EventType.STORAGE: self._on_storage,
             EventType.PARTITION_SYNC: self._on_sync,
             EventType.REPLICATION_RECEIPT: self._on_receipt,
+            EventType.RECOVERY: self._on_recovery,
             EventType.PUT: self.queues.on_put,
             EventType.ACK: self.queues.on_ack,
             EventType.PUSH: self.queues.on_push,
@@ -392,6 +394,10 @@ class Member:
     def _on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
         partition_id = storage_partition_id(data, frame.body, frame.end)
         self._partition(partition_id, frame.body).on_sync(node_id, data, frame)
+
+    def _on_recovery(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        for chunk in iter_chunks(data, frame.body, frame.end):
+            self._partition(chunk.partition_id, frame.body).on_recovery(node_id, chunk)
 
     def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
         partition_id = parse_receipt(data, frame.body, frame.end).partition_id

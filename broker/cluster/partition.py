@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from broker.cluster.copying import Copy
 from broker.cluster.healing_pace import HealingPace
-from broker.cluster.links import Links
+from broker.cluster.links import HealingLinks
 from broker.cluster.mending import Mending
 from broker.cluster.partition_base import NO_FACT, Asked, Fact, Received
 from broker.cluster.partition_table import TABLE, Event, State
 from broker.cluster.positions import NOWHERE, Position, position_at
 from broker.cluster.primary_actions import PrimaryActions
+from broker.cluster.removals import take_removals
 from broker.cluster.replica_actions import ReplicaActions
 from broker.cluster.requests import Requests
 from broker.cluster.take_over import Restoration
@@ -49,6 +50,7 @@ from formats.errors import FormatError
 from formats.schema import Buffer
 from formats.wire.event import Frame
 from formats.wire.receipt import build_receipt_event, parse_receipt
+from formats.wire.recovery import RecoveryChunk
 from formats.wire.storage import iter_storage
 
 __all__ = ["Partition", "PartitionReport", "named"]
@@ -121,7 +123,7 @@ class Partition(PrimaryActions, ReplicaActions):
         self,
         shard: Shard,
         recovered: Recovered,
-        links: Links,
+        links: HealingLinks,
         requests: Requests,
         now: Now,
         timers: Timers,
@@ -364,6 +366,11 @@ class Partition(PrimaryActions, ReplicaActions):
     def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """PARTITION_SYNC from the primary, or from the replica that heals this primary."""
         self.fire(Event.RECOVERY_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
+
+    def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
+        """RECOVERY from the node that heals this one: which messages were removed before. FormatError for garbage."""
+        if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
+            take_removals(self.shard, chunk)
 
     def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
         """REPLICATION_RECEIPT from a replica."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from broker.cluster.copying import Copy, OutOfStep
 from broker.cluster.healing_pace import HealingPace
-from broker.cluster.links import Links
+from broker.cluster.links import HealingLinks
 from broker.cluster.mending import Mending
 from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, last_position
@@ -129,7 +129,7 @@ class PartitionBase:
         self,
         shard: Shard,
         copy: Copy,
-        links: Links,
+        links: HealingLinks,
         requests: Requests,
         now: Now,
         timers: Timers,

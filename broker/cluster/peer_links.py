@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from broker.core.negotiation import REMOVALS_FEATURE
 from broker.core.outbox import Outbox
 from broker.core.session import Session
 from formats.schema import Buffer
@@ -19,6 +20,11 @@ class Peer(Protocol):
     @property
     def backlog(self) -> int:
         """How many bytes wait to be sent to it, at most."""
+        ...
+
+    @property
+    def takes_removals(self) -> bool:
+        """Whether it says that it can be told of removed messages."""
         ...
 
     def send_event(self, event: Buffer) -> None:
@@ -62,6 +68,10 @@ class PeerLinks:
         peer = self.peers.get(node_id)
         return 0 if peer is None else peer.backlog
 
+    def takes_removals(self, node_id: int) -> bool:
+        peer = self.peers.get(node_id)
+        return peer is not None and peer.takes_removals
+
 
 class LinkOwner(Protocol):
     """Who keeps links, and is told of their begin and end."""
@@ -92,10 +102,12 @@ class PeerLink:
         session: Session,
         receive: Callable[[int, memoryview, Frame], None],
         heartbeats_missed_max: int,
+        features: str = "",
     ) -> None:
         self.node_id = node_id
         self.session = session
         self.heartbeats_missed_max = heartbeats_missed_max
+        self.takes_removals = REMOVALS_FEATURE in features.split(";")
         self._owner = owner
         self._receive = receive
 

@@ -100,7 +100,7 @@ class Peers:
         difference = disagreement(me.cluster_features, them.features)
         if difference is not None:
             return f"is configured otherwise: {difference}"
-        return self._link(node_id, session)
+        return self._link(node_id, session, them.features)
 
     def failed(self, node_id: int, reason: str) -> None:
         """The node could not be connected to; it is dialed again after a while."""
@@ -135,7 +135,7 @@ class Peers:
                 return f"This broker {refusal}"
         refusal = self._mismatch(identity)
         if refusal is None:
-            return self._link(node_id, session)
+            return self._link(node_id, session, identity.features)
         if is_member:
             self.faults[node_id] = refusal
         self._tell(node_id if is_member else None, session, refusal)
@@ -160,8 +160,9 @@ class Peers:
             self._told[key] = refusal, now_ms
             log.error("#CLUSTER_DISAGREEMENT a broker at %s %s", session.description, refusal)
 
-    def _link(self, node_id: int, session: Session) -> PeerLink:
-        return PeerLink(self, node_id, session, self.member.receive, self._node.identity.peer_heartbeats_missed_max)
+    def _link(self, node_id: int, session: Session, features: str) -> PeerLink:
+        missed_max = self._node.identity.peer_heartbeats_missed_max
+        return PeerLink(self, node_id, session, self.member.receive, missed_max, features)
 
     def begun(self, link: PeerLink) -> None:
         """Both sides know who the other is. A node that comes again has lost its older link."""

@@ -80,7 +80,7 @@ class PrimaryActions(PartitionBase):
         highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
         if self.standings[highest_id].position == NOWHERE:
             # Nothing was ever acknowledged.
-            self.shard.damage.heal()
+            self.shard.damage.heal(synced=self.shard.outlives_power)
             highest_id = own_id
         if highest_id == own_id:
             self.fire(Event.SELF_HIGHEST_SEQ)

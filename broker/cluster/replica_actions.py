@@ -82,7 +82,8 @@ class ReplicaActions(PartitionBase):
             self.fire(Event.IRRECONCILABLE_DATA, fact)
             return
         done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731
-        self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done)
+        begins = fact.begin == NOWHERE
+        self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done, begins=begins)
 
     def send_record(self, event: Event, fact: Fact) -> None:
         """The primary wants one record, whose payload has rotted there."""
@@ -183,7 +184,7 @@ class ReplicaActions(PartitionBase):
         assert receiving is not None
         if self.copy.position == receiving.end:
             self.copy.complete(receiving.sync_point)
-            self.shard.damage.heal()
+            self.shard.damage.heal(synced=self.shard.outlives_power)
             if receiving.asked is not None:
                 self.fire(Event.DONE_RECEIVING_DATA_CHUNKS)
 

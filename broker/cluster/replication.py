@@ -12,18 +12,19 @@ messages that somebody waits for ask for one (source: mqbs::FileStore::processRe
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from itertools import takewhile
 
 from broker.cluster.batches import RECORDS_MIN, pack_batch
 from broker.cluster.healing_pace import HealingPace
-from broker.cluster.links import Links
-from broker.cluster.positions import Position, last_position
+from broker.cluster.links import HealingLinks
+from broker.cluster.positions import NOWHERE, Position, last_position
+from broker.cluster.removals import removals_events
 from broker.core.shard import Shard
 from broker.store.partition_files import PartitionFiles
 from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import QueueOpType, RecordType
+from formats.disk.journal import ANY_RECORD, QueueOpType, RecordType
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 from formats.wire.event import EventType, build_event
@@ -97,10 +98,10 @@ def pack_records(
 class Follower:
     """A replica that gets the stream. `at` is what it gets next; records before `healing_end` are its PARTITION_SYNC.
 
-    `position` is the last record that it is known to have.
+    `position` is the last record that it is known to have. `removals` are events that go before the first record.
     """
 
-    __slots__ = ("at", "healing_end", "is_live", "node_id", "position")
+    __slots__ = ("at", "healing_end", "is_live", "node_id", "position", "removals")
 
     def __init__(self, node_id: int, at: int, healing_end: int, position: Position) -> None:
         self.node_id = node_id
@@ -108,12 +109,26 @@ class Follower:
         self.healing_end = healing_end
         self.position = position
         self.is_live = False
+        self.removals: Iterator[bytes] = iter(())
 
 
 class Transfer:
-    """What this replica sends to a primary that is behind it: the records from `at` to its journal's end."""
+    """What this replica sends to a primary that is behind it: the records from `at` to its journal's end.
 
-    def __init__(self, shard: Shard, links: Links, node_id: int, at: int, done: Callable[[], None]) -> None:
+    To one that has none, if it `begins`, also what was removed before.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        links: HealingLinks,
+        node_id: int,
+        at: int,
+        done: Callable[[], None],
+        *,
+        begins: bool = False,
+    ) -> None:
+        self._removals = _removals(shard, links, node_id) if begins else iter(())
         self._shard = shard
         self._links = links
         self._node_id = node_id
@@ -129,6 +144,9 @@ class Transfer:
     def flush(self) -> bool:
         """Send a slice; whether that was the last."""
         shard, links = self._shard, self._links
+        if links.backlog(self._node_id) < HEALING_BACKLOG_MAX and (event := next(self._removals, None)) is not None:
+            links.send(self._node_id, event)
+            return False
         if self._at < self._end and links.backlog(self._node_id) < HEALING_BACKLOG_MAX:
             body = bytearray()
             self._at = pack_records(body, shard.files, shard.partition_id, self._at, self._end, bytes_max=SLICE_BYTES)
@@ -145,7 +163,7 @@ class Stream:
     `heals` while a follower has yet to get something that is there: it is asked for after each step.
     """
 
-    def __init__(self, shard: Shard, links: Links, pace: HealingPace) -> None:
+    def __init__(self, shard: Shard, links: HealingLinks, pace: HealingPace) -> None:
         self._shard = shard
         self._links = links
         self._pace = pace
@@ -177,6 +195,8 @@ class Stream:
         files = self._shard.files
         follower = self.followers[node_id] = Follower(node_id, start, files.journal_end, position)
         follower.is_live = start == files.journal_end
+        if position == NOWHERE:
+            follower.removals = _removals(self._shard, self._links, node_id)
         self._look()
         return last_position(files)
 
@@ -230,6 +250,10 @@ class Stream:
     def _send_slice(self, follower: Follower) -> None:
         shard, links = self._shard, self._links
         if follower.at < self._sent and links.backlog(follower.node_id) < HEALING_BACKLOG_MAX:
+            if (event := next(follower.removals, None)) is not None:
+                links.send(follower.node_id, event)
+                self._pace.sent(len(event))
+                return
             body = bytearray()
             heals = follower.at < follower.healing_end
             end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._awaited())
@@ -274,3 +298,11 @@ class Stream:
         numbers = [each.position.number for each in self.followers.values() if each.position.lease_id == lease_id]
         if len(numbers) >= others:
             shard.copied(sorted(numbers, reverse=True)[others - 1] if others else shard.sequence_number)
+
+
+def _removals(shard: Shard, links: HealingLinks, node_id: int) -> Iterator[bytes]:
+    """What a node is told of removed messages, if it takes that."""
+    if not links.takes_removals(node_id):
+        return iter(())
+    journal = shard.files.journal.buffer
+    return removals_events(shard, ANY_RECORD.unpack(journal, shard.files.journal_end - JOURNAL_RECORD_SIZE).timestamp)

@@ -17,6 +17,7 @@ from formats.wire.event import PROTOCOL_VERSION
 
 __all__ = [
     "NO_NODE_ID",
+    "REMOVALS_FEATURE",
     "SCHEMA_FEATURE",
     "answer_identity",
     "knows_heartbeats",
@@ -31,6 +32,10 @@ FEATURES = (
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
 STATUS_FEATURE = "BROADCAST_TO_PROXIES"
+
+# A node that takes what another knows of removed messages, when it receives a shard anew: ours alone. It is a field of
+# its own, as the reference skips fields that it does not know.
+REMOVALS_FEATURE = "BMQCTL:REMOVALS"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
 SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
@@ -53,6 +58,7 @@ def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> C
         features, node_id = FEATURES.format(status=""), me.virtual_clusters[cluster_name]
     elif cluster_name and cluster_name == me.cluster_name:
         node_id = me.node_id
+        features = f"{features};{REMOVALS_FEATURE}"
         if me.cluster_features:
             features = f"{features};{me.cluster_features}"
     return ClientIdentity(

@@ -54,8 +54,12 @@ class Damage:
         self._directory.flush()
         return moved
 
-    def heal(self) -> None:
-        """This node has all of it again."""
+    def heal(self, *, synced: bool = False) -> None:
+        """This node has all of it again; `synced` on the disk, so that it does not count as damaged after a power
+        failure: too few might be left that do not.
+        """
         if self.is_there:
             self._directory.remove(self.name)
             self.is_there = False
+            if synced:
+                self._directory.flush()

@@ -38,10 +38,11 @@ from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_
 from formats.disk.journal import ANY_RECORD, scan
 from formats.disk.keys import KEY_SIZE
 from formats.disk.padding import WORD
+from formats.errors import FormatError
 from formats.guid import GUID_SIZE
 from formats.schema import Buffer
 
-__all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "hashes_of", "latest_of"]
+__all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "hashes_of", "latest_of"]
 
 log = logging.getLogger("broker.shard")
 
@@ -60,6 +61,9 @@ RETENTION_MS = 900_000
 # A file is closed after so large a part of that, so that it can go in time.
 AGE_PART_MAX = 4
 
+# Where a block's journal is named, if another node has told of it.
+NO_JOURNAL = bytes(16)
+
 _BLOCK_MAGIC = 0x52_4D_56_44
 _HEAD = struct.Struct("<IIqq16sI")
 _QUEUE = struct.Struct(f"<{KEY_SIZE}s3xII")
@@ -76,6 +80,16 @@ class Removed(NamedTuple):
     hashes: NDArray[np.uint64]
     latest: bytes
     age_ms: int
+
+
+class Told(NamedTuple):
+    """A block for another node, or from one: the time of its last record, and how long ago that was written by the
+    monotonic clock of whoever tells.
+    """
+
+    last_s: int
+    age_ms: int
+    body: bytes
 
 
 class Block(NamedTuple):
@@ -277,6 +291,28 @@ class Removals:
         if self._file is not None:
             self._close_file(now_ms)
 
+    # -- what nodes tell each other
+
+    def told(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[Told]:
+        """What was removed before the journal in use began, as far back as anybody asks, file by file."""
+        current = _stamp(files)
+        for name in [*sorted(self._closed_ms), *([self._file.name] if self._file is not None else ())]:
+            # Copied at once: the file must not be open while others are served.
+            told = []
+            for block in self._blocks_of(name):
+                if block.journal != current and _age_ms(block, newest_s, now_ms) <= self.retention_ms:
+                    told.append(Told(block.last_s, _passed_ms(block, now_ms), bytes(block.body)))
+                del block  # the file is closed behind the last one, which must not be held then
+            yield from told
+
+    def take(self, files: PartitionFiles, told: Told, now_ms: int) -> None:
+        """Keep what another node has told. FormatError if its body is malformed."""
+        _check_body(told.body)
+        # The block is of no journal of this node, whatever that is called.
+        fields = _BLOCK_MAGIC, len(told.body), told.last_s, now_ms - told.age_ms, NO_JOURNAL
+        self._pending.append(_HEAD.pack(*fields, _checksum(fields, told.body)) + told.body)
+        self._write(files, now_ms)
+
     # -- what is known
 
     def before(self, files: PartitionFiles, newest_s: int, now_ms: int) -> dict[bytes, list[Removed]]:
@@ -298,9 +334,7 @@ class Removals:
                 if block.journal == current:
                     del block  # the file is closed behind the last one, which must not be held then
                     continue  # the journal says so itself
-                # A machine that began anew after the block was made has run for `now_ms` since.
-                passed_ms = now_ms - block.ms if block.ms <= now_ms else now_ms
-                age_ms = min(passed_ms, max(0, newest_s - block.last_s) * 1000)
+                age_ms = _age_ms(block, newest_s, now_ms)
                 told = [(key, Removed(hashes, latest, age_ms)) for key, latest, hashes in _queues(block.body)]
                 found |= bool(told)
                 del block
@@ -328,6 +362,16 @@ class Removals:
             yield from _blocks(name, file.buffer[: file.data_end])
         finally:
             file.close()
+
+
+def _age_ms(block: Block, newest_s: int, now_ms: int) -> int:
+    """How old a block is at least, by either clock."""
+    return min(_passed_ms(block, now_ms), max(0, newest_s - block.last_s) * 1000)
+
+
+def _passed_ms(block: Block, now_ms: int) -> int:
+    # A machine that began anew after the block was made has run for `now_ms` since.
+    return now_ms - block.ms if block.ms <= now_ms else now_ms
 
 
 def _blocks(name: str, data: memoryview) -> Iterator[Block]:
@@ -362,6 +406,18 @@ def _stamp(files: PartitionFiles) -> bytes:
 
 def _checksum(fields: tuple[int, int, int, int, bytes], body: Buffer) -> int:
     return crc32c(body, crc32c(_HEAD.pack(*fields, 0)))
+
+
+def _check_body(body: bytes) -> None:
+    """FormatError unless a block's body is queues to its end."""
+    at = 0
+    while at < len(body):
+        if len(body) - at < _QUEUE.size:
+            raise FormatError("removed messages", at, f"needs {_QUEUE.size} bytes, {len(body) - at} left")
+        _, producers, count = _QUEUE.unpack_from(body, at)
+        at += _QUEUE.size + producers * PRODUCER_SIZE + count * 8
+    if at > len(body):
+        raise FormatError("removed messages", len(body), f"ends {at - len(body)} bytes too early")
 
 
 def _queues(body: memoryview) -> Iterator[tuple[bytes, bytes, NDArray[np.uint64]]]:

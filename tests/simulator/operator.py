@@ -58,7 +58,8 @@ class Operator:
         what = random.choice(CHANGES)
         match what:
             case "message_ttl_s" if name in KEEPING:
-                config = replace(config, message_ttl_s=random.choice((None, 240, 100_000)))
+                # Longer than any clock is off: who sets less has what is old by its record expire.
+                config = replace(config, message_ttl_s=random.choice((None, 1_000_000, 2_000_000)))
             case "deduplication_time_ms":
                 config = replace(config, deduplication_time_ms=random.choice((240_000, 300_000, 900_000)))
             case "strong" if name == WEAKEST and world.is_cluster:

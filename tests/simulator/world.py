@@ -16,6 +16,7 @@ from formats.codes import AckStatus
 from tests.broker.rig import store_faults
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
+from tests.simulator.disk import CAPACITY
 from tests.simulator.faults import Faults
 from tests.simulator.features import Feature, features_of, own_random
 from tests.simulator.hosts import Death, Host
@@ -373,8 +374,9 @@ class World:
         self.say(f"{host.name} has rolled over")
 
     def received_anew(self, host: Host) -> None:
-        """A node has a shard from another: what was removed before that one's last rollover, nobody told it."""
-        self.records.forgets += 1
+        """A node has a shard from another, and was told which messages were removed before, if it had room for that."""
+        if host.directory.free < CAPACITY // 2 or host.directory.is_out_of_descriptors:
+            self.records.forgets += 1
 
     def power_lost(self, host: Host) -> None:
         if Feature.FSYNC not in self.features:

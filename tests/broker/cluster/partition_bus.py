@@ -31,6 +31,7 @@ from formats.control import ber
 from formats.control.messages import ControlMessage
 from formats.schema import Buffer
 from formats.wire.event import next_frame, schema_message
+from formats.wire.recovery import iter_chunks
 from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import START_S, guid, store_faults
 
@@ -122,6 +123,9 @@ class Node:
     def backlog(self, node_id: int) -> int:
         return sum(map(len, self.bus.links[self.node_id, node_id]))
 
+    def takes_removals(self, node_id: int) -> bool:
+        return self.bus.takes_removals
+
     # -- the primary's queue
 
     # -- what is put back, see `broker.cluster.take_over.Restoration`
@@ -206,6 +210,9 @@ class Node:
             self.partition.on_storage(node_id, view, frame)
         elif kind is EventType.PARTITION_SYNC:
             self.partition.on_sync(node_id, view, frame)
+        elif kind is EventType.RECOVERY:
+            for chunk in iter_chunks(view, frame.body, frame.end):
+                self.partition.on_recovery(node_id, chunk)
         elif kind is EventType.REPLICATION_RECEIPT:
             self.partition.on_receipt(node_id, view, frame)
         else:
@@ -240,6 +247,7 @@ class Bus:
     limits: PartitionLimits = field(default_factory=lambda: LIMITS)
     outlives_power: bool = False
     amount: int = 0  # of work in a slice; 0 for nodes without long tasks
+    takes_removals: bool = True  # as nodes of ours do, which say so
 
     def __post_init__(self) -> None:
         self.now = Now(START_S, 1_000_000)

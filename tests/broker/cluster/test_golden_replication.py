@@ -166,6 +166,9 @@ class Link:
     def backlog(self, node_id: int) -> int:
         return 0
 
+    def takes_removals(self, node_id: int) -> bool:
+        return False
+
 
 def control(data: memoryview, frame: Frame) -> ControlMessage:
     return ber.decode(ControlMessage, schema_message(data, frame.body, frame.end))

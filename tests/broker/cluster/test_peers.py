@@ -17,6 +17,7 @@ from broker.cluster.origins import LookUp, Origins
 from broker.cluster.peers import Peers
 from broker.core.clock import Now
 from broker.core.credentials import Credentials
+from broker.core.negotiation import REMOVALS_FEATURE
 from broker.core.node import Node
 from broker.core.session import Session
 from broker.opening import open_ledger, open_shards
@@ -174,7 +175,7 @@ def _shared(said: object) -> tuple[object, ...]:
         said.protocol_version,
         said.sdk_version,
         said.client_type,
-        said.features,
+        said.features.replace(f";{REMOVALS_FEATURE}", ""),  # ours alone
         said.cluster_name,
         said.cluster_node_id,
         said.sdk_language,

@@ -11,7 +11,7 @@ from broker.core.ledger import Ledger
 from broker.core.messages import Full
 from broker.core.shard import Shard
 from broker.opening import StoreDamaged, open_ledger, open_shards
-from broker.store.damage import LEDGER_NOTE, partition_note
+from broker.store.damage import LEDGER_NOTE, Damage, partition_note
 from broker.store.names import next_timestamp
 from broker.store.recovery import Recovered
 from formats.disk.files import parse_file_name
@@ -142,3 +142,13 @@ def test_rot_in_the_length_of_a_ledgers_last_record_is_no_torn_record() -> None:
         copy.flip(name, records[-1] + 4, bit)
         with pytest.raises(StoreDamaged):
             start(copy, limits=LIMITS)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_note_that_is_gone_does_not_come_back_after_a_power_failure(synced: bool) -> None:
+    directory = MemoryDirectory()
+    damage = Damage(directory, partition_note(0))
+    assert damage.note("rotten")
+    damage.heal(synced=synced)
+    # What was done to the folder since it was flushed last may be undone.
+    assert [name for name, _ in directory.unflushed] == ([] if synced else [partition_note(0)])

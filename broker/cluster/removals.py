@@ -1,0 +1,51 @@
+"""What a node tells another that receives a shard anew: which messages were removed before its journal begins.
+
+The reference's protocol has no message for that, so nodes of ours tell it only those that say in their identity that
+they take it (`core.negotiation.REMOVALS_FEATURE`). It goes before the records, in RECOVERY events, one for each block
+of a file of `store.removals`. Their chunks are of no file that the reference knows (type UNDEFINED), with an MD5. A
+chunk begins with `_HEAD`: the time of the block's last record in seconds, how long ago that was by the teller's
+monotonic clock in milliseconds, and the length of the block's body, which follows. Integers are little-endian, as in
+the files; the chunk is padded to words.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from broker.core.shard import Shard
+from broker.store.removals import Told
+from formats.codes import EventType, RecoveryFileChunkType
+from formats.errors import FormatError
+from formats.padding import WORD
+from formats.wire.event import build_event
+from formats.wire.recovery import RecoveryChunk, append_chunk, is_sound
+
+__all__ = ["removals_events", "take_removals"]
+
+_HEAD = struct.Struct("<qqI")
+_AGE_MS_MAX = 1 << 40
+
+
+def removals_events(shard: Shard, newest_s: int) -> Iterator[bytes]:
+    """What this node knows of messages removed before its journal in use, oldest first; `newest_s` is the time of that
+    journal's last record.
+    """
+    told = shard.removals.told(shard.files, newest_s, shard.now.ms)
+    for number, block in enumerate(told):
+        data = _HEAD.pack(block.last_s, block.age_ms, len(block.body)) + block.body
+        out = bytearray()
+        append_chunk(out, RecoveryFileChunkType.UNDEFINED, shard.partition_id, number, data + bytes(-len(data) % WORD))
+        yield build_event(EventType.RECOVERY, out)
+
+
+def take_removals(shard: Shard, chunk: RecoveryChunk) -> None:
+    """Keep what another node has told. FormatError if it is no block, or not whole."""
+    data = chunk.data
+    if chunk.file_chunk_type != RecoveryFileChunkType.UNDEFINED or len(data) < _HEAD.size or not is_sound(chunk):
+        raise FormatError("RecoveryHeader", 0, "no block of removed messages, or not whole")
+    last_s, age_ms, length = _HEAD.unpack_from(data)
+    body = data[_HEAD.size : _HEAD.size + length]
+    if len(body) != length or not 0 <= age_ms <= _AGE_MS_MAX or not 0 <= last_s < 1 << 40:
+        raise FormatError("RecoveryHeader", 0, f"a block of {length} bytes, {age_ms} ms old, in {len(data)} bytes")
+    shard.removals.take(shard.files, Told(last_s, age_ms, bytes(body)), shard.now.ms)
