@@ -30,9 +30,10 @@ from broker.core.faults import Change, Inconsistent
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import Buffer, Content, Message, Posted, Poster
 from broker.core.purges import take_all
-from broker.core.queue import REJECT_LINES_MAX, App, Queue, Stream, Subscription, Surroundings
+from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from broker.core.redelivery import Wanted
+from broker.core.rejects import REJECT_LINES_MAX
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control.messages import (
     ConsumerInfo,
@@ -508,7 +509,7 @@ class RelayQueue(Queue):
             if not message.outstanding:
                 self.gone(message)
 
-    def _reject_all(self, stream: Stream) -> Wanted | None:
+    def reject_all(self, stream: Stream) -> Wanted | None:
         """At once: the upstream must hear of them before it hears that the consumer is gone."""
         for number, guid in enumerate(list(stream.unconfirmed)):
             self.reject(stream, guid, told=number < REJECT_LINES_MAX)

@@ -13,7 +13,7 @@ from broker.core.reports import hex_dump, rejected_text
 from broker.core.routing import NEVER_MS, App
 from formats.errors import FormatError
 
-__all__ = ["PoisonAlarm"]
+__all__ = ["PoisonAlarm", "Removing"]
 
 log = logging.getLogger("broker.queue")
 
@@ -21,7 +21,7 @@ log = logging.getLogger("broker.queue")
 PAUSE_MS = 15_000
 
 
-class Source(Protocol):
+class Removing(Protocol):
     """The queue that the message is removed from."""
 
     uri: str
@@ -37,7 +37,7 @@ class Source(Protocol):
 class PoisonAlarm:
     """Tells the operator of messages removed, and keeps what they were in files."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Removing) -> None:
         self._source = source
         self._last_ms = NEVER_MS
 

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import NamedTuple
 
 from broker.core.alarms import alarm
 from broker.core.capacity import Usage
-from broker.core.clock import Now
-from broker.core.config import DomainConfig, MessageThrottle, Mode
+from broker.core.config import DomainConfig, Mode
+from broker.core.consumers import Consumers
 from broker.core.consumption import ConsumptionMonitor
 from broker.core.delivery import STOP, Delivery, release
-from broker.core.expressions import ExpressionError, compile_expression
-from broker.core.faults import Change, Faults, Inconsistent
+from broker.core.expressions import compile_expression
+from broker.core.faults import Inconsistent
 from broker.core.history import History
 from broker.core.messages import (
     DUPLICATE,
@@ -43,17 +42,15 @@ from broker.core.messages import (
     Poster,
     Sink,
 )
-from broker.core.poison import PoisonAlarm
+from broker.core.queue_ports import Hold, Surroundings
 from broker.core.redelivery import Wanted
+from broker.core.rejects import Rejects
 from broker.core.reports import app_report
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
 from broker.core.statistics import QueueStatistics
-from broker.core.succession import succeed
-from broker.core.timers import Timers
-from broker.core.work import Work
 from formats.codes import AckStatus
-from formats.disk.journal import ConfirmReason, DeletionRecordFlag
+from formats.disk.journal import DeletionRecordFlag
 
 __all__ = [
     "App",
@@ -76,54 +73,11 @@ log = logging.getLogger("broker.queue")
 
 Guid = bytes
 
-# Lines about what a lost client held, at most.
-REJECT_LINES_MAX = 10
-
 # A payload that has waited for copies for longer is compared with its checksum before it is handed out.
 COMPARED_AFTER_MS = 100
 
 # The memory that a post takes that is held, besides its bytes.
 HELD_SIZE = 512
-
-
-class Hold(Protocol):
-    """Restored messages do not expire yet; see `broker.core.expiry_hold`."""
-
-    since_ms: int
-
-    def holds(self, ttl_s: int) -> bool: ...
-
-    @property
-    def younger_ms(self) -> int: ...
-
-
-class Surroundings(Protocol):
-    """What a queue asks of its node."""
-
-    @property
-    def now(self) -> Now: ...
-
-    @property
-    def timers(self) -> Timers: ...
-
-    @property
-    def throttle(self) -> MessageThrottle: ...
-
-    @property
-    def work(self) -> Work: ...
-
-    @property
-    def faults(self) -> Faults: ...
-
-    @property
-    def open_timeout_ms(self) -> int:
-        """How long a client waits until a queue is open that is served elsewhere."""
-        ...
-
-    @property
-    def keep_rejected(self) -> Callable[[str], str]:
-        """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
-        ...
 
 
 class HeldPost(NamedTuple):
@@ -143,8 +97,9 @@ class Queue:
     __slots__ = (
         "_all_apps",
         "_awaits_copies",
+        "_consumers",
         "_has_app_subscriptions",
-        "_poison",
+        "_rejects",
         "apps",
         "awaiting",
         "broadcast",
@@ -215,7 +170,8 @@ class Queue:
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
         self.consumption = ConsumptionMonitor(self)
-        self._poison = PoisonAlarm(self)
+        self._rejects = Rejects(self)
+        self._consumers = Consumers(self)
         self.delivery = Delivery(self)
         self._all_apps = 0
         self.configure_domain(config)
@@ -480,65 +436,11 @@ class Queue:
 
         Whether it is `told` in the log is the caller's to say: there may be very many.
         """
-        held = stream.unconfirmed.get(guid)
-        attempts_max = self.config.delivery_attempts_max
-        if held is None or not attempts_max:
-            return
-        app, message = stream.app, held[0]
-        self.statistics.rejects += 1
-        left = app.attempts.get(guid, attempts_max) - 1
-        if told:
-            self._tell_reject(stream, guid, left + 1)
-        if left > 0:
-            app.attempts[guid] = left
-            return
-        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
-            del stream.unconfirmed[guid]
-            release(held[1], message)
-            self._give_up(app, stream.sub_queue_id, message, attempts_max)
+        self._rejects.reject(stream, guid, told=told)
 
-    def _tell_reject(self, stream: Stream, guid: Guid, left: int) -> None:
-        log.info(
-            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
-            self.uri,
-            guid.hex().upper(),
-            stream.app.app_id,
-            stream.sub_queue_id,
-            left,
-        )
-
-    def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
-        """An app's last attempt has failed."""
-        try:
-            self._poison.removed(app, sub_queue_id, message, attempts_max)
-        except Exception as error:
-            self.faults.note(f"telling of a message that is removed from queue '{self.uri}'", error)
-        app.forget(message)
-        if message.outstanding:
-            self.log.confirm(message, app.key, ConfirmReason.REJECTED)
-        else:
-            self.log.remove(message)
-            self.gone(message)
-
-    def _reject_all(self, stream: Stream) -> Wanted | None:
+    def reject_all(self, stream: Stream) -> Wanted | None:
         """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
-        attempts_max = self.config.delivery_attempts_max
-        if not attempts_max:
-            return None
-        app, sub_queue_id = stream.app, stream.sub_queue_id
-        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
-            self._tell_reject(stream, guid, app.attempts.get(guid, attempts_max))
-
-        def wanted(message: Message) -> bool:
-            self.statistics.rejects += 1
-            left = app.attempts.get(message.guid, attempts_max) - 1
-            if left > 0:
-                app.attempts[message.guid] = left
-            else:
-                self._give_up(app, sub_queue_id, message, attempts_max)
-            return left > 0
-
-        return wanted
+        return self._rejects.reject_all(stream)
 
     def gone(self, message: Message) -> None:
         """No app wants it, and the log knows.
@@ -600,40 +502,11 @@ class Queue:
         A stream left without subscriptions keeps what it holds until it confirms or closes. A broker gives back what
         none of its clients wants any longer. Nothing is sent yet: call `deliver` when the client has its answer.
         """
-        for each in subscriptions:
-            # They are remembered: whatever is wrong with one shows before anything is changed.
-            if each.text:
-                with suppress(ExpressionError):
-                    compile_expression(each.text)
-        with Change(f"the configuration of a consumer of queue '{self.uri}'"):
-            self._configure(stream, subscriptions)
-
-    def _configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
-        left = succeed(stream, subscriptions)
-        self.rebuild(stream.app)
-        if left and subscriptions and stream.sink.takes_all:
-            texts = {each.text for each in subscriptions}
-            unwanted = {
-                guid: held
-                for guid, held in stream.unconfirmed.items()
-                if held[1] in left and not self.is_wanted(held[0], texts)
-            }
-            for guid, (message, subscription) in unwanted.items():
-                del stream.unconfirmed[guid]
-                release(subscription, message)
-            stream.app.give_back(unwanted)
-            self.delivery.take_back(stream.app)
+        self._consumers.configure(stream, subscriptions)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
         """Whether one of these expressions matches a message; such as do not compile match all."""
-        for text in texts:
-            try:
-                expression = compile_expression(text) if text else None
-            except ExpressionError:
-                expression = None
-            if expression is None or expression.matches(self.delivery.properties(message, self.log.read(message))):
-                return True
-        return False
+        return self._consumers.is_wanted(message, texts)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         """As `configure`; `configured` is called once it is so, now or later."""
@@ -651,48 +524,11 @@ class Queue:
 
         A client that is `lost` may have been lost because of what it holds: that has one attempt less each.
         """
-        if stream in stream.app.streams:
-            with Change(f"the end of a consumer of queue '{self.uri}'"):
-                self._detach(stream, lost=lost)
-
-    def _detach(self, stream: Stream, *, lost: bool) -> None:
-        app = stream.app
-        wanted = None
-        if lost and stream.unconfirmed:
-            count = len(stream.unconfirmed)
-            log.info("Queue '%s' rejecting %d messages because of a client crash.", self.uri, count)
-            wanted = self._reject_all(stream)
-        app.streams.remove(stream)
-        stream.subscriptions, stream.former = [], []
-        if stream.unconfirmed:
-            log.info(
-                "Lost a reader for queue '%s' %s, redelivering %d message(s) to %d remaining readers starting from %s",
-                self.uri,
-                app.app_id,
-                len(stream.unconfirmed),
-                len(app.streams),
-                next(iter(stream.unconfirmed)).hex().upper(),
-            )
-            app.give_back(stream.unconfirmed, wanted)
-            stream.unconfirmed = {}
-        if not app.streams:
-            self.unregistered.pop(app.app_id, None)
-        self.rebuild(app)
-        self.delivery.deliver(app)
+        self._consumers.detach(stream, lost=lost)
 
     def rebuild(self, app: App) -> None:
         """The app's streams or what they want are others: route anew."""
-        app.delayed_until_ms = NEVER_MS
-        for text, fault in app.rebuild().items():
-            log.warning(
-                "#BMQ_SUBSCRIPTION_FAILURE for queue '%s', error rebuilding routing: "
-                '[ [ expression: "%s", rc: %d, reason: "%s" ] ]',
-                self.uri,
-                text,
-                fault.code,
-                fault.code.text,
-            )
-        self.delivery.take_back(app)
+        self._consumers.rebuild(app)
 
     def resume(self, stream: Stream) -> None:
         """The stream's sink is ready again."""

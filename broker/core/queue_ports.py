@@ -1,0 +1,54 @@
+"""What a queue asks of its node, and of those who keep what was restored from expiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.core.clock import Now
+from broker.core.config import MessageThrottle
+from broker.core.faults import Faults
+from broker.core.timers import Timers
+from broker.core.work import Work
+
+__all__ = ["Hold", "Surroundings"]
+
+
+class Hold(Protocol):
+    """Restored messages do not expire yet; see `broker.core.expiry_hold`."""
+
+    since_ms: int
+
+    def holds(self, ttl_s: int) -> bool: ...
+
+    @property
+    def younger_ms(self) -> int: ...
+
+
+class Surroundings(Protocol):
+    """What a queue asks of its node."""
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def throttle(self) -> MessageThrottle: ...
+
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+    @property
+    def open_timeout_ms(self) -> int:
+        """How long a client waits until a queue is open that is served elsewhere."""
+        ...
+
+    @property
+    def keep_rejected(self) -> Callable[[str], str]:
+        """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
+        ...

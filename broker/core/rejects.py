@@ -1,0 +1,113 @@
+"""Messages that consumers fail on: each has as many attempts as the domain says, and is removed after the last."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import Protocol
+
+from broker.core.config import DomainConfig
+from broker.core.delivery import release
+from broker.core.faults import Change, Faults
+from broker.core.messages import Message
+from broker.core.poison import PoisonAlarm, Removing
+from broker.core.redelivery import Wanted
+from broker.core.routing import App, Stream
+from broker.core.statistics import QueueStatistics
+from formats.disk.journal import ConfirmReason
+
+__all__ = ["REJECT_LINES_MAX", "Rejects"]
+
+log = logging.getLogger("broker.queue")
+
+# Lines about what a lost client held, at most.
+REJECT_LINES_MAX = 10
+
+
+class Source(Removing, Protocol):
+    """The queue that the messages are of."""
+
+    config: DomainConfig
+    statistics: QueueStatistics
+
+    @property
+    def faults(self) -> Faults: ...
+
+    def gone(self, message: Message) -> None:
+        """No app wants it, and the log knows."""
+        ...
+
+
+class Rejects:
+    """What becomes of the messages of one queue that are rejected."""
+
+    __slots__ = ("_poison", "_source")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._poison = PoisonAlarm(source)
+
+    def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
+        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it.
+
+        Whether it is `told` in the log is the caller's to say: there may be very many.
+        """
+        held = stream.unconfirmed.get(guid)
+        attempts_max = self._source.config.delivery_attempts_max
+        if held is None or not attempts_max:
+            return
+        app, message = stream.app, held[0]
+        self._source.statistics.rejects += 1
+        left = app.attempts.get(guid, attempts_max) - 1
+        if told:
+            self._tell(stream, guid, left + 1)
+        if left > 0:
+            app.attempts[guid] = left
+            return
+        with Change(f"the removal of a rejected message of queue '{self._source.uri}'"):
+            del stream.unconfirmed[guid]
+            release(held[1], message)
+            self._give_up(app, stream.sub_queue_id, message, attempts_max)
+
+    def _tell(self, stream: Stream, guid: bytes, left: int) -> None:
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
+            self._source.uri,
+            guid.hex().upper(),
+            stream.app.app_id,
+            stream.sub_queue_id,
+            left,
+        )
+
+    def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
+        """An app's last attempt has failed."""
+        try:
+            self._poison.removed(app, sub_queue_id, message, attempts_max)
+        except Exception as error:
+            self._source.faults.note(f"telling of a message that is removed from queue '{self._source.uri}'", error)
+        app.forget(message)
+        if message.outstanding:
+            self._source.log.confirm(message, app.key, ConfirmReason.REJECTED)
+        else:
+            self._source.log.remove(message)
+            self._source.gone(message)
+
+    def reject_all(self, stream: Stream) -> Wanted | None:
+        """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
+        attempts_max = self._source.config.delivery_attempts_max
+        if not attempts_max:
+            return None
+        app, sub_queue_id = stream.app, stream.sub_queue_id
+        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
+            self._tell(stream, guid, app.attempts.get(guid, attempts_max))
+
+        def wanted(message: Message) -> bool:
+            self._source.statistics.rejects += 1
+            left = app.attempts.get(message.guid, attempts_max) - 1
+            if left > 0:
+                app.attempts[message.guid] = left
+            else:
+                self._give_up(app, sub_queue_id, message, attempts_max)
+            return left > 0
+
+        return wanted
