@@ -129,7 +129,7 @@ class Host:
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
             return
         except BaseException as error:
-            if not isinstance(error, (Crash, *self._disk_errors())):
+            if not isinstance(error, (Crash, *self._disk_errors())) and not self._is_full(error):
                 raise
             self.world.say(f"{self.name} dies while it starts")
             if not self.directory.flushes_left:
@@ -288,6 +288,10 @@ class Host:
     def _disk_errors(self) -> tuple[type[BaseException], ...]:
         """What a disk that fails makes of a step, as far as it ends the process."""
         return (OSError, Inconsistent) if self.fails_flushes else ()
+
+    def _is_full(self, error: BaseException) -> bool:
+        """True for what a node that begins its first files makes of a disk without room: nobody is there to be told."""
+        return isinstance(error, OSError) and error.errno == errno.ENOSPC and self.directory.free < CAPACITY // 2
 
     def _dies_in_call(self) -> None:
         """A call to the disk was the last; at a flush it is the power that was lost."""
