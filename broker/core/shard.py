@@ -230,6 +230,8 @@ class Shard:
         files = self.files
         if not files.journal.reserve(files.journal_end + JOURNAL_RECORD_SIZE):
             return False
+        # The last record is another's no longer.
+        self._hear()
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
         self._sync_point(SyncPointType.REGULAR)
@@ -294,9 +296,7 @@ class Shard:
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
-        if self.hears:
-            self.hears = False
-            self._hear()
+        self._hear()
         if not self.active:
             return
         self._full = ""
@@ -305,6 +305,10 @@ class Shard:
             self._sync_point(SyncPointType.REGULAR)
 
     def _hear(self) -> None:
+        """Note when the primary's last record came, if one has come since this was done last."""
+        if not self.hears:
+            return
+        self.hears = False
         at = self.files.journal_end - JOURNAL_RECORD_SIZE
         # There is no record if the replica has begun anew since.
         if at >= 0:

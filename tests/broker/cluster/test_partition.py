@@ -396,6 +396,23 @@ def test_nothing_was_heard_by_a_replica_whose_journal_has_no_record() -> None:
     assert replica.shard.heard is None
 
 
+def test_what_came_last_is_heard_before_the_first_record_of_a_lease(bus: Bus) -> None:
+    """The old primary's clock was set back within its last second."""
+    replica = bus.nodes[1]
+    replica.shard.tick()
+    bus.now.wall_s -= 30_000
+    bus.nodes[0].post(1)
+    bus.settle()
+    last_s = bus.now.wall_s
+    bus.kill(0)
+    bus.now.wall_s += 30_000
+    bus.assign(1)
+    bus.settle(1000)
+    assert replica.serving
+    assert replica.shard.heard is not None
+    assert replica.shard.heard.timestamp == last_s
+
+
 def test_a_record_that_does_not_fit_was_not_heard(bus: Bus) -> None:
     """Its time is not known: by the last one it might seem that a clock was set."""
     replica = bus.nodes[2]
