@@ -436,6 +436,15 @@ class Copy:
         if rolling.fault:
             raise OutOfStep(rolling.fault)
 
+    def finish_rollover(self) -> None:
+        """The node stops: what came behind a rollover is kept, if nothing more is needed for that."""
+        if self._rolling is not None and self.will_roll:
+            try:
+                self._complete(self._rolling)
+            except OutOfStep as error:
+                log.error("Partition [%d]: a rollover comes to nothing: %s", self.shard.partition_id, error)
+        self._finish_placing()
+
     def _finish_placing(self) -> None:
         """Messages are found in the newest files, and there are no others."""
         if self._finishing is not None and self.shard.work is not None:

@@ -268,6 +268,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def stop(self) -> None:
         """The node stops: it takes no more part."""
+        self.copy.finish_rollover()
         self.fire(Event.STOP_NODE)
 
     # -- what peers say

@@ -339,3 +339,22 @@ def test_without_disk_a_replica_heals_when_there_is_some() -> None:
     replica.directory.free = free
     bus.settle(3000)
     go_on(bus)
+
+
+def test_a_replica_that_stops_keeps_what_came_behind_the_rollover() -> None:
+    for slices in (0, 3, 40):
+        bus, replica = at_a_replica()
+        primary = bus.nodes[0]
+        primary.post(*range(100, 104))
+        primary.partition.flush()
+        while bus.links[0, 1]:
+            replica.receive(0, bus.links[0, 1].popleft())
+        for _ in range(slices):
+            replica.flush()
+        replica.partition.stop()
+        replica.shard.close()
+        del bus.nodes[1]
+        bus.settle()
+        again = bus.start(1)
+        assert {guid(number) for number in range(100, 104)} <= set(bus.kept(1))
+        assert sum(name.endswith("journal") for name in again.directory.names()) == 1
