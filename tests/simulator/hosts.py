@@ -398,7 +398,7 @@ class Host:
             raise Violation(f"{self.name} has stumbled over {node.faults.of_sessions + node.faults.others} fault(s)")
         self._note_ends(node)
         self.world.before_flush(self)
-        archived = len(self.directory.archived)
+        archived = sum(name.endswith("journal") for name in self.directory.archived)
         if archived != self._archived:
             self._archived = archived
             self.world.rolled_over(self)

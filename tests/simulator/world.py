@@ -209,7 +209,6 @@ class World:
         self.say("the faults end")
         self.is_busy = False
         self.network.delay_us_max = 2000
-        self.network.splits_seldom()
         self.network.heal()
         for host in self.hosts:
             host.recover()
