@@ -286,7 +286,15 @@ class ClusterWorld(World):
         return ""
 
     def unrest_at_end(self) -> str:
-        return super().unrest_at_end() or self._difference()
+        return super().unrest_at_end() or self._difference() or self._half_rolled()
+
+    def _half_rolled(self) -> str:
+        """Who has yet to finish a rollover: what came behind it is on the disks of others."""
+        for host in self.hosts:
+            for number, partition in host.member.partitions.items() if host.member is not None else ():
+                if partition.copy.is_rolling:
+                    return f"shard {number} of {host.name} is not rolled over"
+        return ""
 
     def _difference(self) -> str:
         """What keeps the nodes from being alike, and able to do all."""
