@@ -246,8 +246,10 @@ class ClusterWorld(World):
 
     def power_lost(self, host: Host) -> None:
         self._without_power.add(host)
-        for journals in self.journals.values():
-            journals.forget(host.node_id)
+        # Who waits for its disk still has all that it was seen to write: it counts until it starts again.
+        if Feature.FSYNC not in self.features:
+            for journals in self.journals.values():
+                journals.forget(host.node_id)
 
     def is_whole(self) -> bool:
         is_rotten = any(host.is_rotten for host in self.hosts)
