@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import NamedTuple
 
 from formats.errors import FormatError
@@ -32,7 +33,7 @@ class Host(NamedTuple):
 
     def pack(self) -> bytes:
         """The host's 8 or 20 bytes."""
-        return ipaddress.ip_address(self.address).packed + self.port.to_bytes(4, "big")
+        return _packed(self.address) + self.port.to_bytes(4, "big")
 
     @property
     def is_v6(self) -> bool:
@@ -41,3 +42,9 @@ class Host(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if self.is_v6 else f"{self.address}:{self.port}"
+
+
+@lru_cache(maxsize=4096)
+def _packed(address: str) -> bytes:
+    """An address as bytes; those used lately are remembered."""
+    return ipaddress.ip_address(address).packed

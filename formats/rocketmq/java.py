@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import mul
 from typing import Final, TypeVar
@@ -37,6 +38,10 @@ def string_hash(text: str) -> int:
     return number - (_MASK + 1) if number & _SIGN else number
 
 
+# The same few names come with every message.
+_name_hash = lru_cache(maxsize=4096)(string_hash)
+
+
 def index_hash(key: str) -> int:
     """The hash of an index key, never negative (source: IndexFile.indexKeyHashMethod).
 
@@ -56,7 +61,7 @@ def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]
         buckets *= 2
 
     def bucket(name: str) -> int:
-        number = string_hash(name) & _MASK
+        number = _name_hash(name) & _MASK
         return (number ^ number >> 16) & buckets - 1
 
     return {name: entries[name] for name in sorted(entries, key=bucket)}
