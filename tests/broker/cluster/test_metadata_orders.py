@@ -88,6 +88,16 @@ def test_what_comes_twice_is_recorded_once() -> None:
     assert updates(bus.nodes[1]) == [5]
 
 
+def test_what_the_leader_advises_is_taken_from_the_leader_alone() -> None:
+    bus = cluster()
+    assign(bus.nodes[3], "q")
+    (event,) = [event for target, event in bus.nodes[3].sent[-2:] if target == 1]
+    bus.nodes[1].receive(2, event)
+    assert updates(bus.nodes[1]) == []
+    bus.nodes[1].receive(3, event)
+    assert updates(bus.nodes[1]) == [5]
+
+
 def test_the_ack_of_an_update_says_nothing_of_those_before_it() -> None:
     bus = cluster()
     forget_leader(bus, 2)
