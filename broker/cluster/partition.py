@@ -263,8 +263,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.stream.forget(node_id)
         self.healed.discard(node_id)
         self.damaged.discard(node_id)
-        if node_id == self._told_active[0]:
-            self._told_active = (-1, 0)
+        self._told_active.pop(node_id, None)
 
     def stop(self) -> None:
         """The node stops: it takes no more part."""
@@ -345,7 +344,9 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def _on_advisory(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
         is_active = advisory.status is PrimaryStatus.ACTIVE
-        self._told_active = (node_id, advisory.primary_lease_id) if is_active else (-1, 0)
+        self._told_active.pop(node_id, None)
+        if is_active:
+            self._told_active[node_id] = advisory.primary_lease_id
         if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
             self.primary_is_active = is_active
             self.on_primary_status(node_id, is_active)
@@ -361,7 +362,7 @@ class Partition(PrimaryActions, ReplicaActions):
             if self.shard.damage.is_there:
                 # The first of its records may say that it serves the shard, if nothing else has.
                 for message in islice(iter_storage(data, frame.body, frame.end), 1):
-                    self._told_active = node_id, position_at(message.record).lease_id
+                    self._told_active[node_id] = position_at(message.record).lease_id
             self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
 
     def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:

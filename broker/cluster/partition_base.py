@@ -150,8 +150,9 @@ class PartitionBase:
         self.primary_id: int | None = None
         self.primary_lease_id = 0
         self.primary_is_active = False  # another node that is primary says that it serves the shard
-        # The node, and its lease, that said so last: it may have done so before this one knew that it is primary.
-        self._told_active = (-1, 0)
+        # By node, the lease under which it said so: maybe before this one knew that it is primary, and before one whose
+        # lease has ended said so, too.
+        self._told_active: dict[int, int] = {}
         self.standings: dict[int, Standing] = {}
         self.damaged: set[int] = set()
         self.healed: set[int] = set()

@@ -42,7 +42,7 @@ class ReplicaActions(PartitionBase):
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         own = self.standings[self.links.own_id]
-        if self.shard.damage.is_there and self._told_active != (self.primary_id, self.primary_lease_id):
+        if self.shard.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
             return  # the primary might count this node among those that know what there is, and have lost nothing
         if self._begins_anew and own.position != NOWHERE:
             return  # no disk for that: it is tried again in a while, the primary would only say so again

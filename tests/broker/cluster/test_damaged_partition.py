@@ -8,6 +8,7 @@ import pytest
 
 from broker.cluster.partition_table import State
 from broker.store.damage import partition_note
+from formats.control.messages import ClusterMessage, ControlMessage, PrimaryStatus, PrimaryStatusAdvisory
 from tests.broker.cluster.partition_bus import Bus, Node
 
 PRIMARY, REPLICA = State.PRIMARY_HEALED, State.REPLICA_HEALED
@@ -205,3 +206,21 @@ def test_nothing_that_was_ever_acknowledged_is_soon_healed() -> None:
     bus.nodes[1].post(1)
     bus.settle()
     bus.check_equal()
+
+
+def test_a_primary_whose_lease_has_ended_does_not_hide_that_the_new_one_serves() -> None:
+    """It says that it serves the shard as long as it does not know better, maybe after the new one has said so."""
+    bus = filled()
+    bus.kill(1)
+    rot(bus, 1)
+    bus.assign(2)
+    bus.settle()
+    # It is linked to both before it hears who is primary.
+    late = bus.start(1)
+    bus.settle()
+    said = PrimaryStatusAdvisory(partition_id=0, primary_lease_id=1, status=PrimaryStatus.ACTIVE)
+    late.partition.on_control(0, ControlMessage(choice=ClusterMessage(choice=said)))
+    late.partition.primary_changed(2, bus.lease_id)
+    bus.settle(500)
+    assert not is_damaged(late)
+    assert late.partition.state is REPLICA
