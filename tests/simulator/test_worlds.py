@@ -120,6 +120,7 @@ MIXED_FAILED_ONCE = {
     7465: "a primary that was none any longer posted again what another member had posted to the next one",
     2753: "a hop forgot confirms that its next upstream could not be told, as their consumer had gone",
     1447: "a primary was told to remove what waited for copies, and the answers were lost with a link",
+    5039: "a primary without copies was told to remove what a consumer had, who confirmed it there, and got it again",
 }
 
 

@@ -12,6 +12,7 @@ from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
+from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
 from formats.codes import AckStatus
 from formats.control.messages import (
@@ -219,6 +220,46 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
     assert isinstance(there, RelayQueue)
     assert list(here.unacknowledged) == [guid(0)]
     assert list(there.unacknowledged) == [guid(2)]
+
+
+@pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, ""), (FANOUT, "foo")])
+@pytest.mark.parametrize("rollovers", [0, 1, 2])
+def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come_again(
+    three: World, uri: str, app: str, rollovers: int
+) -> None:
+    """No record is written of a confirm that comes behind the purge, and the purge goes with the lease."""
+    three.nodes[0].rig.node.shards[0].copies_wanted = 2
+    reader, sub_id = "foo" if uri == FANOUT else "", int(uri == FANOUT)
+    producer, consumer = three.client(1), three.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    consumer.read(1, uri, reader, sub_id) if reader else consumer.read(1, uri)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1", b"2"]
+    old = three.nodes[0].rig
+    copied = replace(old, directory=old.directory.after_crash())
+    root = old.node.queues[uri]
+    if app:
+        purge_app(root, root.apps[app])
+    else:
+        purge(root)
+    producer.post(0, guid(3), b"3")
+    assert consumer.payloads() == [b"3"]
+    consumer.confirm(1, guid(0), guid(1), guid(2), sub_id=sub_id)
+    for _ in range(rollovers):
+        old.node.shards[0].roll_over()
+    consumer.drop()
+    three.make_primary(1, copied)
+    consumer = three.client(0)
+    consumer.read(1, uri, reader, sub_id) if reader else consumer.read(1, uri)
+    assert consumer.payloads() == []
+    root = three.nodes[1].rig.node.queues[uri]
+    bits = {each.app_id: each.bit for each in root.apps.values()}
+    wanted = {
+        each: sum(bool(message.outstanding & bit) for message in root.messages.values()) for each, bit in bits.items()
+    }
+    # Nobody at the old primary reads the other app, and so could tell of it.
+    assert wanted == ({"foo": 0, "bar": 3} if reader else {"__default": 0})
 
 
 def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:
