@@ -374,7 +374,8 @@ class ClusterQueues:
         for downstream in self._downstreams.values():
             downstream.forget(old)
         handles = self._handles({id(queue) for queue in old})
-        unkept = unkept_confirms(self.node.shards[partition_id].unkept_records())
+        shard = self.node.shards[partition_id]
+        unkept = unkept_confirms(shard.unkept_records(), shard.unkept_purges())
         for queue in old:
             del self.node.queues[queue.uri]
             if queue.key in unkept:

@@ -23,7 +23,7 @@ from broker.core.held_records import HeldRecords
 from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
 from broker.core.sliced_rollover import SlicedRollover, Wanted
-from broker.core.unkept_confirms import unkept_records
+from broker.core.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
 from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
@@ -126,6 +126,7 @@ class Shard:
         "_spare_records",
         "_synced_at",
         "_unkept_before",
+        "_unkept_purges",
         "_waiting",
         "_waiting_bytes",
         "_work",
@@ -206,6 +207,7 @@ class Shard:
         self.awaiting: deque[Awaiting] = deque()
         self.copied_number = 0  # enough nodes are known to have the records of this lease up to here
         self._unkept_before = b""  # those behind it in files before these
+        self._unkept_purges = UnkeptPurges()
         self.active = False  # this node is its primary: it may write
         self.hears = False  # a record has come from the primary as it wrote it, since the last tick
         self.heard: Heard | None = None  # the last that did
@@ -245,6 +247,7 @@ class Shard:
         self.sequence_number = self._synced_at = int(is_begun)
         self.copied_number = 0
         self._unkept_before = b""
+        self._unkept_purges.clear()
         self.active = True
         self._out = self.files
         if self._has_room(not is_begun) and self._reserve_journal(not is_begun):
@@ -269,6 +272,10 @@ class Shard:
     def unkept_records(self) -> bytes:
         """The last records of this lease that too few nodes are known to have."""
         return unkept_records(self.files, self.primary_lease_id, self.copied_number, self._unkept_before)
+
+    def unkept_purges(self) -> list[UnkeptPurge]:
+        """Likewise the purges of this lease."""
+        return self._unkept_purges.behind(self.copied_number)
 
     def forget_restored(self) -> None:
         """What was restored for a lease that does not begin here is gone."""
@@ -523,6 +530,11 @@ class Shard:
                 start_sequence_number=number,
             )
             files.journal_end += JOURNAL_RECORD_SIZE
+        if kind is QueueOpType.PURGE and self.copies_wanted > 1:
+            awaiting = {each.message.guid for each in self.awaiting}
+            purges, messages = self._unkept_purges, self.stores.get(queue_key, {})
+            purges.behind(self.copied_number)
+            purges.add(self.sequence_number, queue_key, app_key, messages, awaiting)
 
     def begin_purge(self, task: Task) -> None:
         """Messages have yet to be removed that a purge has recorded: `task` removes them."""

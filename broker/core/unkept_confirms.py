@@ -5,12 +5,12 @@ A primary that lives on when another takes its place tells that one of them, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Container, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
 from broker.store.partition_files import PartitionFiles
-from broker.store.recovery import purges
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
@@ -19,87 +19,80 @@ from formats.disk.journal import (
     ConfirmReason,
     DeletionRecordFlag,
     RecordType,
-    pack_confirm,
-    pack_deletion,
     scan,
     select,
 )
 from formats.disk.keys import NULL_KEY
-from formats.guid import GUID_SIZE
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+__all__ = ["UnkeptPurge", "UnkeptPurges", "unkept_confirms", "unkept_records"]
 
-__all__ = ["unkept_confirms", "unkept_records"]
-
-# So many of the last records are looked at: a second or two of a busy shard. A purge stands for as many messages.
+# So many of the last records are looked at: a second or two of a busy shard.
 RECORDS_MAX = 1 << 14
+
+# So many purges are remembered, and of each so many messages, the oldest: those are with consumers.
+PURGES_MAX = 64
+PURGED_MAX = 1 << 14
+
+
+class UnkeptPurge(NamedTuple):
+    """What a purge under this lease removed; a null app key stands for all apps."""
+
+    sequence_number: int
+    queue_key: bytes
+    app_key: bytes
+    guids: tuple[bytes, ...]
+
+
+class UnkeptPurges:
+    """The purges under a lease that too few nodes may have. What they removed is not there any longer to be confirmed:
+    nothing is written when a consumer that had it does so.
+    """
+
+    def __init__(self) -> None:
+        self._purges: deque[UnkeptPurge] = deque(maxlen=PURGES_MAX)
+
+    def add(
+        self, number: int, queue_key: bytes, app_key: bytes, guids: Iterable[bytes], awaiting: Container[bytes]
+    ) -> None:
+        """A purge has this number. What was `awaiting` copies no consumer has had, and it may be posted again."""
+        taken = tuple(islice((guid for guid in guids if guid not in awaiting), PURGED_MAX))
+        self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
+
+    def behind(self, copied_number: int) -> list[UnkeptPurge]:
+        """Those behind the record up to which enough nodes have all; the others are forgotten."""
+        purges = self._purges
+        while purges and purges[0].sequence_number <= copied_number:
+            purges.popleft()
+        return list(purges)
+
+    def clear(self) -> None:
+        """Another lease begins."""
+        self._purges.clear()
 
 
 def unkept_records(files: PartitionFiles, primary_lease_id: int, copied_number: int, before: bytes = b"") -> bytes:
     """The last records under a lease behind the one up to which enough nodes have all: those of earlier files, of which
-    these were taken `before`, and of these. Behind a purge come records of what it removed, as if each had gone alone.
+    these were taken `before`, and of these.
     """
     journal, end = files.journal.buffer, files.journal_end
     first = open_file(journal, FileType.JOURNAL).first_record_offset
-    records = scan(journal, first, (end - first) // JOURNAL_RECORD_SIZE)
-    since = max(0, len(records) - RECORDS_MAX)
+    count = min((end - first) // JOURNAL_RECORD_SIZE, RECORDS_MAX)
     found = b""
-    for part in (scan(before, 0, len(before) // JOURNAL_RECORD_SIZE), records[since:]):
-        found += part[_are_unkept(part, primary_lease_id, copied_number)].tobytes()
-    found += b"".join(_of_purges(records, since, primary_lease_id, copied_number))
-    return found[-2 * RECORDS_MAX * JOURNAL_RECORD_SIZE :]
+    for records in (
+        scan(before, 0, len(before) // JOURNAL_RECORD_SIZE),
+        scan(journal, end - count * JOURNAL_RECORD_SIZE, count),
+    ):
+        is_own = ANY_RECORD.column(records, "primary_lease_id") == primary_lease_id
+        found += records[is_own & (ANY_RECORD.column(records, "sequence_number") > copied_number)].tobytes()
+    return found[-RECORDS_MAX * JOURNAL_RECORD_SIZE :]
 
 
-def _are_unkept(records: NDArray[Any], primary_lease_id: int, copied_number: int) -> NDArray[Any]:
-    is_own: NDArray[Any] = ANY_RECORD.column(records, "primary_lease_id") == primary_lease_id
-    return is_own & (ANY_RECORD.column(records, "sequence_number") > copied_number)
-
-
-def _of_purges(records: NDArray[Any], since: int, primary_lease_id: int, copied_number: int) -> Iterator[bytes]:
-    """For each message that an unkept purge removed, a record with the number of the purge.
-
-    The purge leaves no message for a consumer to confirm: its confirm is not written, though it may well be given.
-    """
-    for queue_key, found in purges(records, since).items():
-        for app_key, row in found:
-            purge = ANY_RECORD.unpack(records[row].tobytes())
-            if purge.primary_lease_id != primary_lease_id or purge.sequence_number <= copied_number:
-                continue
-            head = purge.primary_lease_id, purge.sequence_number, purge.timestamp
-            out = bytearray(JOURNAL_RECORD_SIZE)
-            # The oldest are those that consumers have.
-            for guid in islice(_guids_before(records[:row], queue_key), RECORDS_MAX):
-                if app_key == NULL_KEY:
-                    pack_deletion(out, 0, *head, DeletionRecordFlag.NONE, queue_key, guid)
-                else:
-                    pack_confirm(out, 0, *head, ConfirmReason.CONFIRMED, queue_key, app_key, guid)
-                yield bytes(out)
-
-
-def _guids_before(records: NDArray[Any], queue_key: bytes) -> Iterator[bytes]:
-    """The messages of a queue that no record behind them deletes, oldest first."""
-    deletions, deleted_at = _of_queue(records, RecordType.DELETION, queue_key)
-    deleted = dict(zip(deletions, deleted_at, strict=True))
-    for guid, row in zip(*_of_queue(records, RecordType.MESSAGE, queue_key), strict=True):
-        if deleted.get(guid, -1) < row:
-            yield guid
-
-
-def _of_queue(records: NDArray[Any], kind: RecordType, queue_key: bytes) -> tuple[list[bytes], list[int]]:
-    """The GUIDs of one queue's records of a kind, and their rows."""
-    import numpy as np
-
-    found, rows = select(records, kind)
-    are_its = found["queue_key"] == np.void(queue_key)
-    guids = found["guid"][are_its].tobytes()
-    return [guids[at : at + GUID_SIZE] for at in range(0, len(guids), GUID_SIZE)], rows[are_its].tolist()
-
-
-def unkept_confirms(data: bytes) -> dict[bytes, list[tuple[bytes, bytes]]]:
+def unkept_confirms(data: bytes, purges: Iterable[UnkeptPurge] = ()) -> dict[bytes, list[tuple[bytes, bytes]]]:
     """By queue key, GUIDs with the key of the app that is done with the message, or a null key for all apps."""
     records = scan(data, 0, len(data) // JOURNAL_RECORD_SIZE)
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for purge in purges:
+        found.setdefault(purge.queue_key, []).extend((guid, purge.app_key) for guid in purge.guids)
     for record in _records_of(select(records, RecordType.CONFIRM)[0].tobytes()):
         confirm = CONFIRM_RECORD.unpack(record)
         if confirm.reason != ConfirmReason.AUTO_CONFIRMED:
