@@ -297,13 +297,9 @@ class Removals:
         """What was removed before the journal in use began, as far back as anybody asks, file by file."""
         current = _stamp(files)
         for name in [*sorted(self._closed_ms), *([self._file.name] if self._file is not None else ())]:
-            # Copied at once: the file must not be open while others are served.
-            told = []
-            for block in self._blocks_of(name):
+            for block in _blocks(name, self._content_of(name)):
                 if block.journal != current and _age_ms(block, newest_s, now_ms) <= self.retention_ms:
-                    told.append(Told(block.last_s, _passed_ms(block, now_ms), bytes(block.body)))
-                del block  # the file is closed behind the last one, which must not be held then
-            yield from told
+                    yield Told(block.last_s, _passed_ms(block, now_ms), bytes(block.body))
 
     def take(self, files: PartitionFiles, told: Told, now_ms: int) -> None:
         """Keep what another node has told. FormatError if its body is malformed."""
@@ -330,14 +326,12 @@ class Removals:
         """As `before`, a block of a file at a time."""
         current, found = _stamp(files), False
         for name in (*sorted(self._closed_ms), *((self._file.name,) if self._file is not None else ())):
-            for block in self._blocks_of(name):
+            for block in _blocks(name, self._content_of(name)):
                 if block.journal == current:
-                    del block  # the file is closed behind the last one, which must not be held then
                     continue  # the journal says so itself
                 age_ms = _age_ms(block, newest_s, now_ms)
                 told = [(key, Removed(hashes, latest, age_ms)) for key, latest, hashes in _queues(block.body)]
                 found |= bool(told)
-                del block
                 yield told
         rolled_over_s = _rolled_over_s(files)
         if not found and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
@@ -347,19 +341,21 @@ class Removals:
                 self._partition_id,
             )
 
-    def _blocks_of(self, name: str) -> Iterator[Block]:
+    def _content_of(self, name: str) -> bytes:
+        """A copy of what a file holds. Whoever reads it lets others be served in between, and a file cannot be closed
+        while somebody reads in it: the one in use when it is full or old enough, another when it was read to its end.
+        """
         if self._file is not None and name == self._file.name:
-            yield from _blocks(name, self._file.buffer[: self._end])
-            return
+            return bytes(self._file.buffer[: self._end])
         if name not in self._closed_ms:
-            return  # nobody asks so far back any longer
+            return b""  # nobody asks so far back any longer
         try:
             file = self._directory.open(name, len(FILE_MAGIC))
         except OSError as error:
             log.warning("%s cannot be read: %s", name, error.strerror)
-            return
+            return b""
         try:
-            yield from _blocks(name, file.buffer[: file.data_end])
+            return bytes(file.buffer[: file.data_end])
         finally:
             file.close()
 
@@ -374,8 +370,9 @@ def _passed_ms(block: Block, now_ms: int) -> int:
     return now_ms - block.ms if block.ms <= now_ms else now_ms
 
 
-def _blocks(name: str, data: memoryview) -> Iterator[Block]:
+def _blocks(name: str, content: bytes) -> Iterator[Block]:
     """The whole blocks at the front of a file."""
+    data = memoryview(content)
     at = len(FILE_MAGIC)
     if len(data) >= at and data[:at] != FILE_MAGIC:
         log.warning("%s: not a file of ours; ignored", name)

@@ -123,6 +123,25 @@ def test_it_is_so_with_real_files(tmp_path: Path) -> None:
     assert 0 < sum(sizes) < 3000 * 10
 
 
+def test_files_can_be_closed_and_read_by_others_while_somebody_reads_them(tmp_path: Path) -> None:
+    """Who takes a shard over reads in slices, between which the file may have become full or old, or a replica asks."""
+    directory = DataDirectory(tmp_path / "store", tmp_path / "archive")
+    rig = start(directory, limits=LIMITS)  # type: ignore[arg-type]
+    shard = rig.node.shards[0]
+    for first in (0, 20, 40):
+        pass_on(rig, *range(first, first + 20))
+        shard.roll_over()
+    removals, files, newest_s = shard.removals, shard.files, rig.node.now.wall_s
+    slices = removals.before_slowly(files, newest_s, 0)
+    before = next(slices)
+    removals.close(0)
+    assert len(list(removals.told(files, newest_s, 0))) == 3
+    before += [each for some in slices for each in some]
+    assert sum(len(removed.hashes) for _, removed in before) == 60
+    rig.stop()
+    directory.close()
+
+
 def test_an_hour_is_an_hour() -> None:
     rig = begin(window_ms=3_600_000)
     rig.node.keepalive_ms = 100_000_000  # a queue that goes is another when it comes back
