@@ -89,8 +89,9 @@ class Journals:
         self._refused: set[bytes] = set()
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
-        self._copied: dict[Number, bytes] = {}  # what a quorum has, and may yet be lost
+        self._copied: dict[Number, bytes] = {}  # what enough nodes have, and may yet be lost
         self.copies = Copies(quorum)
+        self.damaged: set[int] = set()  # nodes whose files of this shard are damaged, and not healed yet
 
     def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
         """After each step of a node: (GUID, app key) of the confirms that have become durable by it."""
@@ -99,6 +100,9 @@ class Journals:
             known = self.primaries.setdefault(shard.primary_lease_id, node_id)
             if known != node_id:
                 raise Violation(f"n{known} and n{node_id} are both primary under lease {shard.primary_lease_id}")
+        self.damaged.discard(node_id)
+        if shard.damage.is_there:
+            self.damaged.add(node_id)
         view = self.views.setdefault(node_id, JournalView())
         files = shard.files
         if view.at == files.journal_end and view.name == files.journal.name:
@@ -124,16 +128,25 @@ class Journals:
                 self._durable.add(done)
                 yield done
 
+    @property
+    def _copies_wanted(self) -> int:
+        """The number of sound nodes among any quorum, at least."""
+        return max(1, self.quorum - len(self.damaged))
+
     def is_settled(self, number: Number) -> bool:
         """Whether every primary to come has a record.
 
         A quorum's copies are not enough: where a node without the record has one of a newer lease, a quorum that
         has it in its midst takes that node's journal for the right one.
+
+        A node with damaged files tells nothing before it has all again from a primary (`broker.cluster.coverage`). So a
+        quorum that tells is one of the others, of which it leaves out fewer by as many as are damaged: what a damaged
+        node has acknowledged before counts as a copy, and what it lacks now is none that anybody believes.
         """
-        views = self.views.values()
+        views = [view for node_id, view in self.views.items() if node_id not in self.damaged]
         having = [view.position for view in views if number in view.numbers]
         without = [view.position for view in views if number not in view.numbers]
-        return all(sum(position > other for position in having) >= self.quorum for other in without)
+        return all(sum(position > other for position in having) >= self._copies_wanted for other in without)
 
     def _take(self, node_id: int, view: JournalView, record: bytes) -> None:
         """Take in a record."""
@@ -153,7 +166,7 @@ class Journals:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
         view.numbers.add(number)
         self.copies.held(node_id, number)
-        if sum(number in each.numbers for each in self.views.values()) >= self.quorum:
+        if sum(number in each.numbers for each in self.views.values()) >= self._copies_wanted:
             self._copied[number] = record
 
     def _settle(self, number: Number, record: bytes) -> tuple[bytes, bytes] | None:

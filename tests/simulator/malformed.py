@@ -2,7 +2,8 @@
 
 A member that has proved who it is may say what it has and has not, and is believed: one that lies about its storage is
 outside the fault model. What cannot be read, or what no count, term, lease or number of a record comes to, is inside:
-whoever gets it ends the link, or refuses it, and nothing else comes of it.
+whoever gets it ends the link, or refuses it, and nothing else comes of it. Where only the end of
+an event cannot be read, its beginning is believed: a whole message under a GUID that nobody has posted is a lie, too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ _BODIES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
     EventType.CONFIRM: iter_confirms,
     EventType.REJECT: iter_rejects,
 }
+_MESSAGES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
+    EventType.PUT: iter_puts,
+    EventType.PUSH: iter_pushes,
+}
 _SCHEMAS: dict[int, type[Any]] = {EventType.CONTROL: ControlMessage, EventType.ELECTOR: ElectorMessage}
 
 
@@ -75,7 +80,7 @@ class Malformer:
             return self._stretched(self._random.choice(self._last))
         for _ in range(TRIES_MAX):
             event = self._maker.any_event(KINDS)
-            if is_malformed(event) and not _has_whole_push(event):
+            if is_malformed(event) and not has_whole_message(event):
                 return event
         return None
 
@@ -169,12 +174,14 @@ def is_malformed(event: bytes) -> bool:
     return False
 
 
-def _has_whole_push(event: bytes) -> bool:
-    """Whether an event begins with a message that can be read: nothing in it tells that it is not as it was sent."""
+def has_whole_message(event: bytes) -> bool:
+    """Whether an event begins with a message that can be read: nothing in it tells that it is not as it was sent, and
+    whoever gets it hands it out.
+    """
     kind, body = event[4] & 0x3F, memoryview(event)[8:]
-    if kind != EventType.PUSH:
+    if kind not in _MESSAGES:
         return False
     try:
-        return any(True for _ in iter_pushes(body, 0, len(body)))
+        return any(True for _ in _MESSAGES[kind](body, 0, len(body)))
     except FormatError:
         return False

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from crc32c import crc32c
 
 from formats.codes import AckStatus
 from formats.wire.ack import build_ack_event
 from formats.wire.event import EventType, build_event
+from formats.wire.put import append_put
 from tests.broker.rig import guid
 from tests.simulator.ends import refused_in
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.journals import Journals, JournalView
+from tests.simulator.malformed import has_whole_message, is_malformed
 
 URI = "bmq://priority/p"
 
@@ -58,6 +61,31 @@ def test_copies_on_a_majority_are_not_there_to_stay_while_another_node_has_a_new
     assert not journals.is_settled((1, 57))
     journals.views[2].position = (3, 1)
     assert journals.is_settled((1, 57))
+
+
+def test_a_damaged_node_counts_neither_among_those_that_have_a_record_nor_among_those_that_lack_it() -> None:
+    """It tells a new primary nothing, so that this one must hear of more of the others."""
+    journals = Journals(0, 3, lambda guid: None)
+    for node_id in range(5):
+        view = journals.views[node_id] = JournalView()
+        view.position = (1, 2) if node_id < 2 else (1, 1)
+        view.numbers = {(1, 1), (1, 2)} if node_id < 2 else {(1, 1)}
+    assert not journals.is_settled((1, 2))
+    journals.damaged = {0}
+    assert not journals.is_settled((1, 2))
+    journals.damaged = {2}
+    assert journals.is_settled((1, 2))
+
+
+@pytest.mark.parametrize("missing", [1, 90])
+def test_an_event_that_begins_with_a_whole_post_says_what_can_be(missing: int) -> None:
+    """Of two posts the last is not whole, or neither is."""
+    puts = bytearray()
+    for number in (1, 2):
+        append_put(puts, 1, guid(number), b"data" * 10, crc32c(b"data" * 10))
+    event = build_event(EventType.PUT, puts[:-missing])
+    assert is_malformed(event)
+    assert has_whole_message(event) == (missing == 1)
 
 
 def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
