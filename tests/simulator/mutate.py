@@ -1,7 +1,8 @@
 """Plant faults in the core one by one, and see which worlds show them: `scripts/mutate`.
 
-Each fault is planted in processes of their own, which simulate worlds of all kinds until one of them notices. With
-`--unit` the unit test that the catalogue names runs under the fault as well, and must fail.
+Each fault is planted in processes of their own, which simulate worlds of all kinds until one of them notices. A world
+that fails without the fault as well says nothing of it, and the next ones are looked at. With `--unit` the unit test
+that the catalogue names runs under the fault as well, and must fail.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -20,10 +21,17 @@ from tests.simulator.mutations import ALL_MUTATIONS
 from tests.simulator.planted import ROOT, stale
 from tests.simulator.planting import VARIABLE
 
-__all__ = ["main"]
+__all__ = ["Failure", "first_shown", "main"]
 
 WORLDS = 300
 PROCESS_S_MAX = 3600
+
+
+class Failure(NamedTuple):
+    """A world that fails, and what it says."""
+
+    seed: int
+    says: str
 
 
 class Verdict(NamedTuple):
@@ -33,23 +41,59 @@ class Verdict(NamedTuple):
     seed: int | None
     says: str
     unit: str = ""  # what became of its unit test
+    anyway: tuple[int, ...] = ()  # worlds that fail without the fault too
 
 
-def _look_for(name: str, worlds: int) -> Verdict:
-    """The first of so many worlds that notices a fault."""
-    command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--worlds", str(worlds)]
+class _Broken(Exception):
+    """A process ended in another way than by its verdict."""
+
+
+def first_shown(
+    next_failure: Callable[[int], Failure | None], fails_anyway: Callable[[int], bool]
+) -> tuple[Failure | None, tuple[int, ...]]:
+    """The first world that fails under a fault alone, and those before it that fail without the fault as well.
+
+    `next_failure` gives the first world from a seed on that fails under the fault.
+    """
+    anyway: list[int] = []
+    failure = next_failure(0)
+    while failure is not None and fails_anyway(failure.seed):
+        anyway.append(failure.seed)
+        failure = next_failure(failure.seed + 1)
+    return failure, tuple(anyway)
+
+
+def _simulate(name: str, first: int, end: int) -> Failure | None:
+    """The first of some worlds that fails under a fault; without any if there is no name."""
+    command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--first", str(first), "--end", str(end)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop(VARIABLE, None)
     if name in MUTANTS:
         environment[VARIABLE] = name
-    else:
+    elif name:
         command += ["--mutation", name]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
     )
-    if done.returncode not in (0, 1):
-        return Verdict(name, None, f"the process failed: {done.stderr.strip().splitlines()[-1:]}")
-    found = re.match(r"seed (\d+), step \d+: (.*)", done.stdout, re.DOTALL)
-    return Verdict(name, int(found[1]), found[2].splitlines()[0]) if found else Verdict(name, None, "")
+    if done.returncode == 0:
+        return None
+    found = re.match(r"seed (\d+), step \d+: (.*)", done.stdout)
+    if done.returncode != 1 or found is None:
+        raise _Broken(f"the process failed: {done.stderr.strip().splitlines()[-1:]}")
+    return Failure(int(found[1]), found[2])
+
+
+def _look_for(name: str, worlds: int) -> Verdict:
+    """The first of so many worlds that notices a fault."""
+    try:
+        failure, anyway = first_shown(
+            lambda first: _simulate(name, first, worlds),
+            lambda seed: _simulate("", seed, seed + 1) is not None,
+        )
+    except _Broken as broken:
+        return Verdict(name, None, str(broken))
+    seed, says = failure or (None, "")
+    return Verdict(name, seed, says, anyway=anyway)
 
 
 def _test(verdict: Verdict) -> Verdict:
@@ -82,6 +126,8 @@ def _told(verdict: Verdict) -> tuple[str, bool]:
     if verdict.unit:
         line += f"; {verdict.unit}"
         is_well &= not verdict.unit.startswith("MISSED")
+    if verdict.anyway:
+        line += f"; without the fault fail as well: {', '.join(map(str, verdict.anyway))}"
     return line, is_well
 
 
