@@ -36,6 +36,7 @@ from broker.store.recovery import Recovered, RecoveredQueue, recover
 from formats.control.messages import QueueInfo
 from formats.disk.faults import Fault, Severity, fault
 from formats.disk.files import (
+    MAGIC_SIZE,
     FileSet,
     FileType,
     JournalFileHeader,
@@ -343,9 +344,9 @@ def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLi
 def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_SIZE_MAX:
         return True
-    if not any(journal.buffer[:HEADERS_SIZE_MAX]):
-        # A replica that receives its shard anew writes the header when all is there. And when power fails, what was
-        # written first need not be on the disk first.
+    if not any(journal.buffer[:MAGIC_SIZE]):
+        # A replica writes the header, its magic last, when all is there that it receives or carries over. And when
+        # power fails, what was written first need not be on the disk first.
         return True
     try:
         extent = journal_extent(readable(journal))

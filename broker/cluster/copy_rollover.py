@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from broker.store.moving import Moving
 from broker.store.partition_files import Ends, PartitionFiles
+from broker.store.rollover import clear_header, write_header
 from broker.store.sliced_recovery import ByMessage, SlicedRecovery
 from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.disk.padding import DWORD, WORD
@@ -42,9 +43,12 @@ class CopyRollover:
     `begins` is where the tail does, None before its first record. `fault` says why it came to nothing.
     """
 
-    def __init__(self, old: PartitionFiles, fresh: PartitionFiles) -> None:
+    def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:
         self.old = old
         self.fresh = fresh
+        self._partition_id = partition_id
+        # The tail is there before what goes in front of it.
+        clear_header(fresh)
         self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
         self.begins: Ends | None = None
         self.is_copied = False
@@ -95,9 +99,8 @@ class CopyRollover:
 
     def write_header(self) -> None:
         """The new files are whole."""
-        assert self._moving is not None
         assert self.begins is not None
-        self._moving.finish(self.begins.journal)
+        write_header(self.fresh, self._partition_id, self.begins.journal)
 
     def take_moved(self, count: int) -> Iterator[tuple[Place, int]]:
         """So many of the messages that were carried over, and where each is now in DATA; the newest first."""

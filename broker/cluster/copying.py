@@ -35,10 +35,11 @@ from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, data_headers, recover
+from broker.store.rollover import clear_header, write_header
 from broker.store.sliced_recovery import SlicedRecovery
 from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
-from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
 from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
@@ -405,7 +406,7 @@ class Copy:
         if fresh is None:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
         self._kept = self.position
-        rolling = self._rolling = CopyRollover(old, fresh)
+        rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
         # Nothing is for 0: the first record says where this goes on.
         self._attach(rolling.tail, self._base + old.data_end)
         self._segments.append(Segment(self._base, rolling.tail))
@@ -593,7 +594,7 @@ class Copy:
         fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
         if fresh is None:
             raise OutOfStep("no disk for new files")
-        fresh.journal.buffer[:JOURNAL_START] = bytes(JOURNAL_START)
+        clear_header(fresh)
         self._finish_placing()
         self._is_anew = True
         self._attach(fresh)
@@ -606,17 +607,9 @@ class Copy:
         if not self.is_anew:
             return
         files, old = self.files, self.shard.files
-        head = initial_bytes(FileType.JOURNAL, self.shard.partition_id)
         offset = _find(files, sync_point)
-
-        def write_header() -> None:
-            files.journal.buffer[:JOURNAL_START] = head
-            header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
-            header = header._replace(first_sync_point_after_rollover_offset_words=offset // WORD)
-            JOURNAL_FILE_HEADER.pack_into(files.journal.buffer, FILE_HEADER.size, header)
-
         self.shard.keep_removals(old)
-        self.shard.finish(files, write_header)
+        self.shard.finish(files, lambda: write_header(files, self.shard.partition_id, offset))
         self.shard.files = files
         self._is_anew = False
         self._places_before = {}

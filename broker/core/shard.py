@@ -901,10 +901,11 @@ class Shard:
         first_sync_point = fresh.journal_end
         self.after_rollover(first_sync_point)
         self._sync_point(SyncPointType.REGULAR)
-        self._release_held(self.sequence_number)
         self._closed = self._alarmed = False
         self.keep_removals(old)
         self.finish(fresh, lambda: write_header(first_sync_point))
+        # Not before: by anything behind the sync point a next process would take the new files for whole.
+        self._release_held(self.sequence_number)
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)
         self._let_posts_in()

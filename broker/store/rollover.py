@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import last_purges, purges, record_keys
-from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.disk.files import (
+    FILE_HEADER,
+    JOURNAL_FILE_HEADER,
+    JOURNAL_RECORD_SIZE,
+    MAGIC_SIZE,
+    FileType,
+    initial_bytes,
+    open_file,
+)
 from formats.disk.journal import (
     ANY_RECORD,
     MESSAGE_RECORD,
@@ -33,7 +41,15 @@ from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 
-__all__ = ["MAKING", "MESSAGE_WORDS_MASK", "Rollover", "copy_queue", "write_first_sync_point"]
+__all__ = [
+    "MAKING",
+    "MESSAGE_WORDS_MASK",
+    "Rollover",
+    "clear_header",
+    "copy_queue",
+    "write_first_sync_point",
+    "write_header",
+]
 
 # The bits of a DATA record's first word that say how long it is, in words.
 MESSAGE_WORDS_MASK = (1 << 29) - 1
@@ -207,3 +223,26 @@ def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
         header_at,
         header._replace(first_sync_point_after_rollover_offset_words=offset // WORD),
     )
+
+
+def clear_header(fresh: PartitionFiles) -> None:
+    """Take the header from a new journal whose records are written in any order, until `write_header`.
+
+    Without it, a next process takes nothing of the set for written.
+    """
+    size = len(initial_bytes(FileType.JOURNAL, 0))
+    fresh.journal.buffer[:size] = bytes(size)
+
+
+def write_header(fresh: PartitionFiles, partition_id: int, first_sync_point: int) -> None:
+    """Write the header of a journal that has had none, with its first sync point, 0 if there is none.
+
+    The magic comes last, in one piece: whoever is killed before leaves a journal that is not there yet.
+    """
+    head = bytearray(initial_bytes(FileType.JOURNAL, partition_id))
+    header = JOURNAL_FILE_HEADER.unpack(head, FILE_HEADER.size)
+    named = header._replace(first_sync_point_after_rollover_offset_words=first_sync_point // WORD)
+    JOURNAL_FILE_HEADER.pack_into(head, FILE_HEADER.size, named)
+    journal = fresh.journal.buffer
+    journal[MAGIC_SIZE : len(head)] = head[MAGIC_SIZE:]
+    journal[:MAGIC_SIZE] = head[:MAGIC_SIZE]

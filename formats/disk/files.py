@@ -30,6 +30,7 @@ __all__ = [
     "JOURNAL_RECORD_SIZE",
     "MAGIC1",
     "MAGIC2",
+    "MAGIC_SIZE",
     "QLIST_FILE_HEADER",
     "QLIST_FILE_SIZE_MAX",
     "DataFileHeader",
@@ -52,6 +53,7 @@ __all__ = [
 
 MAGIC1 = 0x21626D71  # !bmq
 MAGIC2 = 0x424D5121  # BMQ!
+MAGIC_SIZE = 8  # both, at the start of the file
 PROTOCOL_VERSION = 1
 BITNESS_64 = 1
 JOURNAL_RECORD_SIZE = 60

@@ -7,8 +7,11 @@ import os
 from dataclasses import dataclass, field
 
 from broker.ports.files import Directory, StoreFile
+from formats.disk.files import FileType, initial_bytes
 
 __all__ = ["Crash", "MemoryDirectory", "MemoryFile"]
+
+JOURNAL_HEADER_SIZE = len(initial_bytes(FileType.JOURNAL, 0))
 
 
 class Crash(BaseException):
@@ -206,12 +209,18 @@ class MemoryDirectory:
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:
         """As `after_crash`, but of what was written since `before` only the first `kept` bytes arrived.
 
-        Payloads and queue records are written before the journal records that name them.
+        Payloads and queue records are written before the journal records that name them, and the header of a journal
+        last of all, in one piece.
         """
         torn = self.after_crash()
         for name in sorted(torn.files, key=lambda name: name.endswith("journal")):
             new, old = torn.files[name].data, before.files[name].data
-            for at in [at for at in range(len(new)) if new[at] != old[at]]:
+            changed = [at for at in range(len(new)) if new[at] != old[at]]
+            if name.endswith("journal"):
+                changed = [at for at in changed if at >= JOURNAL_HEADER_SIZE]
+                if kept <= len(changed):
+                    new[:JOURNAL_HEADER_SIZE] = old[:JOURNAL_HEADER_SIZE]
+            for at in changed:
                 if kept:
                     kept -= 1
                 else:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from random import Random
 
 import pytest
 
 from broker.cluster.partition_table import State
 from broker.core import shard as shard_module
 from broker.core.messages import Full
-from broker.store.partition_files import PartitionLimits
+from broker.store.partition_files import PartitionFiles, PartitionLimits
 from tests.broker.cluster.partition_bus import KEY, Bus, Node
+from tests.broker.fakes import Crash, MemoryDirectory
 from tests.broker.rig import guid
+from tests.simulator.disk import Disk
 
 LIMITS = PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)
 HEALED = [State.PRIMARY_HEALED, State.REPLICA_HEALED, State.REPLICA_HEALED]
@@ -20,9 +24,9 @@ AMOUNT = 4
 SLICES_MAX = 2000
 
 
-def full(amount: int = AMOUNT, limits: PartitionLimits = LIMITS) -> Bus:
+def full(amount: int = AMOUNT, limits: PartitionLimits = LIMITS, *, outlives_power: bool = False) -> Bus:
     """A shard with much alive, and much that is not."""
-    bus = Bus(limits=limits, amount=amount)
+    bus = Bus(limits=limits, amount=amount, outlives_power=outlives_power)
     bus.assign(0)
     bus.settle()
     for number in LIVE:
@@ -228,9 +232,9 @@ def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
 # -- at a replica
 
 
-def at_a_replica(amount: int = AMOUNT) -> tuple[Bus, Node]:
+def at_a_replica(amount: int = AMOUNT, *, outlives_power: bool = False) -> tuple[Bus, Node]:
     """A shard whose primary has just rolled over; its replicas have been told, and have done one slice at most."""
-    bus = full(amount)
+    bus = full(amount, outlives_power=outlives_power)
     primary, replica = bus.nodes[0], bus.nodes[1]
     slice_by_slice(primary)
     primary.partition.flush()
@@ -311,6 +315,73 @@ def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> Non
             assert guid(number) in kept or number in LIVE[:5] or number >= 1000, (end, number)
         assert {guid(number) for number in LIVE[5:]} <= kept
         go_on(bus)
+
+
+def power_lost(directory: MemoryDirectory, in_use: PartitionFiles, seed: int) -> MemoryDirectory:
+    """What the machine may have: all of the files in use, and any sectors of those in the making."""
+    disk = Disk(Random(seed), directory.after_crash())
+    prefix = in_use.journal.name.removesuffix("journal")
+    for name, content in disk.directory.files.items():
+        if name.startswith(prefix):
+            disk.directory.platter[name] = bytes(content.data)
+    disk.power_lost()
+    return disk.directory
+
+
+def check_start(bus: Bus, node_id: int, directory: MemoryDirectory, kept: set[bytes]) -> None:
+    """The node starts with that disk, alone, and has what it had; no files are left that nobody uses."""
+    if node_id in bus.nodes:
+        bus.kill(node_id)
+    bus.disks[node_id] = directory
+    bus.start(node_id)
+    names = directory.names()
+    assert not [name for name in names if name.endswith(".damaged")]
+    assert kept <= set(bus.kept(node_id))
+    assert sum(name.endswith("journal") for name in names) == 1
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_replica_that_dies_between_two_slices_starts_with_its_old_files_or_its_new(loses_power: bool) -> None:
+    """It is killed, or loses power, however much of what follows the rollover has come."""
+    bus, replica = at_a_replica(outlives_power=loses_power)
+    primary = bus.nodes[0]
+    disks = []
+    for step in range(replica_slices() + 8):
+        primary.post(100 + step)
+        primary.partition.flush()
+        while bus.links[0, 1]:
+            replica.receive(0, bus.links[0, 1].popleft())
+        disk = replica.directory.after_crash()
+        disks.append(power_lost(disk, replica.shard.files, step) if loses_power else disk)
+        replica.flush()
+    assert not replica.partition.copy.is_rolling
+    for disk in disks:
+        check_start(bus, 1, disk, {guid(number) for number in LIVE})
+
+
+def dies_at_flush(primary: Node, flushes: int) -> bool:
+    """Return whether a primary that rolls over, and removes messages meanwhile, dies at that of its flushes."""
+    primary.directory.flushes_left = flushes
+    try:
+        slice_by_slice(primary, lambda step: primary.remove(step) if step in LIVE[:10] else None)
+    except Crash:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_primary_that_dies_while_its_new_files_are_flushed_starts_with_its_old_or_its_new(loses_power: bool) -> None:
+    """It has records of removals that were held back meanwhile."""
+    for flushes in count():
+        bus = full(outlives_power=True)
+        primary, old = bus.nodes[0], bus.nodes[0].shard.files
+        old.flush()
+        primary.directory.flush()
+        if not dies_at_flush(primary, flushes):
+            break
+        disk = power_lost(primary.directory, old, flushes) if loses_power else primary.directory.after_crash()
+        check_start(bus, 0, disk, {guid(number) for number in LIVE[10:]})
+    assert flushes > 10
 
 
 def test_another_rollover_of_the_primary_waits_for_nothing() -> None:
