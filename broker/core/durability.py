@@ -70,7 +70,8 @@ class Durability:
     def unsynced(self) -> list[StoreFile | Directory]:
         """What is to be flushed, in this order; it counts as flushed from here on.
 
-        DATA and QLIST come before the journal that names what is in them; a folder comes after its new files.
+        DATA and QLIST come before the journal that names what is in them, and so do the names of new files: a journal
+        without the others beside it would look like one whose files somebody has removed.
         """
         found: list[StoreFile | Directory] = []
         for shard in self._shards:
@@ -99,9 +100,9 @@ class Durability:
             found.append(files.data)
         if is_other or before is None or before.qlist_end != now.qlist_end:
             found.append(files.qlist)
-        found.append(files.journal)
         if is_new:
             found.append(files.directory)
+        found.append(files.journal)
 
     def sync(self) -> None:
         """Wait until all that was written is on the disk."""

@@ -927,14 +927,15 @@ class Shard:
     def finish(self, fresh: PartitionFiles, write_header: Callable[[], None]) -> None:
         """Make `fresh` the files that a next process goes on with: those before it can go then.
 
-        The header says that all is there, so that it follows all else to the disk, and nothing goes before it is there.
+        The header says that all is there, so that it follows all else to the disk, the names of the new files, too; and
+        nothing goes before it is there.
         """
         if self.outlives_power:
             fresh.flush()
+            fresh.directory.flush()
         write_header()
         if self.outlives_power:
             fresh.journal.flush()
-            fresh.directory.flush()
 
     def close(self) -> None:
         """The node stops: cut the files to what is written."""

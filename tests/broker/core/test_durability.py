@@ -61,8 +61,8 @@ def client(disk: Disk) -> Client:
     return disk.client
 
 
-def test_the_first_time_all_there_is_and_the_folder() -> None:
-    assert Disk(start()).sync() == ["bmq_data", "bmq_qlist", "bmq_journal", "/", "bmq_csl", "/"]
+def test_the_first_time_all_there_is_and_the_folder_before_the_journal() -> None:
+    assert Disk(start()).sync() == ["bmq_data", "bmq_qlist", "/", "bmq_journal", "bmq_csl", "/"]
 
 
 def test_nothing_written_costs_nothing(disk: Disk) -> None:
@@ -93,9 +93,9 @@ def test_a_new_queue_is_in_the_ledger_and_in_qlist(disk: Disk, client: Client) -
     assert disk.sync() == ["bmq_qlist", "bmq_journal", "bmq_csl"]
 
 
-def test_a_rollover_brings_new_files_into_the_folder(disk: Disk) -> None:
+def test_a_rollover_brings_new_files_into_the_folder_before_their_journal_counts(disk: Disk) -> None:
     disk.rig.node.shards[0].roll_over()
-    assert disk.sync() == ["bmq_data", "bmq_qlist", "bmq_journal", "/"]
+    assert disk.sync() == ["bmq_data", "bmq_qlist", "/", "bmq_journal"]
     assert disk.sync() == []
 
 
@@ -108,4 +108,4 @@ def test_each_shard_is_looked_at() -> None:
     disk = Disk(start(num_partitions=3, limits=PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)))
     disk.sync()
     disk.rig.node.shards[2].roll_over()
-    assert disk.sync() == ["bmq_data", "bmq_qlist", "bmq_journal", "/"]
+    assert disk.sync() == ["bmq_data", "bmq_qlist", "/", "bmq_journal"]
