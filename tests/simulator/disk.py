@@ -18,6 +18,7 @@ from formats.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
 from tests.broker.fakes import Content, MemoryDirectory
 from tests.simulator.invariants import Violation
+from tests.simulator.rotting import Written
 
 __all__ = ["CAPACITY", "Disk"]
 
@@ -161,13 +162,20 @@ class Disk:
             self._flip(*flip)
         return False
 
-    def rot_running(self, random: Random, notices: Callable[[MemoryDirectory], bool]) -> bool:
-        """Flip one bit of a payload, which a process may have mapped, if the node `notices` when it starts."""
+    def rot_running(
+        self, random: Random, notices: Callable[[MemoryDirectory], bool], spared: Iterable[Written] = ()
+    ) -> bool:
+        """Flip one bit of a payload, which a process may have mapped, if the node `notices` when it starts.
+
+        No bit of what is `spared`, which is still in memory.
+        """
         names = [name for name in self.directory.names() if name.endswith("data")]
         ends = {name: len(self.directory.files[name].data.rstrip(b"\0")) for name in names}
         for _ in range(RUNNING_TRIES_MAX if any(ends.values()) else 0):
             name = random.choice([name for name, end in ends.items() if end])
             at, mask = random.randrange(ends[name]), 1 << random.randrange(8)
+            if any(name == file and start <= at < end for file, start, end in spared):
+                continue
             self._flip(name, at, mask)
             if notices(self.directory.after_crash()):
                 self.running_rot.append((name, at, self.directory.files[name].data[at], mask))

@@ -37,6 +37,7 @@ from tests.simulator.features import Feature
 from tests.simulator.invariants import Violation
 from tests.simulator.network import Taken
 from tests.simulator.platters import Platter
+from tests.simulator.rotting import just_written
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
@@ -547,7 +548,8 @@ class Host:
 
     def rot_running(self, random: Random) -> None:
         """A bit of a payload that is waiting rots while a process runs on it."""
-        flip = self.disk.rot_running(random, self._notices)
+        assert self.node is not None
+        flip = self.disk.rot_running(random, self._notices, just_written(self.node))
         self.is_rotten |= flip
         if flip:
             self.world.say(f"{self.name}: rot in a payload")

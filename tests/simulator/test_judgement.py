@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
 from crc32c import crc32c
 
+from broker.core.queue import COMPARED_AFTER_MS
 from formats.codes import AckStatus
 from formats.wire.ack import build_ack_event
 from formats.wire.event import EventType, build_event
 from formats.wire.put import append_put
-from tests.broker.rig import guid
+from tests.broker.core.test_consistency import QUEUE, STRONG
+from tests.broker.rig import ACK, WRITE, guid, start
+from tests.simulator.disk import Disk
 from tests.simulator.ends import refused_in
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.journals import Journals, JournalView
 from tests.simulator.malformed import has_whole_message, is_malformed
+from tests.simulator.rotting import just_written
 
 URI = "bmq://priority/p"
 
@@ -94,3 +99,24 @@ def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
     acks = [(int(status), 0, guid(number), 1) for number, status in enumerate(statuses)]
     events = build_event(EventType.CONTROL, b"not looked at...") + build_ack_event(acks)
     assert list(refused_in(memoryview(events))) == [guid(1), guid(3)]
+
+
+def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copies() -> None:
+    """It alone; and later it may, as it will be compared with its checksum."""
+    rig = start(domains=dict(STRONG))
+    shard = rig.node.shards[0]
+    shard.copies_wanted = 2
+    client = rig.connect()
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"one")
+    shard.copied(shard.sequence_number)
+    client.put(1, guid(2), b"another")
+    second = rig.node.queues[QUEUE].messages[guid(2)]
+    spared = (shard.files.data.name, second.offset, shard.files.data_end)
+    rig.now.ms += COMPARED_AFTER_MS
+    assert just_written(rig.node) == [spared]
+    rotten = [Disk(Random(seed), rig.directory.after_crash()) for seed in range(100)]
+    assert sum(disk.rot_running(disk.random, lambda directory: True, [spared]) for disk in rotten) > 90
+    assert not any(second.offset <= at for disk in rotten for _, at, _, _ in disk.running_rot)
+    rig.now.ms += 1
+    assert just_written(rig.node) == []

@@ -1,0 +1,27 @@
+"""Payloads that cannot rot yet, though they are written."""
+
+from __future__ import annotations
+
+from broker.core.node import Node
+from broker.core.queue import COMPARED_AFTER_MS
+from formats.disk.data import parse_data_record
+
+__all__ = ["Written", "just_written"]
+
+# A file's name, where a record begins in it, and where it ends.
+Written = tuple[str, int, int]
+
+
+def just_written(node: Node) -> list[Written]:
+    """The records of messages that have waited for copies, and not for so long that they will be compared.
+
+    It is the disk that rots, and who reads what was written a moment ago gets it from memory. A primary relies on that
+    for so long: what has its copies by then it hands out as it stands there.
+    """
+    written = []
+    for shard in node.shards.values():
+        for message in (each.message for each in shard.awaiting):
+            if node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
+                files, offset = shard.place_of(message)
+                written.append((files.data.name, offset, parse_data_record(files.data.buffer, offset).end))
+    return written
