@@ -93,7 +93,8 @@ class Scenario:
         self._check_stores()
         account = settle([each.sent for each in self.streams], [each.came for each in self.streams])
         if account.lost or account.reordered or account.unanswered:
-            raise Differs(f"{account.lost} lost, {account.reordered} reordered, {account.unanswered} unanswered")
+            late = {stream.uri: stream.came.reordered for stream in self.streams if stream.came.reordered}
+            raise Differs(f"{account.lost} lost, {account.reordered} reordered {late}, {account.unanswered} unanswered")
         took_s = time.monotonic() - started
         return f"{account.acked} acked, {account.nacked} nacked, {account.duplicated} duplicates, {took_s:.0f} s"
 
@@ -262,7 +263,8 @@ def main() -> None:
                 failed.append(seed)
                 print(f"  FAILED after {', '.join(scenario.events) or 'nothing'}: {fault}", flush=True)
                 if arguments.keep is not None:
-                    shutil.copytree(name, arguments.keep / f"scenario-{seed}", dirs_exist_ok=True)
+                    kept = arguments.keep / f"scenario-{seed}"
+                    shutil.copytree(name, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.ctl"))
     print(f"mixed: {arguments.scenarios - len(failed)} of {arguments.scenarios} passed; failed: {failed or 'none'}")
     sys.exit(bool(failed))
 
