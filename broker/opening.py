@@ -125,7 +125,9 @@ def open_shards(
                 raise
             found = error.found
             _set_aside(directory, damage, f"partition {partition_id}", _files_of(directory, partition_id), found)
-            files, recovered = _create_anew(directory, partition_id, limits, make_timestamp)
+            files, recovered = _create_anew(
+                directory, partition_id, limits, make_timestamp, outlives_power=outlives_power
+            )
         shard = Shard(
             partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power, damage=damage
         )
@@ -175,7 +177,9 @@ def open_ledger(
             raise refused
         number = shard.partition_id
         _set_aside(directory, shard.damage, f"partition {number}", _files_of(directory, number), refused.found)
-        shard.files, empty = _create_anew(directory, number, shard.limits, make_timestamp)
+        shard.files, empty = _create_anew(
+            directory, number, shard.limits, make_timestamp, outlives_power=shard.outlives_power
+        )
         shard.primary_lease_id = 0
         opened[index] = shard, empty
     return ledger
@@ -241,20 +245,33 @@ def _let_go(files: PartitionFiles) -> None:
 
 
 def _create_anew(
-    directory: Directory, partition_id: int, limits: PartitionLimits, make_timestamp: Callable[[str], str]
+    directory: Directory,
+    partition_id: int,
+    limits: PartitionLimits,
+    make_timestamp: Callable[[str], str],
+    *,
+    outlives_power: bool,
 ) -> tuple[PartitionFiles, Recovered]:
     try:
-        return _create(directory, partition_id, limits, make_timestamp)
+        return _create(directory, partition_id, limits, make_timestamp, outlives_power=outlives_power)
     except OSError as error:
         raise Full("STORAGE_FAILURE", f"{directory.path}: no room for new files of partition {partition_id}") from error
 
 
 def _create(
-    directory: Directory, partition_id: int, limits: PartitionLimits, make_timestamp: Callable[[str], str]
+    directory: Directory,
+    partition_id: int,
+    limits: PartitionLimits,
+    make_timestamp: Callable[[str], str],
+    *,
+    outlives_power: bool,
 ) -> tuple[PartitionFiles, Recovered]:
     created = PartitionFiles.create(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
     if created is None:
         raise OSError(28, "No space left on device", directory.path)
+    if outlives_power:
+        # With records in one file, another that is missing counts as damage.
+        directory.flush()
     return created, Recovered({}, [], 0, 0, 0, 0)
 
 
@@ -319,7 +336,7 @@ def _open(
             raise StoreDamaged(directory.path, [_incomplete(newest)], False)
     if damage.is_there and not heals:
         raise _StillDamaged(directory, damage)
-    return _create(directory, partition_id, limits, make_timestamp)
+    return _create(directory, partition_id, limits, make_timestamp, outlives_power=outlives_power)
 
 
 def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:

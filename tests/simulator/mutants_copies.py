@@ -263,8 +263,8 @@ COPIES = (
         "broker.core.shard",
         (
             (
-                "        if self.outlives_power:\n            fresh.flush()\n        write_header()\n",
-                "        write_header()\n",
+                "            fresh.flush()\n",
+                "            pass\n",
             ),
         ),
     ),

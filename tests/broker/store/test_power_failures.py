@@ -61,10 +61,10 @@ def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
     """What the machine may have of it when it has power again.
 
     First some of the sectors, those that were written first; every other time without the last changes of the folder
-    that were not waited for. Then any sectors of files that were never waited for: in
-    the others, that would be damage amid records, which no node takes.
+    that were not waited for. Then any sectors of files that were never waited for: in the others, that would be damage
+    amid records, which no node takes.
     """
-    for way in range(WAYS):
+    for way in range(2 * WAYS):
         disk = Disk(Random(way), directory.after_crash())
         disk.power_lost(in_order=True, keeps_folders=way % 2 == 0)
         yield disk.directory
@@ -111,9 +111,19 @@ def test_without_a_policy_a_rollover_waits_for_nothing() -> None:
 
 def test_a_rollover_waits_for_all_and_the_folder_then_for_its_header() -> None:
     rig = start(limits=LIMITS, outlives_power=True)
+    rig.directory.flushed.clear()
     rig.node.shards[0].roll_over()
     kinds = [name.rpartition(".")[2] for name in rig.directory.flushed]
     assert kinds == ["bmq_data", "bmq_qlist", "bmq_journal", rig.directory.path, "bmq_journal"]
+
+
+def test_a_first_set_is_in_the_folder_before_anything_is_written() -> None:
+    """A set of which a file is missing is damaged, unless nothing is in it."""
+    for way in range(10):
+        rig = start(limits=LIMITS, outlives_power=True)
+        disk = Disk(Random(way), rig.directory.after_crash())
+        disk.power_lost(in_order=True, keeps_folders=False)
+        assert not start(disk.directory, limits=LIMITS, outlives_power=True).faults()
 
 
 @pytest.mark.parametrize("sectors", [1, 2])
