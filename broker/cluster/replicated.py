@@ -2,7 +2,8 @@
 
 Records travel as they stand in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
 leader, acks to it. Acks are recorded nowhere. A follower takes part once it has recorded a snapshot of this leader's,
-and misses nothing from then on. The ack of a snapshot is one of all that came before.
+newer than all that it has left out, and misses nothing from then on. The ack of a snapshot is one of all that came
+before.
 
 Source: mqbc::IncoreClusterStateLedger.
 """
@@ -93,6 +94,8 @@ class ReplicatedLedger:
         self._acked: dict[Number, set[int]] = {}
         # Whether a follower has a snapshot of this leader's, and all since.
         self._in_step = False
+        # The last advisory of this leader's that a follower has left out: only a snapshot behind it has all.
+        self._left_out = Number(0, 0)
 
     # -- who leads
 
@@ -216,26 +219,31 @@ class ReplicatedLedger:
         is_snapshot = isinstance(advisory, LeaderAdvisory)
         if not (self._in_step or is_snapshot):
             log.info("advisory %s is ignored: this leader's snapshot is not here yet", tuple(number))
+            self._left_out = max(self._left_out, number)
+            return
+        if number <= self._left_out:
+            log.error("advisory %s of node %d is stale: %s is known", tuple(number), node_id, tuple(self._left_out))
             return
         if isinstance(advisory, (LeaderAdvisory, PartitionPrimaryAdvisory)):
             fault = self._refused(advisory)
             if fault is not None:
                 log.error("advisory %s of node %d is ignored: %s", tuple(number), node_id, fault)
-                self._fall_out()
+                self._fall_out(number)
                 return
         try:
             self.ledger.append(number, advisory, record)
         except Full as full:
             log.error("advisory %s of node %d cannot be recorded: %s", tuple(number), node_id, full)
-            self._fall_out()
+            self._fall_out(number)
             return
         self._last = number
         self._in_step = True
         ack = LeaderAdvisoryAck(sequence_number_acked=_sequence(number))
         self._links.send(node_id, build_event(EventType.CLUSTER_STATE, self._record(LedgerRecordType.ACK, number, ack)))
 
-    def _fall_out(self) -> None:
+    def _fall_out(self, number: Number) -> None:
         """An advisory was left out: what follows it cannot be taken in."""
+        self._left_out = max(self._left_out, number)
         self._in_step = False
         self._missed()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from broker.cluster.cluster_table import State
 from formats.codes import EventType
 from formats.control.messages import QueueInfo
-from formats.disk.ledger import LedgerRecordType
+from formats.disk.ledger import LedgerRecordType, parse_ledger_record
+from formats.wire.event import EVENT_HEADER_SIZE
 from tests.broker.cluster.metadata_bus import PRIORITY, Bus, Node, cluster, collector
 
 
@@ -25,6 +26,13 @@ def forget_leader(bus: Bus, node_id: int) -> None:
     bus.nodes[node_id].metadata.leader_changed(None, bus.term)
 
 
+def is_snapshot(event: bytes) -> bool:
+    """Whether a leader's event has the whole state in it."""
+    if event[4] & 0x3F != EventType.CLUSTER_STATE:
+        return False
+    return parse_ledger_record(memoryview(event), EVENT_HEADER_SIZE).header.record_type == LedgerRecordType.SNAPSHOT
+
+
 def state_of(node: Node) -> State:
     return node.metadata.fsm_state
 
@@ -42,6 +50,27 @@ def test_one_that_missed_an_advisory_records_none_before_the_next_snapshot() -> 
     assert updates(bus.nodes[1]) == [5, 7]
     assert updates(bus.nodes[2]) == []
     assert len(bus.nodes[2].metadata.state.queues) == 2
+
+
+def test_a_snapshot_that_comes_once_more_does_not_stand_for_what_was_left_out_since() -> None:
+    bus = cluster()
+    leader, full = bus.nodes[3], bus.nodes[2]
+    full.directory.free = 0
+    assign(leader, "left-out")
+    bus.run(500)
+    snapshot = [event for target, event in leader.sent if target == 2 and is_snapshot(event)][-1]
+    assert state_of(full) is State.FOL_HEALING
+    assign(leader, "ignored")
+    bus.run()
+    full.directory.free = 1 << 20
+    before = full.records()
+    full.receive(3, snapshot)
+    assign(leader, "next")
+    bus.run()
+    assert full.records() == before
+    bus.run(3000)
+    assert bus.healed == [1, 2, 3]
+    assert len(full.metadata.state.queues) == 3
 
 
 def test_a_snapshot_is_as_good_as_what_came_before_it() -> None:
