@@ -572,6 +572,9 @@ class Copy:
             return False
         self._finish_placing()
         clear_records(files.journal.buffer, behind, files.journal_end)
+        if self.shard.outlives_power:
+            # Before their payloads are cleared: a journal that still names these would look like one with rotten files.
+            files.journal.flush()
         try:
             recovered = recover(files, files.ends)
         except FormatError as error:

@@ -119,6 +119,7 @@ MIXED_FAILED_ONCE = {
     8388: "payloads rotted at one node while another had lost power, which no majority outlives",
     7465: "a primary that was none any longer posted again what another member had posted to the next one",
     2753: "a hop forgot confirms that its next upstream could not be told, as their consumer had gone",
+    1406: "power failed when a replica had cut back its payloads on the disk, and not yet its journal",
     773: "a primary told a replica of removed messages while it was still reading of them itself",
     626: "a replica lost its copy of a message to rot between its receipt and those of others",
     1447: "a primary was told to remove what waited for copies, and the answers were lost with a link",

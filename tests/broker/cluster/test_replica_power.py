@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from broker.cluster.partition_table import State
+from broker.cluster.positions import Position
 from broker.store.partition_files import PartitionLimits
 from tests.broker.cluster.partition_bus import Bus
 from tests.broker.fakes import Crash, MemoryDirectory
@@ -131,5 +132,23 @@ def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
     disk.power_lost()
     bus.disks[REPLICA] = disk.directory
     assert bus.restart(REPLICA).partition.copy.position == position
+    bus.settle(3000)
+    bus.check_equal()
+
+
+def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_cleared() -> None:
+    """Power that fails between the flushes of both finds a journal that names no payload that is gone."""
+    bus = small()
+    node = bus.nodes[REPLICA]
+    files, position = node.shard.files, node.partition.copy.position
+    assert node.partition.copy.cut(Position(position.lease_id, position.number - 5))
+    files.data.flush()
+    bus.kill(REPLICA)
+    disk = bus.disks[REPLICA]
+    for name, content in disk.files.items():
+        content.data[:] = disk.platter[name]
+    restarted = bus.restart(REPLICA)
+    assert not restarted.shard.damage.is_there
+    assert restarted.partition.copy.position.number == position.number - 5
     bus.settle(3000)
     bus.check_equal()
