@@ -281,8 +281,6 @@ COPIES = (
         "A replica says that it keeps what follows a rollover before its new files are whole.",
         "broker.cluster.partition",
         (("        position = min(due, self.copy.kept)\n", "        position = due\n"),),
-        hidden="A majority has to die within the slices of the same rollover.",
-        unit="tests/broker/cluster/test_sliced_rollover.py::test_a_replica_acknowledges_nothing_before_it_is_over",
     ),
     Mutant(
         "rollover-drops-confirms",
