@@ -216,11 +216,27 @@ class ClusterQueues:
     def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         queue = self.node.queues.get(name)
         if isinstance(queue, RelayQueue):
-            queue.open(parameters, opened)
+            self._open_at_hop(queue, domain, parameters, opened)
         elif self.serves(name):
             opened(self.node.serve_queue(name, domain))
         else:
-            self._make_relay(self._places.state.queues[name], domain).open(parameters, opened)
+            relay = self._make_relay(self._places.state.queues[name], domain)
+            self._open_at_hop(relay, domain, parameters, opened)
+
+    def _open_at_hop(
+        self, relay: RelayQueue, domain: Domain, parameters: QueueHandleParameters, opened: Opened
+    ) -> None:
+        def answered(outcome: Queue | Refusal) -> None:
+            if isinstance(outcome, Refusal) or not outcome.is_root:
+                opened(outcome)
+                return
+            # The root came here while an old upstream had yet to answer: it may have moved on since, or be gone.
+            try:
+                self.node.place(relay.uri, domain, parameters, opened)
+            except Refusal as refusal:
+                opened(refusal)
+
+        relay.open(parameters, answered)
 
     def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
         relay = self._new_relay(info, domain)

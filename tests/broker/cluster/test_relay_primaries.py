@@ -8,6 +8,7 @@ import pytest
 
 from broker.cluster.confirms import SENT_CONFIRMS_MAX, LeftConfirms
 from broker.cluster.relay import RelayQueue
+from broker.core.changes import erase_queue
 from broker.core.clock import Now
 from broker.core.config import DomainConfig, Mode
 from broker.core.domains import Domain
@@ -21,7 +22,7 @@ from formats.control.messages import (
     OpenQueueResponse,
     StatusCategory,
 )
-from tests.broker.cluster.hop_rig import DOMAINS, FANOUT, QUEUE, World
+from tests.broker.cluster.hop_rig import DOMAINS, FANOUT, QUEUE, HopClient, World
 from tests.broker.rig import ACK, READ, WRITE, Wanted, guid, handle
 
 
@@ -91,6 +92,54 @@ def test_the_hop_itself_becomes_the_primary(three: World) -> None:
     assert isinstance(answer.choice, OpenQueueResponse)
     assert producer.post(0, guid(5), b"5") is AckStatus.SUCCESS
     assert consumer.payloads() == [b"5"]
+
+
+def _open_unanswered(world: World, node_id: int) -> HopClient:
+    """A client at a hop, whose request to open the queue for reading is lost on the way to node 0."""
+    client = world.client(node_id)
+    client.world = None
+    opening = OpenQueue(handle_parameters=handle(1, QUEUE, READ))
+    client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))
+    hop = world.nodes[node_id]
+    hop.queues.flush()
+    assert hop.links.sent.pop(0)
+    return client
+
+
+def _reads(world: World, client: HopClient) -> None:
+    """The client has its answer, and gets what is posted now."""
+    (answer,) = client._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    client.world = world
+    client._requests = 1
+    client.subscribe(1, Wanted(""))
+    producer = world.client(2)
+    producer.open(0, QUEUE, WRITE | ACK)
+    assert producer.post(0, guid(0), b"0") is AckStatus.SUCCESS
+    assert client.payloads() == [b"0"]
+
+
+def test_an_open_request_outlasts_a_term_as_primary(three: World) -> None:
+    """The queue was served here, and is no longer, by the time that the first primary cannot be asked any more."""
+    client = _open_unanswered(three, 1)
+    three.make_primary(1)
+    three.make_primary(2)
+    assert client._pick(ControlMessage) == []
+    three.part(0, 1)
+    three.run()
+    _reads(three, client)
+
+
+def test_an_open_request_outlasts_the_queue(three: World) -> None:
+    """The queue came here, and was removed while nobody had it open."""
+    client = _open_unanswered(three, 1)
+    three.make_primary(1)
+    node = three.nodes[1].rig.node
+    del three.places.state.queues[QUEUE]
+    erase_queue(node, node.queues[QUEUE], node.shards[0])
+    three.part(0, 1)
+    three.run()
+    _reads(three, client)
 
 
 def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
