@@ -13,15 +13,15 @@ from broker.cluster.openings import Openings
 from broker.cluster.upstream import UpstreamState
 from broker.core.clock import Now
 from broker.core.timers import Timers
+from broker.core.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 
 __all__ = ["Confirms", "Given", "LeftConfirms"]
 
 # An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
-# It is longer than a silent broker is waited for.
-SENT_CONFIRMS_MAX = 1 << 16
-SENT_CONFIRMS_MS = 40_000
+SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
+SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
 
 # They are looked through no more often.
 FORGET_MS = 200

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from broker.cluster.bulk import WholeEvents
-from broker.cluster.confirms import SENT_CONFIRMS_MAX, Given
+from broker.cluster.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, Given
 from broker.cluster.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.cluster.handover import confirm_all, retire, to_relay, to_root
 from broker.cluster.hops import Hops, PeerUpstream
@@ -394,8 +394,7 @@ class ClusterQueues:
         unkept = unkept_confirms(shard.unkept_records(), shard.unkept_purges())
         for queue in old:
             del self.node.queues[queue.uri]
-            if queue.key in unkept:
-                self._hops.left.keep(queue.uri, self._given(queue, unkept[queue.key]))
+            self._hops.left.keep(queue.uri, self._given(queue, unkept.get(queue.key, ())))
             if queue.is_open or queue.awaiting or queue.held:
                 relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
                 to_relay(queue, relay, handles[id(queue)])
@@ -404,8 +403,11 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
+        """The confirms that the next primary may not have, oldest first: those of messages not here, and `unkept`."""
         now_ms = self.node.now.ms
-        given = [
+        unknown = queue.unknown_confirms
+        given = unknown.since(now_ms - SENT_CONFIRMS_MS) if unknown is not None else []
+        given += [
             (now_ms, guid, app.app_id)
             for guid, app_key in unkept
             for app in queue.apps.values()

@@ -49,6 +49,7 @@ from broker.core.reports import app_report
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
 from broker.core.statistics import QueueStatistics
+from broker.core.unknown_confirms import UnknownConfirms
 from formats.codes import AckStatus
 from formats.disk.journal import DeletionRecordFlag
 
@@ -123,6 +124,7 @@ class Queue:
         "statistics",
         "throttle",
         "timers",
+        "unknown_confirms",
         "unregistered",
         "uri",
         "usage",
@@ -169,6 +171,7 @@ class Queue:
         self.schemas = SchemaMultiplexer()
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
+        self.unknown_confirms: UnknownConfirms | None = None  # if there were any; a hop sends them up
         self.consumption = ConsumptionMonitor(self)
         self._rejects = Rejects(self)
         self._consumers = Consumers(self)
@@ -410,6 +413,8 @@ class Queue:
                 # A client that reconnected may confirm what was delivered to it before.
                 found = self.messages.get(guid)
                 if found is None or not found.outstanding & app.bit:
+                    if self.is_root:
+                        self._keep_unknown(app, guid)
                     return False
                 message = found
                 recall(app, message)
@@ -430,6 +435,12 @@ class Queue:
         except Exception as error:
             raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
         return True
+
+    def _keep_unknown(self, app: App, guid: Guid) -> None:
+        """Keep a confirm that another primary may be waiting for."""
+        if self.unknown_confirms is None:
+            self.unknown_confirms = UnknownConfirms()
+        self.unknown_confirms.add(self.now.ms, guid, app.app_id)
 
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
         """A consumer failed on a message: it has one attempt less; after the last, the app is done with it.

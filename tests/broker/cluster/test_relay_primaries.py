@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.confirms import SENT_CONFIRMS_MAX, LeftConfirms
+from broker.cluster.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, LeftConfirms
 from broker.cluster.relay import RelayQueue
 from broker.core.changes import erase_queue
 from broker.core.clock import Now
@@ -309,6 +309,44 @@ def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come
     }
     # Nobody at the old primary reads the other app, and so could tell of it.
     assert wanted == ({"foo": 0, "bar": 3} if reader else {"__default": 0})
+
+
+@pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, "foo")])
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("waits_ms", [0, SENT_CONFIRMS_MS])
+def test_what_a_primary_has_not_got_and_is_confirmed_there_the_next_one_hears(
+    three: World, uri: str, app: str, stays: bool, waits_ms: int
+) -> None:
+    """The node that is sent the confirms takes itself for the primary, and has none of the messages."""
+    old = three.nodes[0].rig
+    without = replace(old, directory=old.directory.after_crash())
+    three.make_primary(1)
+    producer, consumer = three.client(1), three.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
+    for number in range(3):
+        producer.post(0, guid(number), b"%d" % number)
+    assert consumer.payloads() == [b"0", b"1", b"2"]
+    newer = three.nodes[1].rig
+    copied = replace(newer, directory=newer.directory.after_crash())
+    three.make_primary(0, without)
+    assert not old.node.queues[uri].messages
+    consumer.confirm(1, guid(0), guid(1), sub_id=int(bool(app)))
+    if not stays:
+        consumer.drop()
+        consumer = three.client(0)
+    three.wait(waits_ms)
+    three.make_primary(1, copied)
+    root = newer.node.queues[uri]
+    if not stays:
+        consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
+    bit = root.apps[app or "__default"].bit
+    held = {each for each, message in root.messages.items() if message.outstanding & bit}
+    if waits_ms:
+        assert held == {guid(0), guid(1), guid(2)}
+    else:
+        assert held == {guid(2)}
+        assert consumer.payloads() == [b"2"]
 
 
 def test_posts_of_a_client_that_has_left_go_with_the_primary(three: World) -> None:

@@ -1,0 +1,35 @@
+"""Confirms of messages that a root has not got.
+
+Mostly they come once more, from a hop that does not know whether its last upstream had them. But a primary that another
+has taken the place of, and that does not know it yet, has not got what is posted there: it tells the other one later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["CONFIRMS_KEPT_MAX", "CONFIRMS_KEPT_MS", "UnknownConfirms"]
+
+# So many confirms of a queue, of so long, are told another primary. It is longer than a silent broker is waited for.
+CONFIRMS_KEPT_MAX = 1 << 16
+CONFIRMS_KEPT_MS = 40_000
+
+
+class UnknownConfirms:
+    """Those of one queue: when each came, the message's GUID, and the app."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: deque[tuple[int, bytes, str]] = deque(maxlen=CONFIRMS_KEPT_MAX)
+
+    def add(self, now_ms: int, guid: bytes, app_id: str) -> None:
+        """An app is done with a message that is not here, or that it has confirmed before."""
+        taken = self._taken
+        while taken and taken[0][0] <= now_ms - CONFIRMS_KEPT_MS:
+            taken.popleft()
+        taken.append((now_ms, guid, app_id))
+
+    def since(self, since_ms: int) -> list[tuple[int, bytes, str]]:
+        """Those that came after a time, oldest first."""
+        return [each for each in self._taken if each[0] > since_ms]
