@@ -16,12 +16,14 @@ def just_written(node: Node) -> list[Written]:
     """The records of messages that have waited for copies, and not for so long that they will be compared.
 
     It is the disk that rots, and who reads what was written a moment ago gets it from memory. A primary relies on that
-    for so long: what has its copies by then it hands out as it stands there.
+    for so long: what has its copies by then it hands out as it stands there. One that was removed it does not hand out,
+    and new files have it no longer.
     """
     written = []
     for shard in node.shards.values():
         for message in (each.message for each in shard.awaiting):
-            if node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
+            is_here = any(store.get(message.guid) is message for store in shard.stores.values())
+            if is_here and node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
                 files, offset = shard.place_of(message)
                 written.append((files.data.name, offset, parse_data_record(files.data.buffer, offset).end))
     return written

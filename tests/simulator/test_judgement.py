@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
+from broker.core.purges import purge
 from broker.core.queue import COMPARED_AFTER_MS
 from formats.codes import AckStatus
 from formats.wire.ack import build_ack_event
@@ -119,4 +120,19 @@ def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copi
     assert sum(disk.rot_running(disk.random, lambda directory: True, [spared]) for disk in rotten) > 90
     assert not any(second.offset <= at for disk in rotten for _, at, _, _ in disk.running_rot)
     rig.now.ms += 1
+    assert just_written(rig.node) == []
+
+
+def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover() -> None:
+    """The shard still waits for copies of its record, and its files have it no longer."""
+    rig = start(domains=dict(STRONG))
+    shard = rig.node.shards[0]
+    shard.copies_wanted = 2
+    client = rig.connect()
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"one")
+    assert len(just_written(rig.node)) == 1
+    purge(rig.node.queues[QUEUE])
+    shard.roll_over()
+    assert [each.message.guid for each in shard.awaiting] == [guid(1)]
     assert just_written(rig.node) == []

@@ -127,6 +127,7 @@ MIXED_FAILED_ONCE = {
     5223: "power failed in a rollover when a journal was on the disk, and the names of its other files were not",
     5393: "a payload rotted that was written a moment ago, and had its copies before it would have been compared",
     5515: "a follower took a leader's snapshot that came once more for one that has what it had left out since",
+    1879: "a payload was to rot when a message that waited for copies was removed, and its shard rolled over",
     1557: "a primary that was none any longer was sent confirms of what had been posted again to the next one",
 }
 
