@@ -113,7 +113,10 @@ def _incompatible(parameters: Domain, is_clustered: bool) -> str:
     if in_memory == broadcast or (in_memory and not is_clustered):
         return ""
     mode = "broadcast" if broadcast else "fanout" if parameters.mode.fanout is not None else "priority"
-    return f"incompatible queue mode ({mode}) and storage type ({'inMemory' if in_memory else 'fileBacked'})"
+    found = f"incompatible queue mode ({mode}) and storage type ({'inMemory' if in_memory else 'fileBacked'})"
+    if broadcast:
+        return f"{found}: set inMemory for a broadcast domain"
+    return f"{found}: set fileBacked, as only broadcast domains are in memory in a cluster of several nodes"
 
 
 def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:

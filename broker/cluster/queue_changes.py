@@ -339,9 +339,8 @@ class QueueChanges:
             log.error("queue '%s' cannot be assigned: %s", uri, error)
             config = None
         if config is not None and config.incompatible:
-            text = f"{config.incompatible} while attempting to register clustered queue '{uri}'"
-            alarm(log, "STORAGE", f"{text}: in a cluster, domains are in memory if they are broadcast, and only then.")
-            return Refusal(StatusCategory.REFUSED, text, ClusterError.UNKNOWN)
+            alarm(log, "STORAGE", f"queue '{uri}' cannot be assigned: {config.incompatible}.")
+            return Refusal(StatusCategory.REFUSED, config.incompatible, ClusterError.UNKNOWN)
         if config is None:
             return Refusal(StatusCategory.REFUSED, "failed to create domain", ClusterError.UNKNOWN)
         return self._propose(uri, config)

@@ -25,15 +25,18 @@ def queue_name(domain: str = "bmq.test.persistent.priority") -> str:
 
 
 class Client:
-    """One session. `delivered`, `acks` and `events` hold what came, in order; `acks` by the posts' `tag`."""
+    """One session. `delivered`, `acks` and `events` hold what came, in order; `acks` by the posts' `tag`.
 
-    def __init__(self, uri: str, **options: Any) -> None:
+    Its barriers need a queue of `barrier_domain`; clusters of several nodes have none in memory.
+    """
+
+    def __init__(self, uri: str, *, barrier_domain: str = "bmq.test.mem.priority", **options: Any) -> None:
         self.delivered: list[Delivered] = []
         self.acks: list[tuple[object, blazingmq.Ack]] = []
         self.events: list[SessionEvent] = []
         self._heard = threading.Condition()
         self._stopped = False
-        self._barrier = queue_name("bmq.test.mem.priority")
+        self._barrier = queue_name(barrier_domain)
         self.session = blazingmq.Session(
             self._on_event,
             on_message=self._on_message,

@@ -32,7 +32,7 @@ def payloads(first: int, count: int) -> list[bytes]:
 
 
 def post(node: NodeProcess, uri: str, wanted: list[bytes]) -> None:
-    with Client(node.uri) as client:
+    with Client(node.uri, barrier_domain=STRONG) as client:
         client.open(uri, write=True)
         assert {ack.status for ack in client.post_all(uri, wanted)} == {SUCCESS}
 
@@ -90,7 +90,7 @@ def test_a_file_that_rots_while_its_node_is_down_is_healed(
     post(cluster.nodes[victim], uri, payloads(60, 20))
     # The healed node and one of the others are a majority that has it all.
     cluster.kill(leader)
-    with Client(cluster.nodes[victim].uri) as client:
+    with Client(cluster.nodes[victim].uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
         client.wait_for_messages(80, uri, timeout_s=60)
         assert client.payloads(uri) == payloads(0, 80)
@@ -116,7 +116,7 @@ def test_a_payload_that_rots_under_a_running_primary_is_fetched_from_a_replica(c
     data = in_use(node.data_dir).with_suffix(".bmq_data")
     for number in (7, 30):
         flip(data, data.read_bytes().find(wanted[number]) + 9)
-    with Client(node.uri) as client:
+    with Client(node.uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
         client.wait_for_messages(50, uri)
         assert client.payloads(uri) == wanted
@@ -136,7 +136,7 @@ def test_a_payload_that_rots_under_a_running_replica_is_healed(cluster: ClusterP
     post(node, uri, wanted)
     data = in_use(node.data_dir).with_suffix(".bmq_data")
     flip(data, data.read_bytes().find(wanted[7]) + 9)
-    with Client(node.uri) as client:
+    with Client(node.uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
         client.wait(lambda: set(client.payloads(uri)) == set(wanted), timeout_s=60)
         assert sorted(set(client.payloads(uri))) == wanted
@@ -169,7 +169,7 @@ def test_a_node_alone_refuses_what_a_cluster_left_unhealed(cluster: ClusterProce
     for number in cluster.nodes:
         cluster.start(number)
     cluster.nodes[leader].wait_for("is available", 60)
-    with Client(cluster.nodes[leader].uri) as client:
+    with Client(cluster.nodes[leader].uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
         client.wait_for_messages(20, uri)
         assert client.payloads(uri) == payloads(0, 20)
