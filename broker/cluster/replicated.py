@@ -228,22 +228,23 @@ class ReplicatedLedger:
             fault = self._refused(advisory)
             if fault is not None:
                 log.error("advisory %s of node %d is ignored: %s", tuple(number), node_id, fault)
-                self._fall_out(number)
+                # Its number is worth as little as what it says.
+                self._fall_out()
                 return
         try:
             self.ledger.append(number, advisory, record)
         except Full as full:
             log.error("advisory %s of node %d cannot be recorded: %s", tuple(number), node_id, full)
-            self._fall_out(number)
+            self._left_out = max(self._left_out, number)
+            self._fall_out()
             return
         self._last = number
         self._in_step = True
         ack = LeaderAdvisoryAck(sequence_number_acked=_sequence(number))
         self._links.send(node_id, build_event(EventType.CLUSTER_STATE, self._record(LedgerRecordType.ACK, number, ack)))
 
-    def _fall_out(self, number: Number) -> None:
+    def _fall_out(self) -> None:
         """An advisory was left out: what follows it cannot be taken in."""
-        self._left_out = max(self._left_out, number)
         self._in_step = False
         self._missed()
 
