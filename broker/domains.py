@@ -104,7 +104,7 @@ def _forget(names: set[str], name: str | None) -> bool:
 
 
 def _incompatible(parameters: Domain, is_clustered: bool) -> str:
-    """Why the mode and the storage of a domain do not go together; empty if they do.
+    """The reason why the mode and the storage of a domain do not go together; empty if they do.
 
     Broadcast queues are in memory, and in a cluster of several nodes they alone: the reference's replicas end their
     process when they hear of any other queue in memory (source: mqbs::StorageUtil, mqbblp::QueueState).

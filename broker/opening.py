@@ -340,7 +340,7 @@ def _open(
 
 
 def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:
-    """Whether the set was still being made when the node died: nothing in it counts.
+    """Return whether the set was still being made when the node died: nothing in it counts.
 
     In a set that `replaces` another, what the rollover has copied does not count until the header says that it is
     all. A first set must not hold more than headers. The journal is made first and removed last: a set without one

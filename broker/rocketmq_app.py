@@ -64,7 +64,7 @@ EXIT_INCONSISTENT = 3
 
 @dataclass(frozen=True)
 class _Logging:
-    """Where the log goes; see `broker.shell.logs.LogController`."""
+    """The log's settings; see `broker.shell.logs.LogController`."""
 
     console_severity_threshold: str
     file_name: str
@@ -132,7 +132,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
 
 
 class _Kept:
-    """What the broker and the nameserver read from their files and keep in them."""
+    """The configuration files that the broker and the nameserver read and write."""
 
     def __init__(self, config: RocketConfig, store: MessageStore) -> None:
         options = config.broker_options
@@ -161,7 +161,7 @@ class _Kept:
 
 
 def _read(file: ConfigFile, read: Callable[[bytes], T]) -> T:
-    """What a file holds. Raises `PropertyError`, with its name."""
+    """Read and decode a file. Raises `PropertyError`, which names it and the remedy."""
     try:
         return read(file.read())
     except FormatError as error:
@@ -241,7 +241,7 @@ def _announce(config: RocketConfig, store: MessageStore) -> None:
 
 
 def _nothing_first() -> None:
-    """What is written goes to the disk later."""
+    """Leave it to the kernel when to write: nothing waits for the disk."""
 
 
 def _wall_ms() -> int:
@@ -249,7 +249,7 @@ def _wall_ms() -> int:
 
 
 def _disk_used(folder: Path) -> float:
-    """How full the disk of a folder is, from 0 to 1."""
+    """The part of a folder's disk that is in use, from 0 to 1."""
     found = os.statvfs(folder)
     return 1 - found.f_bavail / found.f_blocks if found.f_blocks else 0.0
 

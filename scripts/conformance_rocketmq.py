@@ -26,11 +26,11 @@ _LINE = re.compile(r"case (\S+) (passed|failed)(?: (.*))?")
 
 
 class Unfit(Exception):
-    """What the judge needs is not there; the text says what."""
+    """Something that the judge needs is missing; the text names it."""
 
 
 class Outcomes(NamedTuple):
-    """What each case came to, and why those that failed did."""
+    """The result of each case, with the reason of each failure."""
 
     found: dict[str, str]
     reasons: dict[str, str]

@@ -44,7 +44,7 @@ COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 class Differs(Exception):
-    """What a scenario shows that must not be."""
+    """A scenario shows something that must not be."""
 
 
 @dataclass

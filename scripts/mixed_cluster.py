@@ -112,7 +112,7 @@ class ReferenceProcess:
 
     @property
     def output(self) -> str:
-        """What it has written since it was last started."""
+        """The output of the process since it was last started."""
         if not self._console.exists():
             return ""
         with self._console.open("rb") as file:

@@ -42,7 +42,7 @@ _ELECTOR_STATES = {"leader": "LEADER", "candidate": "CANDIDATE", "dormant": "DOR
 
 
 def check_cluster(context: Context, name: str) -> None:
-    """Whether this node is in a cluster of that name."""
+    """Check that this node is in a cluster of that name; `Failed` otherwise."""
     if name != context.cluster_name:
         raise Failed(f"cluster '{name}' not found !")
 

@@ -50,7 +50,7 @@ class Confirms:
 
     @property
     def has_room(self) -> bool:
-        """Whether a confirm of a message that is not here can be sent, or kept."""
+        """Return whether a confirm of a message that is not here can be sent, or kept."""
         return self._openings.state is _OPEN or len(self._unsent) < UNKNOWN_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
@@ -85,7 +85,7 @@ class Confirms:
             self.send(app_id, guids)
 
     def _recent(self) -> list[tuple[bytes, str]]:
-        """What another upstream might not know, of that which one was told, or was to be."""
+        """Return the confirms that another upstream may not know of: sent to this one, or about to be."""
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
 
@@ -114,7 +114,7 @@ class Confirms:
         return given
 
     def inherit(self, given: Iterable[Given]) -> None:
-        """What another hop has left of this queue goes up before anybody here gets anything."""
+        """Send up what another hop has left of this queue, before anybody here gets anything."""
         self._sent.extend(given)
         self._untold.update(app_id for _, _, app_id in self._sent)
 
@@ -146,7 +146,7 @@ class LeftConfirms:
             self._count -= len(self._left.pop(oldest))
 
     def take(self, uri: str) -> list[Given]:
-        """What was left of a queue; somebody else sees to it now."""
+        """Hand over what was left of a queue; the caller is responsible for it from now on."""
         given = self._left.pop(uri, [])
         self._count -= len(given)
         since_ms = self._now.ms - SENT_CONFIRMS_MS

@@ -28,7 +28,7 @@ PLACED_PER_UNIT = 4
 
 
 class Place:
-    """Where a message alive, by queue key and GUID, has its DATA record in the old files."""
+    """A message alive: its key (queue key and GUID), and the offset of its DATA record in the old files."""
 
     __slots__ = ("key", "offset")
 
@@ -94,7 +94,7 @@ class CopyRollover:
         return True
 
     def check(self) -> bool:
-        """Whether what was carried over is as long as the primary's."""
+        """Return whether what was carried over is as long as the primary's."""
         return self.is_copied and self.fresh.ends == self.begins
 
     def write_header(self) -> None:
@@ -112,5 +112,5 @@ class CopyRollover:
 
     @property
     def is_placed(self) -> bool:
-        """Whether all have been taken."""
+        """Return whether all have been taken."""
         return self._moving is None or self._moving.is_placed

@@ -205,7 +205,7 @@ class Copy:
 
     @property
     def rollover_fault(self) -> str:
-        """Why a rollover has come to nothing."""
+        """The reason why a rollover was given up."""
         return self._rolling.fault if self._rolling is not None else ""
 
     @property
@@ -642,7 +642,7 @@ class Copy:
 
     @property
     def is_full(self) -> bool:
-        """Whether the journal is full to the brim, however much disk there is."""
+        """Return whether the journal is full to the brim, however much disk there is."""
         return self.files.journal_end + JOURNAL_RECORD_SIZE > len(self.files.journal.buffer)
 
     def begin_lease(self, lease_id: int) -> bool:
@@ -723,7 +723,7 @@ def clear_records(journal: Writable, start: int, end: int) -> None:
 
 
 def is_sound(data: memoryview, size: int, checksum: int) -> bool:
-    """Whether `data` is one DATA record whose payload has the checksum."""
+    """Return whether `data` is one DATA record whose payload has the checksum."""
     lengths, options = _two_u32(data)
     pad = data[size - 1]
     start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad

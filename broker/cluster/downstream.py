@@ -298,5 +298,5 @@ def _options(info: SubQueueInfo) -> bytes:
 
 
 def _is_newer(message: Message, other: Message) -> bool:
-    """Whether a message came after another. Its offset alone may be of a newer file, and small."""
+    """Return whether a message came after another. Its offset alone may be of a newer file, and small."""
     return message is not other and (message.arrived_ms, message.offset) > (other.arrived_ms, other.offset)

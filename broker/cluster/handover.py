@@ -64,7 +64,7 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
 def _posts(
     old: Queue, new: RelayQueue, handles: Sequence[Handle]
 ) -> Iterator[tuple[bytes, Content, list[tuple[Poster, int, int]]]]:
-    """What was taken, but is not known to be kept, and is posted anew for those here who will hear of it.
+    """Messages that were taken but are not known to be kept, to be posted anew for those here who will hear of it.
 
     Other members do that themselves, and whoever has left posts it again: another primary may know it already.
     """

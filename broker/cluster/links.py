@@ -21,7 +21,7 @@ class Links(Protocol):
         ...
 
     def is_up(self, node_id: int) -> bool:
-        """Whether both sides of the link know who the other is."""
+        """Return whether both sides of the link know who the other is."""
         ...
 
     def send(self, node_id: int, event: Buffer) -> None:
@@ -37,7 +37,7 @@ class HealingLinks(Links, Protocol):
     """Links to nodes that copies of shards come from and go to."""
 
     def takes_removals(self, node_id: int) -> bool:
-        """Whether a node can be told which messages were removed before (`broker.cluster.removals`)."""
+        """Return whether a node can be told which messages were removed before (`broker.cluster.removals`)."""
         ...
 
 

@@ -236,7 +236,7 @@ class Member:
         return (heals and self._heal()) or unfinished
 
     def _is_behind(self, node_id: int) -> bool:
-        """Whether a replica gets records late, so that pushes would overtake them."""
+        """Return whether a replica gets records late, so that pushes would overtake them."""
         return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
 
     def _heal(self) -> bool:

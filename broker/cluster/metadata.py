@@ -146,12 +146,12 @@ class Metadata(StateExchange):
 
     @property
     def healed(self) -> bool:
-        """Whether this node takes part: it leads, or has the leader's state."""
+        """Return whether this node takes part: it leads, or has the leader's state."""
         return self.fsm_state in HEALED
 
     @property
     def is_active_leader(self) -> bool:
-        """Whether this node leads and may advise."""
+        """Return whether this node leads and may advise."""
         return self.fsm_state is State.LDR_HEALED
 
     def primary_of(self, partition_id: int) -> tuple[int | None, int]:

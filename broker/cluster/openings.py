@@ -122,7 +122,7 @@ class Openings:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody has it open, or is about to."""
+        """Return whether nobody has it open, or is about to."""
         return not (self.writers or self.consumers or self._waiting or self._asking)
 
     def finish(self) -> None:

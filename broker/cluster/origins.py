@@ -47,7 +47,7 @@ class Origins:
             self._ask(host)
 
     def has(self, node_id: int, address: str) -> bool:
-        """Whether a node may come from `address`, as far as is known.
+        """Return whether a node may come from `address`, as far as is known.
 
         What comes from this host may be any node that is on it.
         """
@@ -110,7 +110,7 @@ def _normal(text: str) -> str | None:
 
 
 def _is_here(text: str, own: frozenset[str]) -> bool:
-    """Whether an address is this host's; `own` are those of this node."""
+    """Return whether an address is this host's; `own` are those of this node."""
     if text in own:
         return True
     try:

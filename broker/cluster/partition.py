@@ -70,7 +70,7 @@ _WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
 
 
 class _Nothing:
-    """What is put back, where nobody wants it."""
+    """Restoring that puts nothing back, for partitions whose messages nobody serves."""
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
 
@@ -160,7 +160,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     @property
     def is_primary(self) -> bool:
-        """Whether this node is the primary and serves the shard."""
+        """Return whether this node is the primary and serves the shard."""
         return self.state is State.PRIMARY_HEALED and self.shard.active
 
     @property
@@ -168,22 +168,22 @@ class Partition(PrimaryActions, ReplicaActions):
         return self.is_primary or self.state is State.REPLICA_HEALED
 
     def has_fallen_behind(self, node_id: int) -> bool:
-        """Whether a replica that counts as healed gets records late: pushes would overtake them."""
+        """Return whether a replica that counts as healed gets records late: pushes would overtake them."""
         return self.stream is not None and self.stream.has_fallen_behind(node_id)
 
     @property
     def is_served(self) -> bool:
-        """Whether this node serves the shard, or has all of it from one that says it does."""
+        """Return whether this node serves the shard, or has all of it from one that says it does."""
         return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
 
     @property
     def heals(self) -> bool:
-        """Whether there is more to send to a node that heals: `heal` has to be called."""
+        """Return whether there is more to send to a node that heals: `heal` has to be called."""
         return self.transfer is not None or (self.stream is not None and self.stream.heals)
 
     @property
     def busy(self) -> bool:
-        """Whether it can be sent at once: `heal` again as soon as links have sent."""
+        """Return whether it can be sent at once: `heal` again as soon as links have sent."""
         sending = self.stream or self.transfer
         return sending is not None and sending.busy
 

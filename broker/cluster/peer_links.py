@@ -24,7 +24,7 @@ class Peer(Protocol):
 
     @property
     def takes_removals(self) -> bool:
-        """Whether it says that it can be told of removed messages."""
+        """Return whether it says that it can be told of removed messages."""
         ...
 
     def send_event(self, event: Buffer) -> None:

@@ -124,15 +124,15 @@ class Primaries:
         return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
 
     def serves(self, info: PartitionPrimaryInfo) -> bool:
-        """Whether a primary has been serving all along, and still does."""
+        """Return whether a primary has been serving all along, and still does."""
         return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
 
     def holds(self, info: PartitionPrimaryInfo) -> bool:
-        """Whether a lease is still good."""
+        """Return whether a lease is still good."""
         return (info.partition_id, info.primary_lease_id) not in self._spent and self.is_usable(info.primary_node_id)
 
     def is_usable(self, node_id: int) -> bool:
-        """Whether a node can be primary, now or soon."""
+        """Return whether a node can be primary, now or soon."""
         gone = (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE)
         return self._is_there(node_id) and node_id not in self.silent and self.statuses.get(node_id) not in gone
 

@@ -191,7 +191,7 @@ class PrimaryActions(PartitionBase):
 
     @property
     def _is_begun(self) -> bool:
-        """Whether this process has written the lease's first record, and nobody any other."""
+        """Return whether this process has written the lease's first record, and nobody any other."""
         return self._lease_begun == self.primary_lease_id and self.copy.position == Position(self._lease_begun, 1)
 
     def open(self, event: Event, fact: Fact) -> None:

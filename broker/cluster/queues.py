@@ -135,7 +135,7 @@ class ClusterQueues:
     # -- where queues are
 
     def serves(self, uri: str) -> bool:
-        """Whether this node is the active primary of a queue."""
+        """Return whether this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
 

@@ -1,4 +1,4 @@
-"""What a node tells another that receives a shard anew: which messages were removed before its journal begins.
+"""The messages removed before a journal begins, as one node tells them to another that receives the shard anew.
 
 The reference's protocol has no message for that, so nodes of ours tell it only those that say in their identity that
 they take it (`core.negotiation.REMOVALS_FEATURE`). It goes before the records, in RECOVERY events, one for each block
@@ -28,7 +28,7 @@ _AGE_MS_MAX = 1 << 40
 
 
 def removals_events(shard: Shard, newest_s: int) -> Iterator[bytes]:
-    """What this node knows of messages removed before its journal in use, oldest first; `newest_s` is the time of that
+    """The messages that this node knows were removed before its journal, oldest first; `newest_s` is the time of that
     journal's last record.
     """
     told = shard.removals.told(shard.files, newest_s, shard.now.ms)

@@ -113,7 +113,7 @@ class Follower:
 
 
 class Transfer:
-    """What this replica sends to a primary that is behind it: the records from `at` to its journal's end.
+    """The records that this replica sends to a primary that is behind it: from `at` to its journal's end.
 
     To one that has none, if it `begins`, also what was removed before.
     """
@@ -138,7 +138,7 @@ class Transfer:
 
     @property
     def busy(self) -> bool:
-        """Whether the link has room for the next slice."""
+        """Return whether the link has room for the next slice."""
         return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
 
     def flush(self) -> bool:
@@ -173,7 +173,7 @@ class Stream:
         self.heals = False
 
     def has_fallen_behind(self, node_id: int) -> bool:
-        """Whether a replica has all that it was to heal from, and not yet what was written since."""
+        """Return whether a replica has all that it was to heal from, and not yet what was written since."""
         follower = self.followers.get(node_id)
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
@@ -183,7 +183,7 @@ class Stream:
 
     @property
     def busy(self) -> bool:
-        """Whether it may get it at once, and its link has room."""
+        """Return whether it may get it at once, and its link has room."""
         return self._pace.goes_on and any(
             not follower.is_live and self._links.backlog(node_id) < HEALING_BACKLOG_MAX
             for node_id, follower in self.followers.items()
@@ -301,7 +301,7 @@ class Stream:
 
 
 def _removals(shard: Shard, links: HealingLinks, node_id: int) -> Iterator[bytes]:
-    """What a node is told of removed messages, if it takes that."""
+    """The blocks of removed messages to tell a node, if it takes them."""
     if not links.takes_removals(node_id):
         return iter(())
     journal = shard.files.journal.buffer

@@ -24,7 +24,7 @@ MESSAGES_PER_UNIT = 1
 
 
 class Restoration(Protocol):
-    """What becomes of queues and messages; see `broker.core.restoring`."""
+    """The restoring of queues and messages; see `broker.core.restoring`."""
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
 

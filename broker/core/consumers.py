@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 class Consumers:
-    """What changes in a queue with its consumers."""
+    """The parts of a queue that change with its consumers."""
 
     __slots__ = ("_source",)
 
@@ -68,7 +68,7 @@ class Consumers:
             self._source.delivery.take_back(stream.app)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
-        """Whether one of these expressions matches a message; such as do not compile match all."""
+        """Return whether one of these expressions matches a message; such as do not compile match all."""
         for text in texts:
             try:
                 expression = compile_expression(text) if text else None

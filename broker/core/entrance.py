@@ -109,7 +109,7 @@ class Entrance:
 
     @property
     def has_expired(self) -> bool:
-        """Whether the peer should have authenticated again."""
+        """Return whether the peer should have authenticated again."""
         deadline = self.standing.deadline_ms
         return deadline is not None and self._host.now.ms >= deadline and not self.standing.pending
 

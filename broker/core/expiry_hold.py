@@ -1,4 +1,4 @@
-"""Whether messages that were restored may expire at once: their age is told by clocks that may be wrong.
+"""A hold on the expiry of restored messages, whose age is told by clocks that may be wrong.
 
 A primary removes what is too old as it goes. So when more than half of a queue is too old for the next one, either much
 time has passed without a primary, or a clock is wrong; and when but one message was too old while records were still
@@ -84,7 +84,7 @@ class Hold:
         self.since_ms = now.ms
 
     def holds(self, ttl_s: int) -> bool:
-        """Whether nothing may expire now, in a queue whose messages may live so long."""
+        """Return whether nothing may expire now, in a queue whose messages may live so long."""
         held_ms = self._now.ms - self.since_ms
         agrees = self._clocks.agrees if self._waits_for_clock else None
         return not agrees and held_ms < (ttl_s * 1000 if agrees is False else min(ttl_s * 1000, GRACE_MS))

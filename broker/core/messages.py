@@ -124,17 +124,17 @@ class Log(Protocol):
 
     @property
     def has_copies(self) -> bool:
-        """Whether other nodes keep what is appended, too, so that a message can wait for them."""
+        """Return whether other nodes keep what is appended, too, so that a message can wait for them."""
         ...
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether too few nodes can be reached: what only this one has may be lost, so messages wait for copies."""
+        """Return whether too few nodes can be reached: messages wait for copies, lest only this one has them."""
         ...
 
     @property
     def is_replicated(self) -> bool:
-        """Whether the other members of a cluster have the messages in their own stores."""
+        """Return whether the other members of a cluster have the messages in their own stores."""
         ...
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
@@ -167,7 +167,7 @@ class Log(Protocol):
 
     @property
     def is_copying(self) -> bool:
-        """Whether messages that a purge has removed are still being copied, as a rollover began before."""
+        """Return whether messages that a purge has removed are still being copied, as a rollover began before."""
         ...
 
     def begin_purge(self, task: Iterator[None]) -> None:
@@ -187,7 +187,7 @@ class Log(Protocol):
         ...
 
     def awaits_payload(self, message: Message) -> bool:
-        """Whether data that is not sound may soon be."""
+        """Return whether data that is not sound may soon be."""
         ...
 
 
@@ -198,7 +198,7 @@ class Sink(Protocol):
 
     @property
     def takes_all(self) -> bool:
-        """Whether it is a broker, which hands out what is broadcast itself: to whoever of its consumers wants it."""
+        """Return whether it is a broker, which hands broadcast messages to its own consumers."""
         ...
 
     @property

@@ -78,7 +78,7 @@ def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> C
 
 
 def tells_status(identity: ClientIdentity) -> bool:
-    """Whether a broker that this one is a proxy to tells of its status; otherwise it counts as available.
+    """Return whether a broker that this one is a proxy to tells of its status; otherwise it counts as available.
 
     A broker that is not in the cluster itself has none to tell.
     """
@@ -133,7 +133,7 @@ def _missed_max(me: NodeIdentity, asking: ClientIdentity) -> int:
 
 
 def knows_heartbeats(client: ClientIdentity) -> bool:
-    """Whether a client answers heartbeats, by what it says of itself; one that sends a heartbeat knows them, too.
+    """Return whether a client answers heartbeats, by its identity; one that sends a heartbeat knows them, too.
 
     No feature tells. The C++ SDK has known them since its first release, and the official Python client is built on
     it; the Java SDK (0.0.16) ends its connection at an event of a type that it does not know. The reference sends

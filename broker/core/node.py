@@ -252,7 +252,7 @@ class Node:
         return False, self.settle()
 
     def may_log(self, session: Session) -> bool:
-        """Whether a session may have one more line about bad input this second: a flood must not fill the log."""
+        """Return whether a session may log one more line about bad input this second: a flood must not fill the log."""
         if session.session_id in self._logged:
             return False
         self._logged.add(session.session_id)

@@ -195,7 +195,7 @@ class Queue:
         self.apps_changed()
 
     def judge_copies(self) -> None:
-        """Whether messages wait for copies: those of strong consistency do, and all while the node is cut off."""
+        """Decide if messages wait for copies: those of strong consistency do, and all while the node is cut off."""
         self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.has_copies
 
     def apps_changed(self) -> None:
@@ -227,12 +227,12 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has it open and nothing is in it."""
+        """Return whether nobody has it open and nothing is in it."""
         return not (self.messages or self.held or self.is_open)
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody has it open."""
+        """Return whether somebody has it open."""
         readers = any(app.streams for apps in (self.apps, self.unregistered) for app in apps.values())
         return bool(self.writers or readers)
 
@@ -516,7 +516,7 @@ class Queue:
         self._consumers.configure(stream, subscriptions)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
-        """Whether one of these expressions matches a message; such as do not compile match all."""
+        """Return whether one of these expressions matches a message; such as do not compile match all."""
         return self._consumers.is_wanted(message, texts)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:

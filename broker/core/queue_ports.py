@@ -1,4 +1,4 @@
-"""What a queue asks of its node, and of those who keep what was restored from expiring."""
+"""The services that a queue needs of its node, and of those who keep restored messages from expiring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hold(Protocol):
 
 
 class Surroundings(Protocol):
-    """What a queue asks of its node."""
+    """The services that a queue needs of its node."""
 
     @property
     def now(self) -> Now: ...
@@ -45,7 +45,7 @@ class Surroundings(Protocol):
 
     @property
     def open_timeout_ms(self) -> int:
-        """How long a client waits until a queue is open that is served elsewhere."""
+        """The time that a client waits for a queue that is served elsewhere to be open."""
         ...
 
     @property

@@ -39,7 +39,7 @@ class Source(Removing, Protocol):
 
 
 class Rejects:
-    """What becomes of the messages of one queue that are rejected."""
+    """The treatment of one queue's rejected messages."""
 
     __slots__ = ("_poison", "_source")
 

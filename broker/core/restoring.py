@@ -25,7 +25,7 @@ log = logging.getLogger("broker.node")
 
 
 class RestoringNode(Protocol):
-    """What is asked of the node."""
+    """The services that restoring needs of the node."""
 
     queues: dict[str, Queue]
     domains: dict[str, Domain]

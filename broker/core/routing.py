@@ -211,7 +211,7 @@ class App:
         return [subscription for group in self.groups.values() for subscription in group.subscriptions]
 
     def has_room(self) -> bool:
-        """Whether a group may take a message."""
+        """Return whether a group may take a message."""
         return any(not group.blocked for group in self.groups.values())
 
     def rebuild(self) -> dict[str, ExpressionError]:

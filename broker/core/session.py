@@ -127,7 +127,7 @@ class Host(QueueHost, Protocol):
     def may_log(self, session: Session) -> bool: ...
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """Whether another broker may come in: what its session is for, or why not.
+        """Decide about another broker: return what its session is for, or the reason of a refusal.
 
         None while that is being found out: the session's entrance will be resumed.
         """

@@ -278,7 +278,7 @@ class Shard:
         return self._unkept_purges.behind(self.copied_number)
 
     def forget_restored(self) -> None:
-        """What was restored for a lease that does not begin here is gone."""
+        """Forget what was restored for a lease that does not begin here."""
         self.stores.clear()
         self.due = 0
 
@@ -593,7 +593,7 @@ class Shard:
     # -- room
 
     def _has_room(self, records: int) -> bool:
-        """Whether `records` more leave room in the journal for what is due."""
+        """Return whether `records` more leave room in the journal for what is due."""
         records += self.due + self.records_held
         return self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self.limits.journal
 
@@ -691,14 +691,14 @@ class Shard:
         return sum(map(len, self.stores.values()))
 
     def _may_slice(self) -> bool:
-        """Whether a rollover can be made in slices, and is worth the trouble."""
+        """Return whether a rollover can be made in slices, and is worth the trouble."""
         if self._work is None or self._rolling is not None:
             return False
         count = self._count()
         return count > self._work.amount and not self._is_declined(count)
 
     def _is_declined(self, count: int) -> bool:
-        """Whether a rollover was not worth it, and not much has gone since."""
+        """Return whether a rollover was not worth it, and not much has gone since."""
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
     def _begin_slices(self, part_max: float, wanted: Wanted = _NOTHING_WANTED) -> None:
@@ -741,12 +741,12 @@ class Shard:
 
     @property
     def is_closed_to_posts(self) -> bool:
-        """Whether posts have to wait: copies are made of what is there now, or others came before them."""
+        """Return whether posts have to wait: copies are made of what is there now, or others came before them."""
         return self.is_copying or (bool(self._waiting) and not self._lets_posts_in)
 
     @property
     def is_copying(self) -> bool:
-        """Whether a rollover carries over what is alive now, whatever becomes of it."""
+        """Return whether a rollover carries over what is alive now, whatever becomes of it."""
         rolling = self._rolling
         return rolling is not None and rolling.holds and not rolling.is_changed
 
@@ -911,7 +911,7 @@ class Shard:
         self._let_posts_in()
 
     def _check_room(self, wanted: Wanted) -> None:
-        """Whether so much fits the files in use. `Full` if it does not."""
+        """Check that so much fits the files in use. `Full` if it does not."""
         files, limits = self.files, self.limits
         if (
             files.data_end + wanted.data > limits.data

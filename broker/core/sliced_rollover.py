@@ -188,7 +188,7 @@ class SlicedRollover:
         return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
-        """Whether enough would be free in the new files; it comes to nothing otherwise."""
+        """Return whether enough would be free in the new files; it comes to nothing otherwise."""
         shard, fresh, wanted, limits = self._shard, self._fresh, self._wanted, self._shard.limits
         due = shard.due + shard.records_held
         for name, kept, size, limit in (

@@ -35,7 +35,7 @@ PURGED_MAX = 1 << 14
 
 
 class UnkeptPurge(NamedTuple):
-    """What a purge under this lease removed; a null app key stands for all apps."""
+    """The messages that a purge under this lease removed; a null app key stands for all apps."""
 
     sequence_number: int
     queue_key: bytes

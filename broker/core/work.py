@@ -47,8 +47,9 @@ class Work:
         return False
 
     def may_go_on(self) -> bool:
-        """Whether there is something left for this step to do. The clock stands still within a step: once it has moved,
-        it is another.
+        """Return whether something is left for this step to do.
+
+        The clock stands still within a step: once it has moved, it is another step.
         """
         if self.left <= 0 and self._now.ms != self.since_ms:
             self._begin_step()

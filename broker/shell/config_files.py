@@ -21,7 +21,7 @@ class ConfigFile:
         return self._path
 
     def read(self) -> bytes:
-        """What it holds; the copy of what it held before if it is missing or empty; nothing without either."""
+        """Its content, or that of the copy of before if it is missing or empty; empty without either."""
         for path in (self._path, self._backup):
             try:
                 data = path.read_bytes()

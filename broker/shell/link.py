@@ -49,12 +49,12 @@ class Machine(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether the link is to be closed."""
+        """Return whether the link is to be closed."""
         ...
 
     @property
     def paused(self) -> bool:
-        """Whether it takes no input for now; it has output, or is finished, when it takes some again."""
+        """Return whether it takes no input for now; it has output, or is finished, when it takes some again."""
         ...
 
     @property
@@ -96,17 +96,17 @@ class Link:
 
     @property
     def is_over(self) -> bool:
-        """Whether the link is to be closed."""
+        """Return whether the link is to be closed."""
         return self.ended is not None
 
     @property
     def wants_write(self) -> bool:
-        """Whether it waits for the socket to take more."""
+        """Return whether it waits for the socket to take more."""
         return bool(self._unsent)
 
     @property
     def wants_read(self) -> bool:
-        """Whether it takes more: not while the machine is paused, nor from a peer that takes not what it is sent."""
+        """Return whether it takes input: not while the session is paused, nor from a peer that does not read."""
         machine = self.machine
         return not machine.paused and len(self._unsent) + machine.output_size() <= machine.backlog_bytes_max
 

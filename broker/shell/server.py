@@ -102,7 +102,7 @@ T = TypeVar("T")
 
 
 class Listener(NamedTuple):
-    """Where peers come in, and how they speak there: TLS, or plainly (None).
+    """An address that peers connect to, with the TLS context used there (None for plain connections).
 
     `connect` makes their sessions where a system does not make all in one way; see `System.connect`.
     """
@@ -434,7 +434,7 @@ class Server:
         return has_tasks
 
     def _waits_for_brokers(self) -> bool:
-        """Whether a link to a broker cannot take more for now: it will be ready again by itself."""
+        """Return whether a link to a broker cannot take more for now: it will be ready again by itself."""
         clients = self._node.sessions
         return any(link.wants_write and session.session_id not in clients for session, link in self._by_session.items())
 

@@ -31,7 +31,7 @@ class Dirty(Protocol):
 
 
 class System(Protocol):
-    """What the loop asks of a system. A session is only handed back to the one that made it."""
+    """A system that the loop serves. A session is handed only to the system that made it."""
 
     stopping: bool
 

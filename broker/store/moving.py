@@ -276,7 +276,7 @@ class Moving:
 
     @property
     def is_placed(self) -> bool:
-        """Whether all messages have been told where they are."""
+        """Return whether all messages have been told where they are."""
         return not self._moved
 
 

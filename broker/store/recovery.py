@@ -171,7 +171,7 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
 
 
 def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which of these deletions are of messages that were never acknowledged, for want of copies."""
+    """Select the deletions of messages that were never acknowledged, for want of copies."""
     refused: NDArray[np.bool_] = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
     return refused
 
@@ -202,7 +202,7 @@ def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, Rec
 
 
 def apply_queue_op(files: PartitionFiles, queues: dict[bytes, RecoveredQueue], op: QueueOpRecord, index: int) -> None:
-    """What the operation at that index of the journal makes of the queues."""
+    """Apply the queue operation at an index of the journal."""
     if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
         record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
         queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))
@@ -279,7 +279,7 @@ def _messages(
 
 
 def reference_counts(found: NDArray[np.void]) -> NDArray[np.int64]:
-    """How many apps wanted each message."""
+    """Return the number of apps that each message was for."""
     counts: NDArray[np.int64] = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
     counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
     return counts

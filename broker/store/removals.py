@@ -294,7 +294,7 @@ class Removals:
     # -- what nodes tell each other
 
     def told(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[Told]:
-        """What was removed before the journal in use began, as far back as anybody asks, file by file."""
+        """Yield what was removed before the journal in use began, as far back as anybody asks, file by file."""
         current = _stamp(files)
         for name in [*sorted(self._closed_ms), *([self._file.name] if self._file is not None else ())]:
             for block in _blocks(name, self._content_of(name)):
@@ -361,7 +361,7 @@ class Removals:
 
 
 def _age_ms(block: Block, newest_s: int, now_ms: int) -> int:
-    """How old a block is at least, by either clock."""
+    """The age of a block: the lesser of those by the two clocks."""
     return min(_passed_ms(block, now_ms), max(0, newest_s - block.last_s) * 1000)
 
 

@@ -146,7 +146,7 @@ class SlicedRecovery:
 
     @property
     def is_read(self) -> bool:
-        """Whether the first walk is over."""
+        """Return whether the first walk is over."""
         return self._row == self._rows
 
     def _look_at_queues(self, part: NDArray[np.void], start: int) -> None:
@@ -160,7 +160,7 @@ class SlicedRecovery:
         self._last_purges.update({key: start + row for key, row in last_purges(purges(part)).items()})
 
     def _look_at_deletions(self, part: NDArray[np.void], start: int) -> dict[bytes, int]:
-        """Where messages were deleted that are there again behind that."""
+        """Take in deletions; return the rows of those whose messages are written once more behind them."""
         found, at = select(part, RecordType.DELETION)
         since: dict[bytes, int] = {}
         alive, confirms = self._alive, self._confirms
@@ -203,7 +203,7 @@ class SlicedRecovery:
 
     @property
     def is_told(self) -> bool:
-        """Whether the second walk is over."""
+        """Return whether the second walk is over."""
         return self._told == self._rows
 
     def alive(self, rows: int) -> Alive:

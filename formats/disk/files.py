@@ -281,7 +281,7 @@ class FileSet(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether the reference would consider it: an incomplete set is left out of recovery."""
+        """Return whether the reference would consider it: an incomplete set is left out of recovery."""
         return None not in (self.data, self.journal, self.qlist)
 
 
@@ -299,7 +299,7 @@ def group_file_sets(names: Iterable[str]) -> list[FileSet]:
 
 
 def rollover_finished(start: Buffer) -> bool:
-    """Whether the journal that begins with `start` was completed by a rollover; FormatError if it is no journal."""
+    """Return whether a rollover completed the journal that begins with `start`; FormatError if it is none."""
     header = open_file(start, FileType.JOURNAL).header
     assert isinstance(header, JournalFileHeader)
     return header.first_sync_point_after_rollover_offset_words != 0

@@ -37,7 +37,7 @@ class Host(NamedTuple):
 
     @property
     def is_v6(self) -> bool:
-        """Whether the address takes 16 bytes."""
+        """Return whether the address takes 16 bytes."""
         return ":" in self.address
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ __all__ = ["GroupProgress", "QueueOffsets", "write_consume_stats", "write_topic_
 
 
 class QueueOffsets(NamedTuple):
-    """What a queue spans, and when its last message was stored."""
+    """The offsets of a queue, and the time at which its last message was stored."""
 
     min_offset: int
     max_offset: int

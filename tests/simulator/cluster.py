@@ -49,7 +49,7 @@ class ClusterRecords(Records):
         self._durable.add((app, guid))
 
     def is_durable(self, app: str, guid: bytes) -> bool:
-        """Whether a majority has it that an app is done with a message, or is no more."""
+        """Return whether a majority has it that an app is done with a message, or is no more."""
         return (app, guid) in self._durable
 
     def ack(self, guid: bytes, status: int) -> None:
@@ -219,7 +219,7 @@ class ClusterWorld(World):
         self.records.check_node(host.node, uris)
 
     def leads(self, host: Host, uri: str) -> bool:
-        """Whether a node is the newest primary of a queue."""
+        """Return whether a node is the newest primary of a queue."""
         assert host.node is not None
         info = host.node.ledger.state.queues.get(uri)
         shard = host.node.shards.get(info.partition_id) if info is not None else None
@@ -291,7 +291,7 @@ class ClusterWorld(World):
         return super().unrest_at_end() or self._difference() or self._half_rolled()
 
     def _half_rolled(self) -> str:
-        """Who has yet to finish a rollover: what came behind it is on the disks of others."""
+        """The nodes that have yet to finish a rollover: what came behind it is on the disks of others."""
         for host in self.hosts:
             for number, partition in host.member.partitions.items() if host.member is not None else ():
                 if partition.copy.is_rolling:

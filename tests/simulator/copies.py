@@ -1,4 +1,4 @@
-"""Who has which records of a shard, or has had them: what primaries believe of that must be so."""
+"""Judgement of copies: primaries believe of no node that it has records which it has never had."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Disk:
             self.process_died()
 
     def _has_appended(self, before: MemoryDirectory) -> bool:
-        """Whether all that was written since `before` stands where nothing was."""
+        """Return whether all that was written since `before` stands where nothing was."""
         for name, content in self.directory.files.items():
             new, old = np.frombuffer(content.data, np.uint8), np.frombuffer(before.files[name].data, np.uint8)
             if len(new) != len(old) or np.any((new != old) & (old != 0)):
@@ -191,7 +191,7 @@ class Disk:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a part of the store is noted as damaged, and not healed yet."""
+        """Return whether a part of the store is noted as damaged, and not healed yet."""
         return bool(self.damage)
 
     def mend(self) -> None:

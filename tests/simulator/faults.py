@@ -59,7 +59,7 @@ class Faults:
 
     @property
     def must_wait(self) -> bool:
-        """Whether a node has yet to get again what it has lost."""
+        """Return whether a node has yet to get again what it has lost."""
         if self._recovering and self._world.is_whole():
             self._recovering = False
         return self._recovering

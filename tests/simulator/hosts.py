@@ -431,11 +431,11 @@ class Host:
         return self.world.make_oddity() if self.member is not None else None
 
     def make_malformer(self) -> Malformer | None:
-        """What it says on a new link that no member can mean."""
+        """Make what spoils events on a new link; None where nothing does."""
         return self.world.make_malformer() if self.member is not None else None
 
     def make_echo(self) -> Echo | None:
-        """What comes once more over a link that it has from now on."""
+        """Make what sends old events once more over a new link; None where nothing does."""
         return self.world.make_echo() if self.member is not None else None
 
     def _written(self, node: Node) -> int:
@@ -536,7 +536,7 @@ class Host:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether its disk has lost something that others have not yet healed, noticed or not."""
+        """Return whether its disk has lost something that others have not yet healed, noticed or not."""
         return self.is_rotten or self.disk.is_damaged
 
     def rot(self, extension: str) -> None:
@@ -555,7 +555,7 @@ class Host:
             self.world.say(f"{self.name}: rot in a payload")
 
     def _notices(self, directory: MemoryDirectory) -> bool:
-        """Whether a node would refuse this folder if it were alone."""
+        """Return whether a node would refuse this folder if it were alone."""
 
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(self._now.wall_s, UTC))
@@ -612,7 +612,7 @@ class Host:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it runs, and nothing ails it."""
+        """Return whether it runs, and nothing ails it."""
         directory = self.directory
         ailing = (
             self.tear_next

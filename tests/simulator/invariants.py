@@ -219,21 +219,21 @@ class Records:
         self.judged += 1
 
     def is_unordered(self, post: Post, app: str) -> bool:
-        """Whether a message may come after later ones."""
+        """Return whether a message may come after later ones."""
         is_again = (post.guid, app) in self.again
         return is_again or post.refused or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:
-        """Whether a majority has it that an app is done with a message."""
+        """Return whether a majority has it that an app is done with a message."""
         return False
 
     def may_be_new(self, post: Post, app: str) -> bool:
-        """Whether a node may rightly take a message that an app is done with for another."""
+        """Return whether a node may rightly take a message that an app is done with for another."""
         view = self.views[post.uri].get(app)
         return view is not None and post.guid in view.confirmed and self._may_be_new(post, view)
 
     def is_kept(self, post: Post) -> bool:
-        """Whether a message that is acked must be there."""
+        """Return whether a message that is acked must be there."""
         return True
 
     def missing(self, view: AppView) -> Iterator[Post]:
@@ -241,7 +241,7 @@ class Records:
         return filter(self.is_kept, map(self.posts.__getitem__, view.owed))
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
-        """Whether a node may rightly take a message that was confirmed for another: one that has forgotten it."""
+        """Return whether a node may rightly take a confirmed message for a new one, having forgotten it."""
         return post.again and view.confirmed[post.guid] < self.forgets
 
     def step_ends(self) -> None:

@@ -134,7 +134,7 @@ class Journals:
         return max(1, self.quorum - len(self.damaged))
 
     def is_settled(self, number: Number) -> bool:
-        """Whether every primary to come has a record.
+        """Return whether every primary to come has a record.
 
         A quorum's copies are not enough: where a node without the record has one of a newer lease, a quorum that
         has it in its midst takes that node's journal for the right one.

@@ -19,7 +19,7 @@ State = tuple[Mapping[str, QueueInfo], Mapping[int, PartitionPrimaryInfo]]
 
 
 class LedgerView:
-    """What must hold: a number names one record, and one state, which is all that was recorded up to it; a quorum
+    """The invariants: a number names one record, and one state, which is all that was recorded up to it; a quorum
     has recorded what is committed; nobody records what the leader of an older term than its own says.
     """
 

@@ -130,7 +130,7 @@ Path = tuple[tuple[str, int | None], ...]
 
 
 def _integers(message: Any, before: Path = ()) -> Iterator[tuple[Path, Integer]]:
-    """Where a message has numbers."""
+    """The places of a message's numbers."""
     for element in describe(type(message)).elements:
         value = getattr(message, element.attribute)
         each_value = enumerate(value) if element.array else [(None, value)]
@@ -153,7 +153,7 @@ def _replaced(message: Any, path: Path, number: int) -> Any:
 
 
 def is_malformed(event: bytes) -> bool:
-    """Whether an event cannot be read, or has an element out of its range."""
+    """Return whether an event cannot be read, or has an element out of its range."""
     view = memoryview(event)
     try:
         (frame,) = iter_frames(view, 0, len(view), LENGTH_MAX)
@@ -175,8 +175,9 @@ def is_malformed(event: bytes) -> bool:
 
 
 def has_whole_message(event: bytes) -> bool:
-    """Whether an event begins with a message that can be read: nothing in it tells that it is not as it was sent, and
-    whoever gets it hands it out.
+    """Return whether an event begins with a message that can be read.
+
+    Nothing tells that it was altered, so its receiver would hand it out.
     """
     kind, body = event[4] & 0x3F, memoryview(event)[8:]
     if kind not in _MESSAGES:

@@ -140,7 +140,7 @@ class Moments:
     # -- messages
 
     def lose_confirms(self) -> None:
-        """What a broker has just sent of its clients' confirms never arrives."""
+        """Lose the confirms that a broker has just sent for its clients."""
         passage, clock = self._world.passage, self._world.clock
         self._trap(self._brokers, lambda host: passage.last_confirm_us(host) == clock.us, self._cut)
 

@@ -28,7 +28,7 @@ class End(Protocol):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks now and then if the other end is there."""
+        """Return whether it asks now and then if the other end is there."""
         ...
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
@@ -176,7 +176,7 @@ class Network:
         return link
 
     def passes(self, one: str, other: str) -> bool:
-        """Whether two machines can make a connection."""
+        """Return whether two machines can make a connection."""
         return (one, other) not in self.blocked and (other, one) not in self.blocked
 
     def heal(self, pairs: set[tuple[str, str]] | None = None) -> None:

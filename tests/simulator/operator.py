@@ -140,7 +140,7 @@ class Operator:
 
     @property
     def wants_extra(self) -> bool:
-        """Whether the domain names the extra app."""
+        """Return whether the domain names the extra app."""
         return EXTRA_APP in self._world.domains[self._fanout].app_ids
 
     def _change_apps(self) -> None:

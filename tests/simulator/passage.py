@@ -75,7 +75,7 @@ class Passage:
             broker.confirmed[guid, app] = broker.last_confirm_us = now_us
 
     def last_confirm_us(self, host: Host) -> int:
-        """When a broker took the last confirm of one of its own clients."""
+        """The time at which a broker took the last confirm of one of its own clients."""
         broker = self._brokers.get(host.name)
         return broker.last_confirm_us if broker is not None else 0
 
@@ -109,7 +109,7 @@ class Passage:
                 self._look_at(host, broker, queue, app, handing, now_us)
 
     def _check_lost(self, host: Host, queue: RelayQueue) -> None:
-        """What a hop's consumers do not have is the next upstream's to give, to whomever."""
+        """Check that a hop without an upstream keeps nothing for consumers: the next may give it to others."""
         for app in queue.apps.values():
             for message in app.waiting():
                 what = f"{message.guid.hex().upper()} for '{app.app_id}'"
@@ -175,7 +175,7 @@ class Passage:
         last[post.line] = post.number
 
     def _judge_again(self, host: Host, broker: Broker, queue: Queue, post: Post, owed: Owed, now_us: int) -> None:
-        """Whether the app is known to be done with a message that is handed out."""
+        """Check that no app gets a message again with which it is known to be done."""
         guid, app_id = owed
         taken_us = broker.confirmed.get(owed, 0)
         is_kept = max(0, now_us - CONFIRMS_KEPT_US) < taken_us

@@ -38,7 +38,7 @@ class Platter:
         self._check_folder()
 
     def _starts(self, shard: Shard) -> Ends:
-        """Where what was not judged yet begins in each file."""
+        """The offset, in each file, from which on nothing was judged yet."""
         files, ends = self._judged.get(shard.partition_id, (None, shard.files.ends))
         return ends if files is shard.files else Ends(0, 0, 0)
 

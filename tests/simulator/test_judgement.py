@@ -1,4 +1,4 @@
-"""What the judges of simulated worlds excuse, and of which message alone."""
+"""Exceptions that the judges of simulated worlds make, each for single messages."""
 
 from __future__ import annotations
 

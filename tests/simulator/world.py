@@ -330,7 +330,7 @@ class World:
         return ""
 
     def is_whole(self) -> bool:
-        """Whether every node runs, can reach all, and has everything."""
+        """Return whether every node runs, can reach all, and has everything."""
         return not self.network.blocked and all(host.is_sound for host in self.hosts)
 
     # -- what hosts tell
@@ -349,20 +349,20 @@ class World:
         return Oddity(self.random) if Feature.ODD in self.features else None
 
     def make_malformer(self) -> Malformer | None:
-        """What is wrong on a new link between two members, while faults last: any of them may say what cannot be."""
+        """Make what spoils events on a new link between two members, while faults last."""
         if Feature.MALFORMED not in self.features:
             return None
         return Malformer(self._malformed_random, lambda: self.is_busy)
 
     def make_echo(self) -> Echo | None:
-        """What comes once more over a new link between two members."""
+        """Make what sends old events once more over a new link between two members."""
         if Feature.ECHOES not in self.features:
             return None
         self._echoes += 1
         return Echo(Random(f"echo {self._echoes} {self.seed}"))
 
     def leads(self, host: Host, uri: str) -> bool:
-        """Whether a node is the newest primary of a queue."""
+        """Return whether a node is the newest primary of a queue."""
         return False
 
     def voted(self, host: Host, term: int, machine: str) -> None:

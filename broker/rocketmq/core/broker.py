@@ -49,7 +49,7 @@ EXPIRY_MS: Final = 10_000
 
 
 class World(NamedTuple):
-    """What a broker asks of the world: the time of day, a number below another, an id, files for offsets, and
+    """The services that a broker needs: the time of day, a random number below another, an id, files for offsets, and
     how full the disk is."""
 
     wall_ms: Callable[[], int]
@@ -62,7 +62,7 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a broker keeps. `config` are the properties in force, for administrators."""
+    """The stores and tables of a broker. `config` holds the properties in force, for administrators."""
 
     options: BrokerOptions
     store: MessageStore
@@ -245,5 +245,5 @@ class Broker:
 
 
 def _is_due(now_ms: int, last_ms: int, period_ms: int) -> bool:
-    """Whether a period is over, or the clock was set back."""
+    """Return whether a period is over, or the clock was set back."""
     return not 0 <= now_ms - last_ms < period_ms

@@ -1,4 +1,4 @@
-"""What clients say of themselves: heartbeats, groups, offsets and locks.
+"""Requests by which clients report themselves: heartbeats, groups, offsets and locks.
 
 Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener.
 """

@@ -31,7 +31,7 @@ KEEP_MS: Final = 10_000
 
 
 class Storing(Protocol):
-    """Where messages are put; see `MessageStore.put`."""
+    """A store that messages are put into; see `MessageStore.put`."""
 
     def put(self, message: Message, now_ms: int) -> Stored: ...
 

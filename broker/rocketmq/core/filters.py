@@ -1,4 +1,4 @@
-"""Which messages a subscription takes: by tag, or by an expression (source: FilterAPI, ExpressionMessageFilter).
+"""Message filters of subscriptions: by tag, or by expression (source: FilterAPI, ExpressionMessageFilter).
 
 A broker compares the hash of a message's tag, which the consume queue has; two tags may share one, so clients compare
 the tags themselves once more. An expression is about properties, which are in the message itself.
@@ -28,7 +28,7 @@ def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
 
 
 class Filter:
-    """What a subscription takes; `sql` is None unless it is an expression. Raises `SqlError` for one that is none."""
+    """A compiled subscription; `sql` is None unless it is an expression. Raises `SqlError` for an invalid one."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
@@ -36,5 +36,5 @@ class Filter:
         self._codes = None if takes_all else frozenset(subscription.code_set)
 
     def takes(self, tags_code: int) -> bool:
-        """Whether a message with this code in the consume queue may be wanted."""
+        """Return whether a message with this code in the consume queue may be wanted."""
         return self._codes is None or tags_code in self._codes

@@ -55,7 +55,7 @@ _RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
 class Rates(NamedTuple):
-    """What a broker counts: messages stored, and messages that were found for consumers."""
+    """The counters of a broker: messages stored, and messages found for consumers."""
 
     put: Rate
     found: Rate

@@ -22,7 +22,7 @@ class _Lock:
 
 
 class Locks:
-    """Who of each group may consume which queue in order."""
+    """The locks of ordered consumption: by group and queue, the client that holds each."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
@@ -49,7 +49,7 @@ class Locks:
             self._groups.pop(group, None)
 
     def are_held(self, group: str, now_ms: int) -> bool:
-        """Whether any consumer of a group has a lock."""
+        """Return whether any consumer of a group has a lock."""
         return any(now_ms - lock.taken_ms <= LOCK_MS for lock in self._groups.get(group, {}).values())
 
     def expire(self, now_ms: int) -> None:

@@ -103,7 +103,7 @@ def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, m
 
 
 def _matches(store: MessageStore, entry: ConsumeQueueEntry, sql: SqlFilter) -> bool:
-    """Whether the properties of a message are as an expression wants them."""
+    """Return whether the properties of a message are as an expression wants them."""
     return sql.takes(decode_properties(store.log.read(entry.physical_offset).record.properties))
 
 

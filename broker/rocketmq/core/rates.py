@@ -1,4 +1,4 @@
-"""How many messages a second: counted by the second, over the last ten seconds, minute and ten minutes."""
+"""Message rates: counted by the second, over the last ten seconds, minute and ten minutes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ H = TypeVar("H", bound=tuple[Any, ...])
 
 
 class Peer(Protocol):
-    """Who is at the other end of a connection."""
+    """The client at the other end of a connection."""
 
     @property
     def host(self) -> Host:

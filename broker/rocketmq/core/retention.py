@@ -22,7 +22,7 @@ STEP_FILES: Final = 10
 
 
 class RetentionLimits(NamedTuple):
-    """How long messages are kept, and how full the disk may become before the oldest go anyway (0 to 1)."""
+    """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway."""
 
     reserved_ms: int = 72 * 3_600_000
     disk_used_max: float = 0.85
@@ -63,7 +63,7 @@ class Retention:
             log.info("messages before offset %d of the log are removed (it began at %d)", end, begin)
 
     def _ended_ms(self, offset: int) -> int | None:
-        """When the file that ends at an offset was full: the message behind it was stored then."""
+        """The time at which the file that ends at an offset was full: the store time of the message behind it."""
         try:
             return self._store.log.read(offset).record.stored_ms
         except (IndexError, FormatError):

@@ -236,7 +236,7 @@ class Sender:
 
 
 def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:
-    """Whether a message is the first half of a transaction; none is that is being retried."""
+    """Return whether a message is the first half of a transaction; none is that is being retried."""
     if properties.get("TRAN_MSG", "").lower() != "true":
         return False
     return not ((header.reconsume_times or 0) > 0 and integer(properties.get("DELAY")) > 0)

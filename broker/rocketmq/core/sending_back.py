@@ -44,7 +44,7 @@ _REQUEST = HeaderCodec(ConsumerSendMessageBackRequest)
 
 
 class DeadLetter(NamedTuple):
-    """Where a message goes that was retried too often."""
+    """The dead-letter queue of a message that was retried too often."""
 
     topic: str
     queue_id: int
@@ -130,7 +130,7 @@ class SendingBack:
         return DeadLetter(topic, 0)
 
     def check_retry(self, header: SendMessageRequest, version: int, now_ms: int) -> DeadLetter | None:
-        """Where a message goes that a consumer sends to its retry topic itself, if it was retried too often.
+        """The dead-letter queue for what a consumer sends to its retry topic itself, if it was retried too often.
 
         So it is with ordered consumers, which hold locks: they have retried it themselves. Raises `Refused`.
         """

@@ -392,7 +392,7 @@ class SqlFilter:
             raise SqlError(f"it cannot be read {where}") from None
 
     def takes(self, properties: Values) -> bool:
-        """Whether a message with these properties matches."""
+        """Return whether a message with these properties matches."""
         try:
             return self._evaluate(properties) is True
         except _Mismatch:

@@ -94,7 +94,7 @@ def _due_ms(properties: dict[str, str], now_ms: int) -> int | None:
 
 
 class _Handle(NamedTuple):
-    """What a message is recalled by: the broker's answer to its sender had it."""
+    """The handle by which a message is recalled, as the broker's answer gave it to the sender."""
 
     topic: str
     broker: str

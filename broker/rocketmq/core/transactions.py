@@ -54,7 +54,7 @@ _CHECK = HeaderCodec(CheckTransactionStateRequest)
 
 
 class TransactionTimes(NamedTuple):
-    """When producers are asked, and how often; the original's defaults."""
+    """The schedule by which producers are asked; the original's defaults."""
 
     check_interval_ms: int = 30_000
     timeout_ms: int = 6_000

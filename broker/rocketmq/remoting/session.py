@@ -29,7 +29,7 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 
 class Service(Protocol):
-    """What a connection is for."""
+    """The receiver of a connection's requests: a nameserver or a broker."""
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Take a request or an answer. The frame's body is valid during this call only."""
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def finished(self) -> bool:
-        """Whether the connection is to be closed."""
+        """Return whether the connection is to be closed."""
         return self._finished
 
     @property
@@ -117,7 +117,7 @@ class Session:
 
     @property
     def event_bytes_max(self) -> int:
-        """How long a frame may become before it is whole."""
+        """The bound on the bytes of a frame that is not whole yet."""
         return FRAME_BYTES_MAX + 4
 
     # -- frames

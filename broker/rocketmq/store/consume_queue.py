@@ -124,7 +124,7 @@ class ConsumeQueue:
         return low
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """What is to be flushed to have all entries on the disk; it is taken to be done then."""
+        """Return what has to be flushed for all entries to be on the disk; it counts as flushed from here on."""
         begin, self._flushed = min(self._flushed, self.end), self.end
         return self._files.unflushed(begin * _SIZE, self.end * _SIZE)
 

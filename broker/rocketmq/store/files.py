@@ -100,7 +100,7 @@ class FileRow:
         self.begin += self.file_size
 
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
-        """What is to be flushed to have the bytes between two offsets on the disk; it is taken to be done then."""
+        """Return what has to be flushed for the bytes between two offsets; it counts as flushed from here on."""
         first = max(0, (begin - self.begin) // self.file_size)
         last = max(0, -((self.begin - end) // self.file_size))
         found: list[StoreFile | Directory] = list(self.files[first:last])

@@ -114,7 +114,7 @@ class IndexFiles:
         self._directory.remove(file.name)
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """What is to be flushed to have the index on the disk: the last file; those before it are there."""
+        """Return what has to be flushed for the index: its last file, as those before it are on the disk."""
         found: list[StoreFile | Directory] = [file for file, _ in self._files[-2:]]
         return [*found, self._directory] if found else found
 

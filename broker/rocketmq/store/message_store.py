@@ -184,7 +184,7 @@ class MessageStore:
     # -- the disk
 
     def begin_flush(self) -> Flush | None:
-        """What is to be flushed to have everything on the disk; None if it is there. Then `end_flush` is called."""
+        """Return what has to be flushed, None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
         flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms)

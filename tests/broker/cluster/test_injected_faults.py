@@ -206,7 +206,7 @@ def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool) -> None:
 
 
 def primary_state(world: World) -> Any:
-    """What the primary keeps, whoever has it, and what is in its files."""
+    """The primary's state, wherever it is held, and the content of its files."""
     return fingerprint(Story(world.nodes[0].rig, {}))
 
 

@@ -65,7 +65,7 @@ def rollover() -> Bus:
 
 
 def recovery() -> Bus:
-    """What a replica gets that comes back."""
+    """A bus on which a replica is back, and the records that it lacks are about to come."""
     bus = begun()
     bus.kill(REPLICA)
     bus.nodes[0].post(10, 11)

@@ -27,7 +27,7 @@ def forget_leader(bus: Bus, node_id: int) -> None:
 
 
 def is_snapshot(event: bytes) -> bool:
-    """Whether a leader's event has the whole state in it."""
+    """Return whether a leader's event has the whole state in it."""
     if event[4] & 0x3F != EventType.CLUSTER_STATE:
         return False
     return parse_ledger_record(memoryview(event), EVENT_HEADER_SIZE).header.record_type == LedgerRecordType.SNAPSHOT

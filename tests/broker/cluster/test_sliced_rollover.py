@@ -318,7 +318,7 @@ def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> Non
 
 
 def power_lost(directory: MemoryDirectory, in_use: PartitionFiles, seed: int) -> MemoryDirectory:
-    """What the machine may have: all of the files in use, and any sectors of those in the making."""
+    """The folder as a power failure leaves it: all of the files in use, and any sectors of those in the making."""
     disk = Disk(Random(seed), directory.after_crash())
     prefix = in_use.journal.name.removesuffix("journal")
     for name, content in disk.directory.files.items():

@@ -124,7 +124,7 @@ def test_it_is_so_with_real_files(tmp_path: Path) -> None:
 
 
 def test_files_can_be_closed_and_read_by_others_while_somebody_reads_them(tmp_path: Path) -> None:
-    """Who takes a shard over reads in slices, between which the file may have become full or old, or a replica asks."""
+    """A take-over reads in slices, between which a file may become full or old, or a replica may ask."""
     directory = DataDirectory(tmp_path / "store", tmp_path / "archive")
     rig = start(directory, limits=LIMITS)  # type: ignore[arg-type]
     shard = rig.node.shards[0]

@@ -103,7 +103,7 @@ def ack(*, bulk: bool) -> Step:
 
 
 def state(step: Step) -> Any:
-    """What the proxy keeps, whoever has it."""
+    """The proxy's state, wherever it is held."""
     found = {}
     for uri, queue in step.proxy.node.queues.items():
         assert isinstance(queue, RelayQueue)

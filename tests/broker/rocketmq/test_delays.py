@@ -63,7 +63,7 @@ def test_delays_go_on_behind_a_stop() -> None:
 
 
 def test_nothing_is_lost_by_a_crash_and_little_comes_twice() -> None:
-    """How far the delays are is written every ten seconds: what came after that comes again."""
+    """Progress is written every ten seconds: what was delivered after that is delivered again."""
     rig = Rig()
     peer = rig.peer()
     peer.send(b"one", {"DELAY": "1"})

@@ -225,7 +225,7 @@ _TIMES = {"TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "BORN_TIMESTAMP", "ORIGIN_MESS
 
 
 def _content(record: Record) -> Any:
-    """What a record says, but for times and places."""
+    """The content of a record without times and places."""
     properties = [item for item in decode_properties(record.properties).items() if item[0] not in _TIMES]
     body = bytes(record.body)
     return (record.topic, record.queue_id, record.flag, record.system_flags, record.reconsume_times, properties, body)

@@ -40,7 +40,7 @@ def end(peer: Peer, half: Record, transaction: int, **changes: Any) -> Frame | N
 
 
 def questions(peer: Peer) -> list[Frame]:
-    """What the broker has asked a producer."""
+    """The questions that the broker has put to a producer."""
     peer.read()
     asked, peer.asked = peer.asked, []
     return [frame for frame in asked if frame.code == RequestCode.CHECK_TRANSACTION_STATE]
