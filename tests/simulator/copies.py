@@ -32,6 +32,10 @@ class Copies:
         """A node has a record on its disk."""
         self._holders[number] = self._holders.get(number, 0) | 1 << node_id
 
+    def has_held(self, node_id: int, number: Number) -> bool:
+        """Return whether a node has, or has had, a record on its disk."""
+        return bool(self._holders.get(number, 0) >> node_id & 1)
+
     def look(self, node_id: int, partition: Partition, now_us: int) -> None:
         """After each step of a node: its replicas are there, and none is believed to be further than it has been."""
         position = last_position(partition.shard.files)

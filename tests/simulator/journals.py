@@ -128,10 +128,9 @@ class Journals:
                 self._durable.add(done)
                 yield done
 
-    @property
-    def _copies_wanted(self) -> int:
-        """The number of sound nodes among any quorum, at least."""
-        return max(1, self.quorum - len(self.damaged))
+    def _damaged_with(self, number: Number) -> int:
+        """Return how many nodes whose files are damaged have had a record."""
+        return sum(self.copies.has_held(node_id, number) for node_id in self.damaged)
 
     def is_settled(self, number: Number) -> bool:
         """Return whether every primary to come has a record.
@@ -140,13 +139,15 @@ class Journals:
         has it in its midst takes that node's journal for the right one.
 
         A node with damaged files tells nothing before it has all again from a primary (`broker.cluster.coverage`). So a
-        quorum that tells is one of the others, of which it leaves out fewer by as many as are damaged: what a damaged
-        node has acknowledged before counts as a copy, and what it lacks now is none that anybody believes.
+        quorum that tells is one of the others, of which it leaves out fewer by as many as are damaged. What a damaged
+        node has had counts as a copy, as each primary that may heal it has that. What it has never had does not: it may
+        be healed by a primary that has yet to write it, and lacks it then like any other.
         """
         views = [view for node_id, view in self.views.items() if node_id not in self.damaged]
         having = [view.position for view in views if number in view.numbers]
         without = [view.position for view in views if number not in view.numbers]
-        return all(sum(position > other for position in having) >= self._copies_wanted for other in without)
+        wanted = max(1, self.quorum - self._damaged_with(number))
+        return all(sum(position > other for position in having) >= wanted for other in without)
 
     def _take(self, node_id: int, view: JournalView, record: bytes) -> None:
         """Take in a record."""
@@ -166,7 +167,8 @@ class Journals:
             raise Violation(f"n{node_id} has another record {number} than others: {content.hex()}, not {known.hex()}")
         view.numbers.add(number)
         self.copies.held(node_id, number)
-        if sum(number in each.numbers for each in self.views.values()) >= self._copies_wanted:
+        sound = sum(number in each.numbers for other, each in self.views.items() if other not in self.damaged)
+        if sound >= max(1, self.quorum - self._damaged_with(number)):
             self._copied[number] = record
 
     def _settle(self, number: Number, record: bytes) -> tuple[bytes, bytes] | None:

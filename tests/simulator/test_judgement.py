@@ -69,18 +69,34 @@ def test_copies_on_a_majority_are_not_there_to_stay_while_another_node_has_a_new
     assert journals.is_settled((1, 57))
 
 
-def test_a_damaged_node_counts_neither_among_those_that_have_a_record_nor_among_those_that_lack_it() -> None:
+def with_record(journals: Journals, nodes: int, holders: set[int]) -> None:
+    """Let all have one record, and some another behind it."""
+    for node_id in range(nodes):
+        view = journals.views[node_id] = JournalView()
+        view.position = (1, 2) if node_id in holders else (1, 1)
+        view.numbers = {(1, 1), (1, 2)} if node_id in holders else {(1, 1)}
+        for number in view.numbers:
+            journals.copies.held(node_id, number)
+
+
+def test_a_damaged_node_counts_for_the_records_that_it_has_had() -> None:
     """It tells a new primary nothing, so that this one must hear of more of the others."""
     journals = Journals(0, 3, lambda guid: None)
-    for node_id in range(5):
-        view = journals.views[node_id] = JournalView()
-        view.position = (1, 2) if node_id < 2 else (1, 1)
-        view.numbers = {(1, 1), (1, 2)} if node_id < 2 else {(1, 1)}
+    with_record(journals, 5, {0, 1})
     assert not journals.is_settled((1, 2))
     journals.damaged = {0}
     assert not journals.is_settled((1, 2))
+    journals.copies.held(2, (1, 2))
     journals.damaged = {2}
     assert journals.is_settled((1, 2))
+
+
+def test_a_damaged_node_may_be_healed_by_a_primary_that_has_yet_to_write_a_record() -> None:
+    """It has all that it had then, and makes a quorum with a node that lacks the record, too."""
+    journals = Journals(0, 2, lambda guid: None)
+    with_record(journals, 3, {0})
+    journals.damaged = {1}
+    assert not journals.is_settled((1, 2))
 
 
 @pytest.mark.parametrize("missing", [1, 90])
