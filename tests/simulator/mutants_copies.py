@@ -27,6 +27,7 @@ COPIES = (
         "With five nodes, one follower's receipt is enough.",
         "broker.cluster.replication",
         (("[others - 1] if others", "[0] if others"),),
+        unit="tests/broker/cluster/test_fencing.py::test_with_five_nodes_the_receipts_of_two_replicas_are_waited_for",
     ),
     Mutant(
         "receipts-of-any-lease",
@@ -307,6 +308,44 @@ COPIES = (
         ),
         hidden="The ledger and the domain say which apps there are: one that the journal brings back is removed again, and the app that comes and goes in worlds is owed nothing.",
         unit="tests/broker/store/test_rollover.py::test_what_became_of_single_apps_is_remembered",
+    ),
+    Mutant(
+        "sliced-drops-confirms",
+        "rollover",
+        "A rollover in slices leaves out confirms of messages alive.",
+        "broker.store.moving",
+        (("[found.rows, self._confirms(part, found), self._removals", "[found.rows, self._removals"),),
+    ),
+    Mutant(
+        "sliced-drops-removals",
+        "rollover",
+        "A rollover in slices leaves out that messages which it carried over were removed meanwhile.",
+        "broker.store.moving",
+        (("self._confirms(part, found), self._removals(part), self", "self._confirms(part, found), self"),),
+    ),
+    Mutant(
+        "sliced-drops-apps",
+        "rollover",
+        "A rollover in slices leaves out what became of single apps.",
+        "broker.store.moving",
+        (
+            (
+                "            if op.queue_key in self._made and (makes or is_new or op.app_key != NULL_KEY):\n",
+                "            if op.queue_key in self._made and (makes or is_new):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "sliced-drops-held",
+        "rollover",
+        "Records that are held back during a rollover in slices are not written behind it.",
+        "broker.core.shard",
+        (
+            (
+                "            self.sequence_number = held.append_to(self.files, number)\n",
+                "            self.sequence_number = number\n",
+            ),
+        ),
     ),
     Mutant(
         "rollover-without-header",

@@ -154,6 +154,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print("mutate: the catalogue is out of date: adapt what it changes to the source as it is now")
         return 1
     names = [name for name in names if not options.only or name in options.only]
+    # Those of which no world is expected to show anything take longest.
+    names.sort(key=lambda name: name in MUTANTS and bool(MUTANTS[name].hidden))
     caught = failed = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         found = pool.map(lambda name: _look_for(name, options.worlds), names)

@@ -56,6 +56,19 @@ def test_a_receipt_of_an_older_lease_counts_for_nothing(bus: Bus) -> None:
     assert primary.acked == [100]
 
 
+def test_with_five_nodes_the_receipts_of_two_replicas_are_waited_for() -> None:
+    bus = Bus(count=5)
+    primary = bus.assign(0)
+    bus.settle()
+    primary.post(100)
+    primary.receive(1, build_receipt_event(0, *position(primary)))
+    assert primary.acked == []
+    primary.receive(1, build_receipt_event(0, *position(primary)))
+    assert primary.acked == [], "the same replica once more"
+    primary.receive(3, build_receipt_event(0, *position(primary)))
+    assert primary.acked == [100]
+
+
 def test_a_replica_takes_records_of_its_primary_alone(bus: Bus) -> None:
     primary, replica = bus.nodes[0], bus.nodes[2]
     before = position(replica)
