@@ -1,4 +1,6 @@
-"""Judgement of copies: primaries believe of no node that it has records which it has never had."""
+"""Judgement of copies: primaries believe of no node that it has records which it has never had, and none goes on with
+files that its next process would leave out.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ class Copies:
         self._believed: dict[tuple[int, int], Position] = {}  # by primary and replica
         # Of those that have lost their link: the last look, and how long the primary has run since, in microseconds.
         self._lost: dict[tuple[int, int], tuple[int, int]] = {}
+        self._rolling: dict[int, int] = {}  # the leases under which nodes roll over, and are not done with it
 
     def held(self, node_id: int, number: Number) -> None:
         """A node has a record on its disk."""
@@ -43,6 +46,7 @@ class Copies:
             self._reached[node_id] = position
         if partition.shard.awaiting and not partition.shard.active:
             raise Violation(f"n{node_id} waits for copies under a lease that is over")
+        self._check_rolling(node_id, partition)
         if partition.stream is None:
             for each in [each for each in self._lost if each[0] == node_id]:
                 del self._lost[each]
@@ -58,6 +62,15 @@ class Copies:
             self._believed[node_id, replica_id] = believed
             if believed > self._reached.get(replica_id, NOWHERE):
                 raise Violation(f"n{node_id} believes that n{replica_id} has all up to {believed}, which it never had")
+
+    def _check_rolling(self, node_id: int, partition: Partition) -> None:
+        """Check that no node goes on with half a rollover: a restart would take the files before it."""
+        if not partition.copy.is_rolling:
+            self._rolling.pop(node_id, None)
+            return
+        lease_id = self._rolling.setdefault(node_id, partition.primary_lease_id)
+        if partition.primary_lease_id != lease_id:
+            raise Violation(f"n{node_id} goes on with half a rollover of lease {lease_id}, which is over")
 
     def _count_lost(self, node_id: int, replica_id: int, now_us: int) -> None:
         last_us, spent_us = self._lost.get((node_id, replica_id), (now_us, 0))

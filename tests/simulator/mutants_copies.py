@@ -156,7 +156,6 @@ COPIES = (
         "A replica keeps half a rollover when its primary changes.",
         "broker.cluster.partition_base",
         (("        else:\n            self.copy.settle()\n        self.standings", "        self.standings"),),
-        hidden="Nothing behind a rollover is acknowledged before it is whole: nobody was told of what a restart leaves out.",
         unit="tests/broker/cluster/test_fencing.py::test_half_a_rollover_is_undone_when_the_primary_changes",
     ),
     Mutant(

@@ -91,8 +91,6 @@ MESSAGES = (
                 "            if has_waited:\n",
             ),
         ),
-        hidden="What waits while there is room waits for a payload that others are asked for, or for a long task; "
-        "worlds seldom have that when the copies of a later message come at once.",
         unit="tests/broker/core/test_consistency.py::"
         "test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_delivered",
     ),
