@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -42,8 +44,22 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
     return LazyGroup
 
 
+def _import(module: str) -> None:
+    """Import a module, and all that it needs, with no look for garbage among it: next to all of it stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        import_module(module)
+    finally:
+        gc.freeze()
+        if was_on:
+            gc.enable()
+
+
 def _load(name: str, entry: Entry) -> Any:
-    found = getattr(import_module(entry.module), entry.attribute)
+    if entry.module not in sys.modules:
+        _import(entry.module)
+    found = getattr(sys.modules[entry.module], entry.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         single.command(name)(found)

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
 from types import TracebackType
-from typing import IO, Any, Literal, NamedTuple, NoReturn
+from typing import IO, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from bmqctl.refusal import EXIT_USAGE, refuse
 
 __all__ = [
     "EXIT_FAULTS",
@@ -39,7 +41,6 @@ __all__ = [
 ]
 
 EXIT_FAULTS = 1
-EXIT_USAGE = 2
 EXIT_READER_LEFT = 141
 """What a shell reports for a program that SIGPIPE ended: `bmqctl ... | head` is no fault of the file."""
 
@@ -60,12 +61,6 @@ def choose_format(wanted: OutputFormat | None) -> OutputFormat:
     if wanted is not None:
         return wanted
     return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSON_LINE
-
-
-def refuse(command: str, reason: str) -> NoReturn:
-    """One line on standard error, and exit code 2: the command cannot do what it was asked."""
-    typer.echo(f"bmqctl {command}: {reason}", err=True)
-    raise typer.Exit(EXIT_USAGE)
 
 
 class ResultConsole(Console):

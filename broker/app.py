@@ -1,4 +1,8 @@
-"""The composition root: the only place that picks real ports and puts a node together."""
+"""The composition root: the only place that picks real ports and puts a node together.
+
+What only some nodes are made of, members of clusters and proxies, is imported as they are made: the others are ready
+the sooner.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -26,7 +31,6 @@ from broker.core.node import Node
 from broker.core.queue import Full
 from broker.core.shard import Shard
 from broker.domains import Domains
-from broker.membership import Membership, cluster_features
 from broker.opening import StoreDamaged, open_ledger, open_shards
 from broker.os_errors import os_error_line
 from broker.ports.files import Directory, StoreFile
@@ -37,18 +41,16 @@ from broker.process import (
     announce_available,
     cluster_info,
     configure,
-    freeze_collector,
     identity_of,
     make_guids,
     make_server,
     open_listeners,
     run_files,
-    start_clock,
     take_commands,
     where,
 )
-from broker.proxy.proxy import BridgeLimits
-from broker.proxying import serve_proxy
+from broker.proxy.limits import BridgeLimits
+from broker.runtime import freeze_collector, start_clock
 from broker.shell.control_pipe import PipeInUse
 from broker.shell.descriptors import raise_limit
 from broker.shell.files import DataDirectory, DirectoryInUse
@@ -58,6 +60,10 @@ from broker.shell.server import ListenError, Server
 from broker.shell.term_file import TermUnreadable
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
+
+if TYPE_CHECKING:
+    from broker.config.cluster_schema import ClusterDefinition
+    from broker.membership import Membership
 
 __all__ = [
     "BridgeLimits",
@@ -87,12 +93,12 @@ def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
 
     A broker that is in no cluster of its own is run as a proxy.
     """
-    return _guarded(lambda: _run(config, fsync) if config.cluster else serve_proxy(config, BridgeLimits()))
+    return _guarded(lambda: _run(config, fsync) if config.cluster else _serve_proxy(config, BridgeLimits()))
 
 
 def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
     """Run a proxy until SIGTERM or SIGINT; as `run_node`."""
-    return _guarded(lambda: serve_proxy(config, limits))
+    return _guarded(lambda: _serve_proxy(config, limits))
 
 
 def _guarded(run: Callable[[], None]) -> int:
@@ -113,6 +119,12 @@ def _guarded(run: Callable[[], None]) -> int:
         return EXIT_INCONSISTENT
     log.info("BMQbrkr stopped")
     return EXIT_OK
+
+
+def _serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
+    from broker.proxying import serve_proxy
+
+    serve_proxy(config, limits)
 
 
 def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
@@ -154,7 +166,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         shards = {shard.partition_id: shard for shard, _ in opened}
         domains = Domains(config)
         node = Node(
-            identity_of(config, cluster.name, me.id, cluster_features(cluster)),
+            identity_of(config, cluster.name, me.id, _features(cluster)),
             now,
             domains.resolve,
             ledger,
@@ -164,11 +176,13 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         )
         configure(node, cluster)
         recovered = {shard.partition_id: state for shard, state in opened}
-        membership = None
+        membership: Membership | None = None
         if not is_member:
             node.start(recovered)
             Guests(node).serve()
         else:
+            from broker.membership import Membership
+
             membership = Membership(cluster, node, recovered, folder)
         # The queues have made their own of it.
         opened.clear()
@@ -190,6 +204,15 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         membership.close()
     _close(node, shards, flush=partition.flush_at_shutdown)
     directory.close()
+
+
+def _features(cluster: ClusterDefinition) -> str:
+    """What the other nodes are told of the configuration; nothing where there are none."""
+    if len(cluster.nodes) == 1:
+        return ""
+    from broker.membership import cluster_features
+
+    return cluster_features(cluster)
 
 
 def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:

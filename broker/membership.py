@@ -29,8 +29,6 @@ __all__ = ["Membership", "cluster_features", "member_config"]
 
 def cluster_features(cluster: ClusterDefinition) -> str:
     """What the other nodes are told of the configuration, to see whether theirs is the same."""
-    if len(cluster.nodes) == 1:
-        return ""
     partition = cluster.partition_config
     return to_features(
         {

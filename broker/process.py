@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import secrets
 import time
@@ -19,7 +18,6 @@ from broker.config import NodeConfig
 from broker.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.control import ControlLines
 from broker.core.authentication import Authentications
-from broker.core.clock import Now
 from broker.core.config import MessageThrottle, NodeIdentity
 from broker.core.credentials import Credentials
 from broker.core.negotiation import NO_NODE_ID
@@ -40,13 +38,11 @@ __all__ = [
     "announce_available",
     "cluster_info",
     "configure",
-    "freeze_collector",
     "identity_of",
     "make_guids",
     "make_server",
     "open_listeners",
     "run_files",
-    "start_clock",
     "take_commands",
     "where",
 ]
@@ -127,22 +123,6 @@ def take_commands(
     node.run_command = Admin(Context(node, environment)).run
     pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
     server.watch(pipe)
-
-
-def start_clock() -> Now:
-    """The time, as it is now."""
-    return Now(int(time.time()), time.monotonic_ns() // 1_000_000)
-
-
-def freeze_collector() -> None:
-    """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
-
-    A message is freed by its reference count. Left alone, the collector would walk all that are outstanding again
-    and again: at a million of them, for a second each time.
-    """
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
-    gc.enable()
 
 
 def identity_of(

@@ -25,20 +25,20 @@ from broker.process import (
     announce_available,
     cluster_info,
     configure,
-    freeze_collector,
     identity_of,
     make_guids,
     make_server,
     open_listeners,
     run_files,
-    start_clock,
     take_commands,
     where,
 )
 from broker.proxy.cluster import ProxyCluster
+from broker.proxy.limits import BridgeLimits
 from broker.proxy.links import UpstreamLinks
 from broker.proxy.node import ProxyNode
-from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
+from broker.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
+from broker.runtime import freeze_collector, start_clock
 from broker.shell.descriptors import raise_limit
 from broker.shell.dialing import Place
 from broker.shell.logs import start_logging

@@ -18,11 +18,9 @@ from typing import TypeVar
 
 import trio
 
-from broker.config.rocketmq import PropertyError, RocketConfig, load_rocketmq_config
 from broker.core.faults import Faults, Inconsistent
 from broker.core.timers import Timers
 from broker.os_errors import os_error_line
-from broker.process import freeze_collector, start_clock
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -38,6 +36,8 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
+from broker.rocketmq_config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.runtime import freeze_collector, start_clock
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Place

@@ -10,9 +10,11 @@ import typer
 
 from broker.rocketmq_app import PropertyError, RocketConfig, load_rocketmq_config, run_rocketmq
 
-__all__ = ["rocketmq"]
+__all__ = ["app"]
 
 EXIT_CONFIG = 2
+
+app = typer.Typer(add_completion=False)
 
 
 class FlushType(Enum):
@@ -22,6 +24,7 @@ class FlushType(Enum):
     SYNC = "sync"
 
 
+@app.command()
 def rocketmq(
     config_file: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from bmqctl.refusal import refuse
 from bmqctl.tool.grammar import CommandError, camel, decode
 from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
 
@@ -182,9 +183,6 @@ def tool(
 
 
 def _refuse(reason: str) -> NoReturn:
-    # Tables and progress bars take longer to load than the rest of a command that starts as often as this one.
-    from bmqctl.render import refuse
-
     refuse("tool", reason)
 
 

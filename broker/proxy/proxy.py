@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from broker.cluster.bulk import WholeEvents
 from broker.cluster.guests import Guests
 from broker.cluster.last_confirms import LastConfirms
-from broker.cluster.put_room import PUT_BYTES_MAX, PUTS_MAX, PutRoom
+from broker.cluster.put_room import PutRoom
 from broker.core.cluster_view import ProxyView
 from broker.core.domains import Domain
 from broker.core.handles import Refusal
@@ -16,16 +15,10 @@ from broker.core.node import Node
 from broker.core.queue_requests import Opened
 from broker.proxy.active_node import UpstreamNode
 from broker.proxy.cluster import ProxyCluster, UpstreamCluster
+from broker.proxy.limits import BridgeLimits
 from formats.control.messages import QueueHandleParameters, StatusCategory
 
 __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
-
-
-class BridgeLimits(NamedTuple):
-    """What a proxy keeps at most, of all queues together, of posts that are not acknowledged yet."""
-
-    bytes_max: int = PUT_BYTES_MAX
-    messages_max: int = PUTS_MAX
 
 
 class Proxy:

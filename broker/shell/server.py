@@ -23,7 +23,6 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
-from broker.core.entrance import uncertified
 from broker.core.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Place
@@ -339,7 +338,7 @@ class Server:
             return
         stream: socket.socket | TlsStream = sock
         try:
-            certified = uncertified
+            certified: Callable[[], frozenset[str]] = frozenset
             if listener.tls is not None:
                 stream = accept_tls(sock, listener.tls)
                 certified = stream.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -12,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from bmqctl.app import COMMANDS, app
+from bmqctl.commands.start import COMMANDS as START_COMMANDS
 
 
 def test_the_version_is_the_package_s() -> None:
@@ -33,6 +35,35 @@ assert (missing, loaded, heavy) == ([], [], []), (missing, loaded, heavy)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# Modules that the others need, by what `bmqctl start` can start: each costs the time until it is ready.
+NEEDLESS = {
+    "node": ("broker.rocketmq", "broker.proxy.proxy", "broker.membership", "broker.cluster.member", "rich.table"),
+    "rocketmq": ("broker.admin", "broker.config", "broker.core.node", "broker.store", "numpy", "rich.table"),
+}
+
+
+@pytest.mark.parametrize("name", NEEDLESS)
+def test_a_broker_is_started_without_the_modules_of_the_others(name: str) -> None:
+    code = f"""
+import sys
+from importlib import import_module
+from bmqctl.commands.start import COMMANDS
+import_module(COMMANDS[{name!r}].module)
+needless = [module for module in {NEEDLESS[name]!r} if module in sys.modules]
+assert not needless, needless
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", START_COMMANDS)
+def test_what_is_said_of_a_start_command_is_the_first_paragraph_of_its_own_help(name: str) -> None:
+    entry = START_COMMANDS[name]
+    (info,) = getattr(import_module(entry.module), entry.attribute).registered_commands
+    paragraph, _, _ = inspect.cleandoc(info.callback.__doc__).partition("\n\n")
+    assert (info.callback.__name__, " ".join(paragraph.split())) == (name, entry.summary)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.commands import start
+from bmqctl.commands import start_blazingmq as start
 from broker.app import BridgeLimits
 from broker.config import UNNAMED, NodeConfig
 from broker.core.durability import FsyncMode, FsyncPolicy

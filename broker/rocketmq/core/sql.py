@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer
@@ -381,7 +381,7 @@ class SqlFilter:
         if len(text.encode(errors="replace")) > EXPRESSION_BYTES_MAX:
             raise SqlError(f"it is longer than {EXPRESSION_BYTES_MAX} bytes")
         try:
-            self._evaluate = _PARSER.parse(text).evaluate  # type: ignore[attr-defined]
+            self._evaluate = _parser().parse(text).evaluate  # type: ignore[attr-defined]
         except VisitError as error:
             if isinstance(error.orig_exc, SqlError):
                 raise error.orig_exc from None
@@ -399,7 +399,9 @@ class SqlFilter:
             return False
 
 
-_PARSER = Lark(_GRAMMAR, parser="lalr", transformer=_Builder(), maybe_placeholders=False)
+@cache
+def _parser() -> Lark:
+    return Lark(_GRAMMAR, parser="lalr", transformer=_Builder(), maybe_placeholders=False)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,275 @@
+"""`bmqctl start`: run a node of BlazingMQ, a proxy or a cluster of nodes until it is told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bmqctl.client.address import BadAddress, parse_address
+from bmqctl.cluster_run import run_cluster
+from bmqctl.refusal import refuse
+from broker.app import (
+    BridgeLimits,
+    ConfigError,
+    FsyncPolicy,
+    NodeConfig,
+    default_config,
+    load_config,
+    os_error_line,
+    parse_fsync,
+    proxy_config,
+    run_node,
+    run_proxy,
+    write_local_cluster,
+)
+
+__all__ = ["cluster_app", "node_app", "proxy_app"]
+
+EXIT_CONFIG = 2
+
+# Each has one command: what is only imported for the others of `start` must not keep a node from being ready.
+node_app = typer.Typer(add_completion=False)
+proxy_app = typer.Typer(add_completion=False)
+cluster_app = typer.Typer(add_completion=False)
+
+
+class LogLevel(Enum):
+    """Severities as the reference's configuration names them."""
+
+    TRACE = "TRACE"
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+    FATAL = "FATAL"
+
+
+Fsync = Annotated[
+    str,
+    typer.Option(
+        metavar="never|always|MS",
+        help="When messages go to the disk. never: the kernel decides; they survive the process, not a power failure. "
+        "always: before they are acknowledged. A number: every so many milliseconds.",
+    ),
+]
+
+Host = Annotated[
+    str | None, typer.Option(help="Address to listen on, instead of the configured ones.", show_default=False)
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", "-p", min=1, max=65535, help="Port to listen on, instead of the configured ones.", show_default=False
+    ),
+]
+InstanceId = Annotated[
+    str | None, typer.Option("--instance-id", "--instanceId", "-i", help="Name of this instance in logs and metrics.")
+]
+HostName = Annotated[
+    str | None, typer.Option("--host-name", "--hostName", "-h", help="Name of this host, instead of hostName.")
+]
+HostTags = Annotated[
+    str | None, typer.Option("--host-tags", "--hostTags", "-t", help="Tags of this host, instead of hostTags.")
+]
+HostDataCenter = Annotated[
+    str | None,
+    typer.Option("--host-data-center", "--hostDataCenter", "-d", help="Its data center, not hostDataCenter."),
+]
+Severity = Annotated[
+    LogLevel | None, typer.Option(case_sensitive=False, help="Least severity that is logged to the console.")
+]
+
+
+@node_app.command()
+def node(
+    config_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Directory with bmqbrkrcfg.json, clusters.json and domains/, as the reference has it. "
+            "Without it: one node with sample domains on 127.0.0.1:30114, its files in ./bmq-data.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the partitions' files, instead of the configured one.")
+    ] = None,
+    instance_id: InstanceId = None,
+    host_name: HostName = None,
+    host_tags: HostTags = None,
+    host_data_center: HostDataCenter = None,
+    log_level: Severity = None,
+    fsync: Fsync = "never",
+) -> None:
+    """Start a node of a cluster, and run it until SIGINT or SIGTERM. In no cluster of its own, it is run as a proxy.
+
+    Exits with 2 and one line on stderr if the configuration cannot be used.
+    """
+    policy = _policy(fsync)
+    with _refusing_config():
+        config = default_config() if config_dir is None else load_config(config_dir)
+        config = config.changed(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            instance_id=instance_id,
+            host_name=host_name,
+            host_tags=host_tags,
+            host_data_center=host_data_center,
+            log_level=None if log_level is None else log_level.value,
+        )
+    raise typer.Exit(run_node(config, policy))
+
+
+@proxy_app.command()
+def proxy(
+    config_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Directory with bmqbrkrcfg.json, clusters.json and maybe domains/ and proxyclusters/, as the "
+            "reference has it. Instead of --upstream.",
+            show_default=False,
+        ),
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream",
+            "-u",
+            metavar="HOST:PORT,...",
+            help="The brokers to be a proxy to: nodes of one cluster, or proxies to it. Listens on 127.0.0.1:30113.",
+            show_default=False,
+        ),
+    ] = None,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("--cluster", help="With --upstream: the cluster's name there, if brokers want to hear it."),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the log, the pid file and the control pipe. It stores nothing.")
+    ] = None,
+    buffer_mib: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="MiB of unacknowledged posts that it keeps at most.")
+    ] = BridgeLimits().bytes_max >> 20,
+    buffer_messages: Annotated[
+        int, typer.Option(min=1, max=1 << 31, help="Unacknowledged posts that it keeps at most.")
+    ] = BridgeLimits().messages_max,
+    instance_id: InstanceId = None,
+    host_name: HostName = None,
+    host_tags: HostTags = None,
+    host_data_center: HostDataCenter = None,
+    log_level: Severity = None,
+) -> None:
+    """Start a proxy, and run it until SIGINT or SIGTERM.
+
+    It stores nothing: it speaks to a cluster for all its clients together, over one connection to each broker, and
+    hands out to them what comes. While no broker is reachable its clients stay connected; their posts are kept, up to
+    the limits, and go up when one is back.
+
+    Exits with 2 and one line on stderr if the configuration cannot be used.
+
+    Examples:
+
+        bmqctl start proxy --upstream node1:30114,node2:30114,node3:30114
+
+        bmqctl start proxy /etc/bmq-proxy --port 30200
+    """
+    if (config_dir is None) is (upstream is None):
+        refuse("start proxy", "name a directory or --upstream, and not both")
+    if cluster_name is not None and upstream is None:
+        refuse("start proxy", "--cluster goes with --upstream; a directory names its clusters")
+    with _refusing_config():
+        config = _proxy_config(config_dir, upstream or "", cluster_name).changed(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            instance_id=instance_id,
+            host_name=host_name,
+            host_tags=host_tags,
+            host_data_center=host_data_center,
+            log_level=None if log_level is None else log_level.value,
+        )
+    raise typer.Exit(run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages)))
+
+
+def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | None) -> NodeConfig:
+    if config_dir is None:
+        endpoints = [_endpoint(text.strip()) for text in upstream.split(",")]
+        return proxy_config(endpoints) if cluster_name is None else proxy_config(endpoints, cluster_name)
+    config = load_config(config_dir)
+    if config.cluster is not None:
+        refuse("start proxy", f"{config_dir} is that of a node of cluster '{config.cluster.name}'; use start node")
+    return config
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    """Host and port of one broker upstream."""
+    try:
+        return parse_address(text)
+    except BadAddress:
+        refuse("start proxy", f"--upstream: '{text}' is not HOST:PORT")
+
+
+@cluster_app.command()
+def cluster(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", min=3, max=7, help="How many nodes.")] = 3,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where the nodes' configurations and stores are, or are to be made.")
+    ] = Path("bmq-cluster"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=1, max=65535, help="Port of the first node; the others have the next.")
+    ] = 30114,
+    log_level: Annotated[
+        LogLevel, typer.Option(case_sensitive=False, help="Least severity that the nodes log to the console.")
+    ] = LogLevel.ERROR,
+    fsync: Fsync = "never",
+) -> None:
+    """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
+
+    It has the sample domains; those whose names end in `.sc` are strongly consistent. Each node has a directory of its
+    own, `node1` and so on, with its configuration and its store. A cluster that is there already goes on.
+
+    Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if a node failed.
+
+    Examples:
+
+        bmqctl start cluster -n 3
+
+        bmqctl start cluster -n 5 --dir /var/tmp/planets --port 31000
+    """
+    _policy(fsync)
+    try:
+        with _refusing_config():
+            folders = write_local_cluster(directory, nodes, host, port)
+    except OSError as error:
+        typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    where = [f"{host}:{port + number}" for number in range(nodes)]
+    raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))
+
+
+@contextmanager
+def _refusing_config() -> Iterator[None]:
+    """A configuration that cannot be used is one line on stderr."""
+    try:
+        yield
+    except ConfigError as fault:
+        typer.echo(str(fault), err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+
+
+def _policy(text: str) -> FsyncPolicy:
+    try:
+        return parse_fsync(text)
+    except ValueError as fault:
+        typer.echo(f"bmqctl: --fsync: {fault}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None

@@ -1,0 +1,17 @@
+"""How a command ends that cannot do what it was asked."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import typer
+
+__all__ = ["EXIT_USAGE", "refuse"]
+
+EXIT_USAGE = 2
+
+
+def refuse(command: str, reason: str) -> NoReturn:
+    """One line on standard error, and exit code 2: the command cannot do what it was asked."""
+    typer.echo(f"bmqctl {command}: {reason}", err=True)
+    raise typer.Exit(EXIT_USAGE)
