@@ -9,14 +9,16 @@ written, a clock was set meanwhile, or the time to live was longer. What tells w
 | this node was a replica until the end: it has         | ages go by that time, whatever this node's clock is; |
 | measured the time since, by its monotonic clock       | expiry goes on                                       |
 | the newest record is not older than `TOLERANCE_S`     | expiry goes on                                       |
-| another node's clock is like this one's               | an alarm says how much expires; expiry goes on       |
-| the clocks of all other nodes are unlike it           | an alarm; nothing expires until one is like it, or   |
-|                                                       | until the messages have lived so long since then     |
+| the clocks of all other nodes are unlike it           | an alarm; nothing expires for `GRACE_MS`, nor until  |
+|                                                       | one is like it, or until the messages have lived so  |
+|                                                       | long since then                                      |
+| another node's clock is like this one's               | an alarm; nothing expires for `GRACE_MS`             |
 | nothing, as for a single node                         | an alarm; nothing expires for `GRACE_MS`             |
 | messages were too old when the newest record was made | an alarm; nothing expires for `GRACE_MS`             |
 
-The last two never hold a message for longer than it may live. Meanwhile the operator can set the clock: when it is set
-back, the messages are younger by as much.
+Nodes whose clocks are alike tell what time it is, but not by which clock the records were made: the former primary's
+may have been set back. No message is held for longer than it may live. Meanwhile the operator can set the clock: when
+it is set back, the messages are younger by as much. Where it is right, a longer time to live keeps them.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Restored(NamedTuple):
 class Hold:
     """Why the restored messages of a queue do not expire yet.
 
-    `waits_for_clock` if another node's clock would tell that this one is right.
+    `waits_for_clock` if nothing may expire while all other nodes' clocks are unlike this one.
     """
 
     __slots__ = ("_clocks", "_distance_ms", "_now", "_waits_for_clock", "since_ms")
@@ -86,8 +88,8 @@ class Hold:
     def holds(self, ttl_s: int) -> bool:
         """Return whether nothing may expire now, in a queue whose messages may live so long."""
         held_ms = self._now.ms - self.since_ms
-        agrees = self._clocks.agrees if self._waits_for_clock else None
-        return not agrees and held_ms < (ttl_s * 1000 if agrees is False else min(ttl_s * 1000, GRACE_MS))
+        is_alone = self._waits_for_clock and self._clocks.agrees is False
+        return held_ms < (ttl_s * 1000 if is_alone else min(ttl_s * 1000, GRACE_MS))
 
     @property
     def younger_ms(self) -> int:
@@ -136,14 +138,14 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
 
 
 def _judge_gap(due: list[Due], about: Restoring, now: Now, clocks: Clocks) -> None:
+    for queue, _ in due:
+        queue.expiry_hold = Hold(now, clocks, waits_for_clock=True)
     agrees = clocks.agrees
     text = f"by this node's clock, which is {span(now.wall_s - about.newest_s)} ahead of the newest record"
     if agrees:
-        _tell(due, about, f"{text}, and like another node's. They expire now")
-        return
-    for queue, _ in due:
-        queue.expiry_hold = Hold(now, clocks, waits_for_clock=True)
-    if agrees is None:
+        text += ", and like another node's. If the former primary's was behind, give them longer to live"
+        _tell(due, about, f"{text}: they expire {_later(due)}")
+    elif agrees is None:
         _tell(due, about, f"{text}. If it is wrong, set it right: they expire {_later(due)}")
     else:
         _tell(due, about, f"{text}, and unlike all other nodes' clocks. They do not expire until it is set right")

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from broker.core.changes import reconfigure
+from broker.core.expiry_hold import GRACE_MS
 from formats.codes import AckStatus
 from tests.broker.cluster.member_bus import Members, members
 from tests.broker.rig import ACK, WRITE, guid
@@ -16,8 +18,11 @@ DAY_S = 86_400
 TTL_S = 1000
 
 
-def cluster_with(*numbers: int) -> Members:
+def cluster_with(*numbers: int, behind_s: int = 0) -> Members:
+    """A cluster whose primary got these messages, by a clock that was behind by so much."""
     cluster = members()
+    cluster.off_s = {cluster.leader.node_id: -behind_s}
+    cluster.run(1000)
     cluster.domains["priority"] = replace(cluster.domains["priority"], message_ttl_s=TTL_S)
     client = cluster.connect(2)
     client.open(1, QUEUE, WRITE | ACK)
@@ -82,13 +87,38 @@ def start_all(cluster: Members, *, later_s: int) -> None:
     cluster.run(10_000)
 
 
-def test_a_cluster_that_was_off_for_long_expires_what_is_old_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_was_off_for_long_says_so_before_it_expires_what_is_old(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = cluster_with(1, 2)
     start_all(cluster, later_s=DAY_S)
     (line,) = alarms(caplog)
     assert "2 of 2 messages" in line
-    assert "like another node's. They expire now" in line
+    assert "like another node's. If the former primary's was behind, give them longer to live" in line
+    assert "they expire in 5 min" in line
+    cluster.run(GRACE_MS - 15_000)
+    assert len(held(cluster)) == 2
+    cluster.run(15_000)
     assert held(cluster) == []
+
+
+def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_are_right_now(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody has seen time pass since the last record: all nodes began anew."""
+    cluster = cluster_with(1, 2, behind_s=DAY_S)
+    cluster.off_s = {}
+    start_all(cluster, later_s=0)
+    (line,) = alarms(caplog)
+    assert re.search("which is 24 h( [0-9]+ s)? ahead of the newest record, and like another node's", line)
+    cluster.run(GRACE_MS - 15_000)
+    assert len(held(cluster)) == 2
+    # Somebody gives them longer to live than they seem to have lived.
+    for process in cluster.processes.values():
+        for domain in process.node.domains.values():
+            reconfigure(process.node, domain, replace(domain.config, message_ttl_s=2 * DAY_S))
+    cluster.run(2 * GRACE_MS)
+    assert len(held(cluster)) == 2
 
 
 def test_a_primary_whose_clock_nobody_shares_expires_nothing(caplog: pytest.LogCaptureFixture) -> None:
