@@ -36,17 +36,17 @@ class Outcomes(NamedTuple):
     reasons: dict[str, str]
 
 
-def build(home: Path) -> str:
-    """Build the judge in a folder, if it is not there; the Java class path. Raises `Unfit`."""
+def build(home: Path, source: Path = SOURCE) -> str:
+    """Build the judge, or another program, in a folder, if it is not there; the Java class path. Raises `Unfit`."""
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
         raise Unfit("the Java client needs Maven (mvn) and a JDK (8 or later) on the path")
-    sources = sorted(path for path in SOURCE.rglob("*") if path.is_file())
+    sources = sorted(path for path in source.rglob("*") if path.is_file())
     stamp = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
     mark, path_file = home / "stamp", home / "classpath.txt"
     if not mark.exists() or mark.read_text() != stamp:
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(SOURCE, home)
+        shutil.copytree(source, home)
         goals = ["compile", "dependency:build-classpath", f"-Dmdep.outputFile={path_file}"]
         done = subprocess.run(
             [maven, "--batch-mode", "--quiet", *goals],

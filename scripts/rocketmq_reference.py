@@ -1,0 +1,95 @@
+"""Apache RocketMQ's own nameserver and broker, from the jars that Maven brings: what ours is measured beside."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from bmqctl.node_process import HOST, free_port
+
+__all__ = ["ReferenceProcess"]
+
+READY_S: Final = 60.0
+# Instead of the 8 GiB that its own script asks for: the machine is shared with the client.
+_HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
+
+
+class ReferenceProcess:
+    """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on."""
+
+    def __init__(self, class_path: str, folder: Path) -> None:
+        self._class_path = class_path
+        self._folder = folder
+        self._port = free_port()
+        self._nameserver_port = free_port()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.ready_s = 0.0
+
+    @property
+    def nameserver(self) -> str:
+        """HOST:PORT, as clients are given it."""
+        return f"{HOST}:{self._nameserver_port}"
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [process.pid for process in self._processes]
+
+    def start(self) -> Self:
+        """Start both, and wait until they say that they are ready."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        namesrv, broker = self._folder / "namesrv.conf", self._folder / "broker.conf"
+        namesrv.write_text(f"listenPort={self._nameserver_port}\nbindAddress={HOST}\n")
+        broker.write_text(
+            f"brokerName=broker-a\nbrokerIP1={HOST}\nbrokerIP2={HOST}\nbindAddress={HOST}\n"
+            f"listenPort={self._port}\nhaListenPort={free_port()}\nnamesrvAddr={self.nameserver}\n"
+            f"storePathRootDir={self._folder / 'store'}\nflushDiskType=ASYNC_FLUSH\n"
+        )
+        begin = time.monotonic()
+        self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv)
+        self._run("org.apache.rocketmq.broker.BrokerStartup", broker)
+        for process in self._processes:
+            self._wait(process, begin)
+        self.ready_s = time.monotonic() - begin
+        return self
+
+    def _run(self, main: str, config: Path) -> None:
+        settings = (f"-Duser.home={self._folder}", f"-Drocketmq.home.dir={self._folder}")
+        self._processes.append(
+            subprocess.Popen(
+                ["java", *_HEAP, *settings, "-cp", self._class_path, main, "-c", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=(self._folder / f"{config.stem}.out").open("wb"),
+                stderr=subprocess.STDOUT,
+            )
+        )
+
+    def _wait(self, process: subprocess.Popen[bytes], begin: float) -> None:
+        out = self._folder / ("namesrv.out" if process is self._processes[0] else "broker.out")
+        while b"boot success" not in out.read_bytes():
+            if process.poll() is not None or time.monotonic() > begin + READY_S:
+                raise SystemExit(f"benchmark-rocketmq: the reference does not start: {out.read_text()[-2000:]}")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Stop both, the broker first."""
+        self._end(subprocess.Popen.terminate)
+
+    def kill(self) -> None:
+        """End both as a crash would."""
+        self._end(subprocess.Popen.kill)
+
+    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> None:
+        for process in reversed(self._processes):
+            how(process)
+            process.wait()
+        self._processes.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
