@@ -34,15 +34,18 @@ __all__ = [
 FRAME_BYTES_MAX: Final = 16 << 20
 
 _LENGTHS = struct.Struct(">II")
+_LENGTH = struct.Struct(">I")
 _LENGTH_BYTES: Final = 4
+_JSON: Final = 0
+_BINARY: Final = 1
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 
 
 class HeaderEncoding(IntEnum):
     """The encoding of a header (source: SerializeType)."""
 
-    JSON = 0
-    BINARY = 1
+    JSON = _JSON
+    BINARY = _BINARY
 
 
 class FrameFlag(IntFlag):
@@ -69,6 +72,15 @@ class LanguageCode(IntEnum):
     OMS = 11
     RUST = 12
     NODE_JS = 13
+
+
+# Plain integers: an operation with a member of an enumeration makes another member.
+_RESPONSE: Final = int(FrameFlag.RESPONSE)
+_ONE_WAY: Final = int(FrameFlag.ONE_WAY)
+
+
+_LANGUAGES_BY_NAME: Final = dict(LanguageCode.__members__)
+_LANGUAGE_NAMES: Final = {language: language.name for language in LanguageCode}
 
 
 class BinaryFront(NamedTuple):
@@ -109,12 +121,12 @@ class Frame(NamedTuple):
     @property
     def is_response(self) -> bool:
         """Whether the frame answers one."""
-        return bool(self.flag & FrameFlag.RESPONSE)
+        return self.flag & _RESPONSE != 0
 
     @property
     def is_one_way(self) -> bool:
         """Whether no answer is wanted."""
-        return bool(self.flag & FrameFlag.ONE_WAY)
+        return self.flag & _ONE_WAY != 0
 
 
 def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Frame, int] | None:
@@ -124,7 +136,7 @@ def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES
     """
     if end - at < _LENGTH_BYTES:
         return None
-    length = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+    (length,) = _LENGTH.unpack_from(data, at)
     if length > bytes_max:
         raise FormatError("Frame.length", at, f"{length} bytes are more than the {bytes_max} that a frame may have")
     if length < _LENGTH_BYTES:
@@ -141,13 +153,12 @@ def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES
         )
     body = data[body_at:frame_end]
     try:
-        match word >> 24:
-            case HeaderEncoding.JSON:
-                return _from_json(data[header_at:body_at], body), frame_end
-            case HeaderEncoding.BINARY:
-                return _from_binary(data[header_at:body_at], body), frame_end
-            case other:
-                raise FormatError("Frame.header_encoding", -4, f"{other} is neither JSON (0) nor binary (1)")
+        encoding = word >> 24
+        if encoding == _JSON:
+            return _from_json(data[header_at:body_at], body), frame_end
+        if encoding == _BINARY:
+            return _from_binary(data[header_at:body_at], body), frame_end
+        raise FormatError("Frame.header_encoding", -4, f"{encoding} is neither JSON (0) nor binary (1)")
     except FormatError as error:
         raise error.shifted(header_at) from None
 
@@ -169,6 +180,8 @@ _INT_MAX: Final = (1 << 31) - 1
 
 _load = json.JSONDecoder().decode
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring
+_TEXT: Final = {str}
 
 
 def _parse_json(header: memoryview) -> dict[str, Any]:
@@ -181,6 +194,9 @@ def _parse_json(header: memoryview) -> dict[str, Any]:
     except (ValueError, RecursionError):
         # Slower, and reads all that fastjson reads; names the place where it does not.
         fields = fastjson.loads(text)
+        if isinstance(fields, dict) and isinstance(fields.get("extFields"), dict):
+            # There, names need not be text either.
+            fields["extFields"] = _texts(fields["extFields"])
     if not isinstance(fields, dict):
         raise FormatError("Frame.header", 0, "is not a JSON object")
     return fields
@@ -207,14 +223,8 @@ def _from_json(header: memoryview, body: memoryview) -> Frame:
     if "code" not in fields:
         raise FormatError("Frame.code", 0, "is missing")
     ext_fields = fields.get("extFields")
-    if ext_fields is not None:
-        if not isinstance(ext_fields, dict):
-            raise FormatError("Frame.extFields", 0, "is not a JSON object")
-        ext_fields = {
-            str(name): value if type(value) is str else _text_of(str(name), value)
-            for name, value in ext_fields.items()
-            if value is not None
-        }
+    if ext_fields is not None and (type(ext_fields) is not dict or {*map(type, ext_fields.values())} != _TEXT):
+        ext_fields = _texts(ext_fields)
     remark = fields.get("remark")
     if remark is not None and not isinstance(remark, str):
         raise FormatError("Frame.remark", 0, "is not a string")
@@ -230,26 +240,34 @@ def _from_json(header: memoryview, body: memoryview) -> Frame:
     )
 
 
+def _texts(ext_fields: Any) -> dict[str, str]:
+    if not isinstance(ext_fields, dict):
+        raise FormatError("Frame.extFields", 0, "is not a JSON object")
+    return {
+        str(name): value if type(value) is str else _text_of(str(name), value)
+        for name, value in ext_fields.items()
+        if value is not None
+    }
+
+
 def _language(name: object) -> LanguageCode:
     if not isinstance(name, str):
         raise FormatError("Frame.language", 0, "is not a string")
-    return LanguageCode.__members__.get(name, LanguageCode.OTHER)
+    return _LANGUAGES_BY_NAME.get(name, LanguageCode.OTHER)
 
 
 def _to_json(frame: Frame) -> bytes:
     """The header as fastjson writes it: fields by name, none that is null."""
-    fields: dict[str, Any] = {"code": frame.code}
+    ext_fields = ""
     if frame.ext_fields is not None:
-        fields["extFields"] = frame.ext_fields
-    fields["flag"] = frame.flag
-    fields["language"] = frame.language.name
-    fields["opaque"] = frame.opaque
-    if frame.remark is not None:
-        fields["remark"] = frame.remark
-    fields["serializeTypeCurrentRPC"] = "JSON"
-    fields["version"] = frame.version
+        pairs = [f"{_quoted(name)}:{_quoted(value)}" for name, value in frame.ext_fields.items()]
+        ext_fields = f'"extFields":{{{",".join(pairs)}}},'
+    remark = "" if frame.remark is None else f'"remark":{_quoted(frame.remark)},'
     try:
-        return _dump(fields).encode()
+        return (
+            f'{{"code":{frame.code:d},{ext_fields}"flag":{frame.flag:d},"language":"{_LANGUAGE_NAMES[frame.language]}",'
+            f'"opaque":{frame.opaque:d},{remark}"serializeTypeCurrentRPC":"JSON","version":{frame.version:d}}}'
+        ).encode()
     except UnicodeEncodeError:
         raise ValueError("a field of the header has half of a surrogate pair") from None
 

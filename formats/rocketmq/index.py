@@ -7,6 +7,7 @@ entry 0 is never used. See `message_index_keys` for the keys.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -73,6 +74,13 @@ class IndexEntry(NamedTuple):
 INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")
 INDEX_ENTRY = Layout(IndexEntry, size=20, upstream="rocketmq::IndexFile")
 
+# These write the fields of a header and of an entry, in their order, into a buffer.
+_write_header = INDEX_HEADER.words.pack_into
+_write_entry = INDEX_ENTRY.words.pack_into
+_ENTRY_BYTES = INDEX_ENTRY.size
+_SLOTS_AT = INDEX_HEADER.size
+_SLOT = struct.Struct(">i")
+
 
 def index_key(topic: str, key: str) -> str:
     """The text whose hash is looked up for a message of `topic` with `key`."""
@@ -107,6 +115,12 @@ class IndexFile:
         self.slots = slots
         self.entries = entries
         self._entries_at = INDEX_HEADER.size + slots * SLOT_BYTES
+        self._set(self.header)
+
+    def _set(self, header: IndexHeader) -> None:
+        """Keep at hand what each entry needs of the header."""
+        self._begin_ms, self._begin_offset = header.begin_ms, header.begin_offset
+        self._slots_used, self.next_entry = header.slot_count, header.index_count
 
     @staticmethod
     def size_of(slots: int, entries: int) -> int:
@@ -122,7 +136,7 @@ class IndexFile:
     @property
     def is_full(self) -> bool:
         """Whether the next entry needs another file."""
-        return self.header.index_count >= self.entries
+        return self.next_entry >= self.entries
 
     def slot(self, number: int) -> int:
         """The last entry of a slot; 0 for none."""
@@ -138,37 +152,35 @@ class IndexFile:
     def begin(self, offset: int, ms: int) -> None:
         """Start the file where the one before it ended: its span until it has entries of its own."""
         INDEX_HEADER.pack_into(self._buffer, 0, IndexHeader(ms, ms, offset, offset, 0, 0))
+        self._set(self.header)
 
     def put(self, key: str, offset: int, stored_ms: int) -> bool:
         """Enter the message at `offset` under `key`, an `index_key`; False if the file is full."""
-        header = self.header
-        number = header.index_count
-        if number >= self.entries:
+        if self.is_full:
             return False
-        key_hash = index_hash(key)
-        slot = key_hash % self.slots
-        previous = self.slot(slot)
+        self.put_hash(index_hash(key), offset, stored_ms)
+        return True
+
+    def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
+        """As `put`, by the key's `index_hash`, into a file that is not full."""
+        number = self.next_entry
+        buffer = self._buffer
+        slot_at = _SLOTS_AT + key_hash % self.slots * SLOT_BYTES
+        (previous,) = _SLOT.unpack_from(buffer, slot_at)
         if not 0 < previous <= number:
             previous = 0
+            self._slots_used += 1
         # Before the first entry the header has the end of the file before this one, if there is one: that counts.
-        seconds = min((stored_ms - header.begin_ms) // 1000, _SECONDS_MAX) if header.begin_ms > 0 else 0
-        at = self._entries_at + number * INDEX_ENTRY.size
-        INDEX_ENTRY.pack_into(self._buffer, at, IndexEntry(key_hash, offset, max(0, seconds), previous))
-        at = INDEX_HEADER.size + slot * SLOT_BYTES
-        self._buffer[at : at + SLOT_BYTES] = number.to_bytes(SLOT_BYTES, "big")
+        begin_ms = self._begin_ms
+        seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
+        entry = key_hash, offset, min(seconds, _SECONDS_MAX), previous
+        _write_entry(buffer, self._entries_at + number * _ENTRY_BYTES, *entry)
+        _SLOT.pack_into(buffer, slot_at, number)
         if number == 1:
-            header = header._replace(begin_offset=offset, begin_ms=stored_ms)
-        INDEX_HEADER.pack_into(
-            self._buffer,
-            0,
-            header._replace(
-                end_ms=stored_ms,
-                end_offset=offset,
-                slot_count=header.slot_count + (previous == 0),
-                index_count=number + 1,
-            ),
-        )
-        return True
+            self._begin_ms, self._begin_offset = stored_ms, offset
+        self.next_entry = number + 1
+        header = self._begin_ms, stored_ms, self._begin_offset, offset, self._slots_used, number + 1
+        _write_header(buffer, 0, *header)
 
     def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The offsets of messages whose key has the hash of `key`, newest first, stored between the two times.

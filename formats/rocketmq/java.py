@@ -38,8 +38,8 @@ def string_hash(text: str) -> int:
     return number - (_MASK + 1) if number & _SIGN else number
 
 
-# The same few names come with every message.
-_name_hash = lru_cache(maxsize=4096)(string_hash)
+# The same few names come with every message. Whoever sends others, long ones, is not to fill the memory with them.
+_name_hash = lru_cache(maxsize=512)(string_hash)
 
 
 def index_hash(key: str) -> int:
@@ -57,11 +57,16 @@ def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]
     The map doubles when more than three quarters are in use. Entries of one bucket come in the order in which they were
     put; trees, into which Java turns buckets of eight and more, are left out of account.
     """
-    while len(entries) > buckets * 3 // 4:
+    return {name: entries[name] for name in _order(tuple(entries), buckets)}
+
+
+@lru_cache(maxsize=256)
+def _order(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
+    while len(names) > buckets * 3 // 4:
         buckets *= 2
 
     def bucket(name: str) -> int:
         number = _name_hash(name) & _MASK
         return (number ^ number >> 16) & buckets - 1
 
-    return {name: entries[name] for name in sorted(entries, key=bucket)}
+    return tuple(sorted(names, key=bucket))

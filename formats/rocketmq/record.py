@@ -111,7 +111,8 @@ FRONTS: dict[int, Layout[RecordFront]] = {
     SystemFlag.STORE_HOST_V6: _front(100, store_host=_V6),
     SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6: _front(112, born_host=_V6, store_host=_V6),
 }
-_V6_MASK = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6
+# Plain integers: an operation with a member of an enumeration makes another member.
+_V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 _HEAD = struct.Struct(">II")
 _SYSTEM_FLAGS = struct.Struct(">i")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.core.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.rates import Rate
@@ -21,10 +23,10 @@ class Arrivals:
         self._rate = stored
         self._arrived: dict[tuple[str, int], None] = {}
 
-    def put(self, message: Message, now_ms: int) -> Stored:
-        """Store a message. Raises `DiskFull` and `TooLarge`; it is not stored then."""
+    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
+        """Store a message; see `MessageStore.put`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
         try:
-            stored = self._store.put(message, now_ms)
+            stored = self._store.put(message, now_ms, properties)
         except (DiskFull, TooLarge):
             raise
         except Exception as error:

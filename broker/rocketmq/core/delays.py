@@ -7,7 +7,7 @@ stored again, where it belongs. How far that is goes into a file from time to ti
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from broker.rocketmq.core import names
@@ -33,7 +33,7 @@ KEEP_MS: Final = 10_000
 class Storing(Protocol):
     """A store that messages are put into; see `MessageStore.put`."""
 
-    def put(self, message: Message, now_ms: int) -> Stored: ...
+    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored: ...
 
 
 def integer(text: str | None) -> int:
@@ -58,7 +58,7 @@ def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: 
 def make_due_time(levels: Sequence[int]) -> DueTime:
     """Make the function that tells when a stored message is due: None for one that is not delayed."""
 
-    def due_ms(topic: str, properties: dict[str, str], stored_ms: int) -> int | None:
+    def due_ms(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
         if topic != names.DELAY_TOPIC or not levels:
             return None
         level = min(integer(properties.get("DELAY")), len(levels))

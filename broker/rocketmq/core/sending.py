@@ -25,7 +25,7 @@ from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
 from formats.rocketmq.batch import iter_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction, transaction_of
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
@@ -39,8 +39,15 @@ __all__ = ["Sender", "Sent", "read_header"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
-# A plain integer: the complement of a flag has just the bits that its class names.
+# Plain integers: the complement of a flag has just the bits that its class names, and each operation makes a member.
 _V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_BORN_V6, _STORE_V6, _MULTI_TAGS = (
+    int(SystemFlag.BORN_HOST_V6),
+    int(SystemFlag.STORE_HOST_V6),
+    int(SystemFlag.MULTI_TAGS),
+)
+_PLACED_LATE: Final = (int(Transaction.NONE), int(Transaction.COMMIT))
+_WRITE: Final = int(Permission.WRITE)
 
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
@@ -98,7 +105,7 @@ class Sender:
         if topic is None:
             text = f"topic[{header.topic}] not exist, apply first please!{_FAQ}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
-        if not (self._options.permission & topic.perm & Permission.WRITE):
+        if not (self._options.permission & topic.perm & _WRITE):
             text = f"the broker[{self._options.address.address}] sending message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, text)
         queues = max(topic.write_queue_nums, topic.read_queue_nums)
@@ -137,7 +144,7 @@ class Sender:
         message = self._message(sent, topic, queue_id, born_host, request.body, encode(properties))
         if is_prepared:
             message = message._replace(system_flags=message.system_flags & ~TRANSACTION_MASK)
-        stored = self._put(message, now_ms)
+        stored = self._put(message, now_ms, properties)
         waits = topic == names.TIMER_TOPIC != header.topic
         return SendMessageResponse(
             str(OffsetId(self._options.address, stored.offset)),
@@ -151,7 +158,7 @@ class Sender:
         self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
     ) -> tuple[str, int]:
         """The topic and queue where a message waits: its own, unless it is to be consumed later."""
-        if transaction_of(header.system_flags) not in (Transaction.NONE, Transaction.COMMIT):
+        if header.system_flags & TRANSACTION_MASK not in _PLACED_LATE:
             return header.topic, queue_id
         return place_late(self._options, header.topic, queue_id, properties, now_ms)
 
@@ -196,11 +203,11 @@ class Sender:
         header = sent.header
         flags = header.system_flags & ~_V6_MASK
         if sent.topic.topic_filter_type == "MULTI_TAG":
-            flags |= SystemFlag.MULTI_TAGS
+            flags |= _MULTI_TAGS
         if born_host.is_v6:
-            flags |= SystemFlag.BORN_HOST_V6
+            flags |= _BORN_V6
         if self._options.address.is_v6:
-            flags |= SystemFlag.STORE_HOST_V6
+            flags |= _STORE_V6
         return Message(
             topic,
             queue_id,
@@ -215,12 +222,12 @@ class Sender:
             properties,
         )
 
-    def _put(self, message: Message, now_ms: int) -> Stored:
+    def _put(self, message: Message, now_ms: int, properties: dict[str, str] | None = None) -> Stored:
         limit = self._options.message_bytes_max
         if len(message.body) > limit or len(message.properties) > 0x7FFF or len(message.topic.encode()) > 255:
             raise _illegal(limit)
         try:
-            return self._store.put(message, now_ms)
+            return self._store.put(message, now_ms, properties)
         except TooLarge:
             raise _illegal(limit) from None
         except DiskFull as error:

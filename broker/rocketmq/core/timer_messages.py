@@ -68,7 +68,7 @@ def place_late(
         for name in _PROPERTIES:
             properties.pop(name, None)
         return place_delayed(options.delay_levels_ms, topic, queue_id, properties)
-    if topic == names.TIMER_TOPIC or _OUT in properties or not any(name in properties for name in _PROPERTIES):
+    if topic == names.TIMER_TOPIC or _OUT in properties or properties.keys().isdisjoint(_PROPERTIES):
         return topic, queue_id
     due_ms = _due_ms(properties, now_ms)
     if due_ms is None or due_ms - now_ms > DELAY_MS_MAX or (due_ms <= now_ms and _DELETES in properties):

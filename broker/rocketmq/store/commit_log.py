@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from broker.rocketmq.store.errors import StoreDamaged, TooLarge
 from broker.rocketmq.store.files import FileRow
@@ -15,19 +16,19 @@ from formats.rocketmq.record import (
     Blank,
     Magic,
     Record,
-    RecordFront,
     body_crc,
     decode_record,
     encode_blank,
     read_head,
-    record_bytes,
 )
 from formats.schema import Buffer
 
 __all__ = ["CommitLog", "Found", "Message"]
 
-_V6_MASK = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6
+_V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX = 0x7F
+# By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
+_WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
 
 
 class Message(NamedTuple):
@@ -71,10 +72,13 @@ class CommitLog:
 
         Raises `DiskFull`, and `TooLarge` for a message that no file takes. Nothing is written then.
         """
-        topic = message.topic.encode()
-        version = Magic.V1 if len(topic) <= _V1_TOPIC_BYTES_MAX else Magic.V2
-        body, properties = message.body, message.properties
-        size = record_bytes(version, message.system_flags, len(body), len(topic), len(properties))
+        topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = (
+            message
+        )
+        version, topic_field = _topic_field(topic)
+        front_size, write_front = _WRITERS[system_flags & _V6_MASK]
+        body_size, properties_size = len(body), len(properties)
+        size = front_size + body_size + len(topic_field) + 2 + properties_size
         # Behind each record there is room for a blank one.
         if size + BLANK_BYTES_MIN > self.files.file_size:
             raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
@@ -82,43 +86,35 @@ class CommitLog:
         left = self.files.file_size - offset % self.files.file_size
         if size + BLANK_BYTES_MIN > left:
             # The room for the record first: a blank without it would be all that is left of a full disk.
-            room = self.files.room(offset + left, size)
+            room, place = self.files.spot(offset + left, size)
             self.files.room(offset, BLANK_BYTES_MIN)[:] = encode_blank(left)
             offset += left
         else:
-            room = self.files.room(offset, size)
-        layout = FRONTS[message.system_flags & _V6_MASK]
-        front = RecordFront(
+            room, place = self.files.spot(offset, size)
+        at = place + front_size
+        end = at + body_size
+        room[at:end] = body
+        room[end : place + size] = b"%b%b%b" % (topic_field, properties_size.to_bytes(2, "big"), properties)
+        # The front last: a record whose writing was cut short has no size, and so it is none.
+        write_front(
+            room,
+            place,
             size,
             version,
             body_crc(body),
-            message.queue_id,
-            message.flag,
+            queue_id,
+            flag,
             queue_offset,
             offset,
-            message.system_flags,
-            message.born_ms,
-            message.born_host,
+            system_flags,
+            born_ms,
+            born_host,
             stored_ms,
-            message.store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            len(body),
+            store_host,
+            retried,
+            prepared,
+            body_size,
         )
-        at = layout.size
-        end = at + len(body)
-        room[at:end] = body
-        tail = b"".join(
-            (
-                len(topic).to_bytes(1 if version is Magic.V1 else 2, "big"),
-                topic,
-                len(properties).to_bytes(2, "big"),
-                properties,
-            )
-        )
-        room[end:] = tail
-        # The front last: a record whose writing was cut short has no size, and so it is none.
-        layout.pack_into(room, 0, front)
         self.end = offset + size
         return offset, size
 
@@ -185,6 +181,15 @@ class CommitLog:
                     "bring the file back from a replica or a backup",
                 )
             at += self.files.file_size - place
+
+
+@lru_cache(maxsize=1024)
+def _topic_field(topic: str) -> tuple[Magic, bytes]:
+    """The version of the records of a topic, and the field that has its name."""
+    data = topic.encode()
+    if len(data) <= _V1_TOPIC_BYTES_MAX:
+        return Magic.V1, len(data).to_bytes(1, "big") + data
+    return Magic.V2, len(data).to_bytes(2, "big") + data
 
 
 _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))

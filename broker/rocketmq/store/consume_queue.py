@@ -11,6 +11,8 @@ from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQ
 __all__ = ["ConsumeQueue"]
 
 _SIZE = CONSUME_QUEUE_ENTRY.size
+# Writes the fields of an entry, in their order, into a buffer.
+_write = CONSUME_QUEUE_ENTRY.words.pack_into
 
 
 class ConsumeQueue:
@@ -53,7 +55,13 @@ class ConsumeQueue:
 
     def make_room(self) -> None:
         """Have disk behind the next entry. Raises `DiskFull`."""
-        self._files.room(self.end * _SIZE, _SIZE)
+        self._files.spot(self.end * _SIZE, _SIZE)
+
+    def add(self, physical_offset: int, size: int, tags_code: int) -> None:
+        """Enter the next message. Raises `DiskFull`; not behind `make_room`."""
+        buffer, place = self._files.spot(self.end * _SIZE, _SIZE)
+        _write(buffer, place, physical_offset, size, tags_code)
+        self.end += 1
 
     def append(self, number: int, entry: ConsumeQueueEntry) -> None:
         """Enter the message with queue offset `number`. One that is there already is left as it is.

@@ -23,6 +23,9 @@ class FileRow:
         self.begin = 0
         # There are files in the folder of which the disk may not know.
         self.has_new = False
+        # The file that was last written to: where it begins, and what of it has disk behind it.
+        self._written: memoryview | None = None
+        self._written_at = self._written_size = 0
         self._open_all()
 
     def _open_all(self) -> None:
@@ -64,12 +67,25 @@ class FileRow:
 
         Raises `DiskFull`.
         """
+        buffer, place = self.spot(offset, size)
+        return buffer[place : place + size]
+
+    def spot(self, offset: int, size: int) -> tuple[memoryview, int]:
+        """As `room`: the file's buffer, and the place in it."""
+        place = offset - self._written_at
+        if self._written is not None and place >= 0 and place + size <= self._written_size:
+            return self._written, place
         if offset >= self.end:
             self._extend(offset)
         file, place = self.place(offset)
         if not file.reserve(place + size):
             raise DiskFull(f"{self.directory.path}/{file.name}: no disk for {size} bytes at offset {place}")
-        return file.buffer[place : place + size]
+        self._written, self._written_at, self._written_size = file.buffer, offset - place, file.granted
+        return file.buffer, place
+
+    def _close(self, file: StoreFile) -> None:
+        self._written = None
+        file.close()
 
     def _extend(self, offset: int) -> None:
         start = offset - offset % self.file_size
@@ -83,7 +99,7 @@ class FileRow:
         """Remove what is at `end` and behind it: files that begin there go, and the rest of the last one is cleared."""
         while self.files and self.end - self.file_size >= end:
             file = self.files.pop()
-            file.close()
+            self._close(file)
             self.directory.remove(file.name)
         if self.files and end < self.end:
             file, place = self.place(end)
@@ -95,7 +111,7 @@ class FileRow:
     def drop_first(self) -> None:
         """Remove the first file: nobody wants it any longer."""
         file = self.files.pop(0)
-        file.close()
+        self._close(file)
         self.directory.remove(file.name)
         self.begin += self.file_size
 
@@ -112,4 +128,4 @@ class FileRow:
     def close(self) -> None:
         """Let go of all files."""
         for file in self.files:
-            file.close()
+            self._close(file)

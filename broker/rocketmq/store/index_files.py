@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from broker.ports.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
-from formats.rocketmq.index import IndexFile, index_key
+from formats.rocketmq.index import INDEX_ENTRY, IndexFile, index_key
+from formats.rocketmq.java import index_hash
 
 __all__ = ["IndexFiles"]
 
@@ -22,6 +23,9 @@ class IndexFiles:
         self._entries = entries
         self._name_of = name_of
         self._files: list[tuple[StoreFile, IndexFile]] = []
+        # The file that is written to; behind it is disk for the entries before `_room_end`.
+        self._last: IndexFile | None = None
+        self._room_end = 0
         for name in sorted(directory.names()):
             if len(name) == NAME_DIGITS and name.isdecimal():
                 self._open(name)
@@ -37,6 +41,8 @@ class IndexFiles:
         end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
         if not file.reserve(end):
             raise DiskFull(f"{self._directory.path}/{file.name}: no disk for {end} bytes")
+        granted = file.granted - IndexFile.size_of(self._slots, 0)
+        self._room_end = min(self._entries, granted // INDEX_ENTRY.size)
 
     @property
     def end_offset(self) -> int:
@@ -63,11 +69,23 @@ class IndexFiles:
     def put(self, keys: list[str], offset: int, stored_ms: int) -> None:
         """Enter the message at `offset` under all its keys. Raises `DiskFull`."""
         for key in keys:
-            if not self._files or self._files[-1][1].is_full:
-                self._begin(stored_ms)
-            file, index = self._files[-1]
-            self._make_room(file, index.header.index_count)
-            index.put(key, offset, stored_ms)
+            self.put_hash(index_hash(key), offset, stored_ms)
+
+    def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
+        """Enter the message at `offset` under the key with this `index_hash`. Raises `DiskFull`."""
+        index = self._last
+        if index is None or index.next_entry >= self._room_end:
+            index = self._extend(stored_ms)
+        index.put_hash(key_hash, offset, stored_ms)
+
+    def _extend(self, ms: int) -> IndexFile:
+        """The file that takes the next entry, with disk behind it."""
+        if not self._files or self._files[-1][1].is_full:
+            self._begin(ms)
+        file, index = self._files[-1]
+        self._make_room(file, index.next_entry)
+        self._last = index
+        return index
 
     def _begin(self, ms: int) -> None:
         ended = self._files[-1][1].header if self._files else None
@@ -109,6 +127,7 @@ class IndexFiles:
             self._remove(0)
 
     def _remove(self, number: int) -> None:
+        self._last = None
         file, _ = self._files.pop(number)
         file.close()
         self._directory.remove(file.name)

@@ -6,7 +6,8 @@ step; what a crash left out, or left there too much, `open_store` mends from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker.ports.files import Directory, StoreFile
@@ -32,7 +33,8 @@ INDEX = "index"
 ABORT_BYTES = 8
 
 # Messages of these wait elsewhere until they may be consumed, or are dropped: no consume queue has them.
-_NOT_CONSUMED = (Transaction.PREPARED, Transaction.ROLLBACK)
+_NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
+_ROLLBACK = int(Transaction.ROLLBACK)
 
 # The clock's steps may have been as far apart when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
 CHECKPOINT_SLACK_MS = 3000
@@ -64,7 +66,10 @@ class Flush(NamedTuple):
 
 
 # Makes the time at which a delayed message is due, if it is one: of its topic, its properties and its storing time.
-DueTime = Callable[[str, dict[str, str], int], int | None]
+DueTime = Callable[[str, Mapping[str, str], int], int | None]
+
+# The same few tags come with every message.
+_tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
 class MessageStore:
@@ -89,24 +94,24 @@ class MessageStore:
 
     # -- messages
 
-    def put(self, message: Message, now_ms: int) -> Stored:
-        """Append a message, and enter it into its queue and the index.
+    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
+        """Append a message, and enter it into its queue and the index. `properties` are its own, if they are at hand.
 
         Raises `DiskFull` and `TooLarge`; the message is not stored then.
         """
-        consumed = message.system_flags & TRANSACTION_MASK not in _NOT_CONSUMED
-        queue = self._queue(message.topic, message.queue_id) if consumed else None
+        transaction = message.system_flags & TRANSACTION_MASK
+        queue = None if transaction in _NOT_CONSUMED else self._queue(message.topic, message.queue_id)
         queue_offset = queue.end if queue is not None else 0
         if queue is not None:
             queue.make_room()
         offset, size = self.log.append(message, queue_offset, now_ms)
         self._stored_ms = now_ms
-        properties = decode_properties(message.properties)
+        if properties is None:
+            properties = decode_properties(message.properties)
         if queue is not None:
-            tags_code = self._tags_code(message.topic, properties, now_ms)
-            queue.append(queue_offset, ConsumeQueueEntry(offset, size, tags_code))
+            queue.add(offset, size, self._tags_code(message.topic, properties, now_ms))
             self._unflushed_queues.add(queue)
-        if message.system_flags & TRANSACTION_MASK != Transaction.ROLLBACK:
+        if transaction != _ROLLBACK:
             self.index.put(message_index_keys(message.topic, properties), offset, now_ms)
         return Stored(offset, size, queue_offset)
 
@@ -164,12 +169,12 @@ class MessageStore:
         self._stored_ms = record.stored_ms
         return whole
 
-    def _tags_code(self, topic: str, properties: dict[str, str], stored_ms: int) -> int:
+    def _tags_code(self, topic: str, properties: Mapping[str, str], stored_ms: int) -> int:
         due = self._due_ms(topic, properties, stored_ms)
         if due is not None:
             return due
         tags = properties.get("TAGS")
-        return string_hash(tags) if tags else 0
+        return _tag_hash(tags) if tags else 0
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
@@ -261,7 +266,7 @@ class MessageStore:
             self._root.remove(ABORT)
 
 
-def _never_due(topic: str, properties: dict[str, str], stored_ms: int) -> int | None:
+def _never_due(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ DELAYS_MS = {"1": 1000, "2": 5000, "3": 10_000}
 WRITTEN = ("commitlog", "consumequeue", "index", "checkpoint")
 
 
-def due_ms(topic: str, properties: dict[str, str], stored_ms: int) -> int | None:
+def due_ms(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
     if topic != "SCHEDULE_TOPIC_XXXX":
         return None
     return stored_ms + DELAYS_MS[properties["DELAY"]]

@@ -255,3 +255,12 @@ def test_every_declared_header_has_names_of_its_own(code: int) -> None:
         if codec is not None:
             assert codec.fields
             assert len({field.wire_name for field in codec.fields}) == len(codec.fields)
+
+
+def test_fields_that_only_fastjson_reads_are_text() -> None:
+    # Names without quotes are numbers there.
+    header = b'{"code":10,"extFields":{1:"one","two":2,"three":null},"opaque":7}'
+    data = struct.pack(">II", 4 + len(header), len(header)) + header
+    found = next_frame(memoryview(data), 0, len(data))
+    assert found is not None
+    assert found[0].ext_fields == {"1": "one", "two": "2"}

@@ -56,7 +56,21 @@ public class Load {
     private static final AtomicReference<String> fault = new AtomicReference<>();
     private static volatile boolean measures;
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable thrown) {
+            fault.compareAndSet(null, String.valueOf(thrown));
+        }
+        if (fault.get() != null) {
+            System.out.println("load fault " + fault.get().replace('\n', ' '));
+        }
+        System.out.flush();
+        // The client's threads go on by themselves.
+        Runtime.getRuntime().halt(fault.get() == null ? 0 : 1);
+    }
+
+    private static void run(String[] arguments) throws Exception {
         String nameserver = arguments[0];
         String topic = arguments[1];
         long warmS = Long.parseLong(arguments[2]);
@@ -124,11 +138,6 @@ public class Load {
         sent.print("send");
         got.print("delivery");
         System.out.println("load missing " + (produced.get() - consumed.get()));
-        if (fault.get() != null) {
-            System.out.println("load fault " + fault.get().replace('\n', ' '));
-        }
-        System.out.flush();
-        Runtime.getRuntime().halt(fault.get() == null ? 0 : 1);
     }
 
     private static volatile boolean ended;
