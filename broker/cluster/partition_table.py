@@ -150,7 +150,9 @@ TABLE: dict[tuple[State, Event], Row] = {
     ),
     (_S.PRIMARY_HEALING_STG2, _E.RECOVERY_DATA): Row(("write_recovered",), _S.PRIMARY_HEALING_STG2),
     (_S.PRIMARY_HEALING_STG2, _E.REAPPLY_SELF_PRIMARY): Row(_AGAIN, _S.UNKNOWN),
-    (_S.PRIMARY_HEALING_STG2, _E.ERROR_RECEIVING_DATA_CHUNKS): Row(("reapply_as_primary",), _S.PRIMARY_HEALING_STG2),
+    (_S.PRIMARY_HEALING_STG2, _E.ERROR_RECEIVING_DATA_CHUNKS): Row(  # theirs tries again at once, and for ever
+        ("stop_receiving", "reapply_primary_later"), _S.PRIMARY_HEALING_STG2
+    ),
     (_S.PRIMARY_HEALING_STG2, _E.REPLICA_DATA_RSPN_PULL): Row(
         ("stop_receiving", *_HEALED_AS_PRIMARY), _S.PRIMARY_HEALING_STG2
     ),

@@ -137,8 +137,21 @@ class PrimaryActions(PartitionBase):
             self.copy.begin_anew()
         except OutOfStep as error:
             log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
-            self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
+            self._begins_anew = True
+            self.reapply_primary_later(Event.WATCHDOG, Fact())
+            return
         self.standings[self.links.own_id] = Standing(NOWHERE, NOWHERE)
+
+    def reapply_primary_later(self, event: Event, fact: Fact) -> None:
+        """Begin healing again after a while, unless it has gone on in another way: a primary that serves under a lease
+        cannot begin under it again.
+        """
+
+        def retry() -> None:
+            if not self.shard.active and self.taking_over is None:
+                self.reapply_as_primary(event, fact)
+
+        self._later(RETRY_MS, retry)
 
     def cut_newest_lease(self, event: Event, fact: Fact) -> None:
         """The replica that is ahead does not have this node's last records: they were never acknowledged."""
@@ -150,6 +163,8 @@ class PrimaryActions(PartitionBase):
             self.standings[self.links.own_id] = self._own_standing()
 
     def pull(self, event: Event, fact: Fact) -> None:
+        if self._begins_anew:
+            return  # no disk for that: it is tried again in a while
         node_id = fact.node_id
         begin = self.standings[self.links.own_id].position
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
@@ -262,11 +277,11 @@ class PrimaryActions(PartitionBase):
             # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
             log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
             self.outdated(self.copy.position.lease_id)
-            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            self.reapply_primary_later(event, fact)
             return
         if not self._is_begun and not self.copy.is_full:
             log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
-            self._later(RETRY_MS, lambda: self.reapply_as_primary(event, fact))
+            self.reapply_primary_later(event, fact)
             return
         shard.copies_wanted = self.copies_wanted
         # How old messages are is told by the last record that another primary has written.
@@ -285,7 +300,7 @@ class PrimaryActions(PartitionBase):
         self._begins_anew = True
         # Replicas have the lease's first record: they send what they have when they hear of another.
         self.outdated(self.primary_lease_id)
-        self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
+        self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: Restoration) -> None:
         """All is put back: take what is posted. The replicas hear of it first."""
@@ -300,7 +315,7 @@ class PrimaryActions(PartitionBase):
             log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
             self.on_passive()
             shard.deactivate()
-            self._later(RETRY_MS, lambda: self.reapply_as_primary(Event.WATCHDOG, Fact()))
+            self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self.copy.let_go()
         self.on_active()
