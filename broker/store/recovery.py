@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,9 @@ from formats.disk.recover import journal_extent
 from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
+
+# Bytes that numpy leaves alone: zeros at their ends are kept.
+_MESSAGE_KEY = np.dtype(f"V{KEY_SIZE + GUID_SIZE}")
 
 __all__ = [
     "Recovered",
@@ -237,45 +241,70 @@ def _messages(
     found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
-    keys, indexes = record_keys(found), at.tolist()
+    keys = record_keys(found)
     # By queue and GUID the newest message: a GUID may come again once its first message is gone.
-    alive: dict[bytes, int] = dict(zip(keys, range(len(keys)), strict=True))
-    since: dict[bytes, int] = {}
-    deletions, deleted_at = select(records, RecordType.DELETION)
-    for key, index in zip(record_keys(deletions), deleted_at.tolist(), strict=True):
-        row = alive.get(key)
-        if row is None:
-            continue
-        if indexes[row] < index:
-            del alive[key]
-        else:
-            since[key] = index
+    newest = dict(zip(keys, range(len(keys)), strict=True))
+    is_alive, since = _undeleted(records, newest, at)
     purged = purges(records)
-    confirmed = _confirmed(records, alive, since, last_purges(purged))
-    ref_counts = reference_counts(found)
-    rows = np.fromiter(sorted(alive.values()), np.int64, len(alive))
+    confirmed = _confirmed(records, newest, is_alive, since, last_purges(purged))
+    rows = np.flatnonzero(is_alive)
+    found, offsets = found[rows], offsets[rows]
     columns = (
         rows.tolist(),
-        offsets[rows].tolist(),
-        ref_counts[rows].tolist(),
-        MESSAGE_RECORD.column(found[rows], "compression").tolist(),
-        MESSAGE_RECORD.column(found[rows], "timestamp").tolist(),
-        MESSAGE_RECORD.column(found[rows], "crc32c").tolist(),
-        *data_headers(files, offsets[rows]),
+        at[rows].tolist(),
+        found["guid"].tolist(),
+        found["queue_key"].tolist(),
+        offsets.tolist(),
+        reference_counts(found).tolist(),
+        MESSAGE_RECORD.column(found, "compression").tolist(),
+        MESSAGE_RECORD.column(found, "timestamp").tolist(),
+        MESSAGE_RECORD.column(found, "crc32c").tolist(),
+        *data_headers(files, offsets),
     )
+    # Where nobody came later and nothing was purged, a message that nobody has confirmed is wanted by all.
+    simple = {key for key, queue in queues.items() if not queue.since and key not in purged}
     messages = []
-    for row, offset, ref_count, compression, timestamp, checksum, *header in zip(*columns, strict=True):
-        size, has_properties, schema_id = header
-        key = keys[row]
-        queue_key = key[:KEY_SIZE]
-        if queue_key not in queues:
+    for row, index, guid, queue_key, offset, ref_count, compression, timestamp, checksum, *header in zip(
+        *columns, strict=True
+    ):
+        queue = queues.get(queue_key)
+        if queue is None:
             continue
-        said = confirmed.get(key, (_NOBODY, _NOBODY))
-        done = judge(queues[queue_key], indexes[row], ref_count, *said, purged.get(queue_key, ()))
+        said = confirmed.get(keys[row]) if confirmed else None
+        done: frozenset[bytes] | None = _NOBODY
+        if said is not None or queue_key not in simple:
+            done = judge(queue, index, ref_count, *(said or (_NOBODY, _NOBODY)), purged.get(queue_key, ()))
         if done is not None:
+            size, has_properties, schema_id = header
             place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
-            messages.append(RecoveredMessage(key[KEY_SIZE:], *place, done, timestamp, checksum))
+            messages.append(RecoveredMessage(guid, *place, done, timestamp, checksum))
     return messages, last_offset
+
+
+def _undeleted(
+    records: NDArray[np.void], newest: dict[bytes, int], at: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], dict[bytes, int]]:
+    """Tell which messages are not deleted: of `newest`, by key the rows of `at`, which says where messages are.
+
+    And by key where an earlier message was deleted, if one of the same GUID came behind it.
+    """
+    is_alive = np.ones(len(at), bool)
+    if len(newest) < len(at):
+        is_alive[:] = False
+        is_alive[np.fromiter(newest.values(), np.int64, len(newest))] = True
+    deletions, deleted_at = select(records, RecordType.DELETION)
+    keys = record_keys(deletions)
+    rows = _rows_of(keys, newest)
+    known = np.flatnonzero(rows >= 0)
+    rows = rows[known]
+    is_its_own = at[rows] < deleted_at[known]
+    is_alive[rows[is_its_own]] = False
+    return is_alive, {keys[n]: int(deleted_at[n]) for n in known[~is_its_own].tolist()}
+
+
+def _rows_of(keys: list[bytes], rows: dict[bytes, int]) -> NDArray[np.int64]:
+    """Look up many keys; -1 for those that are not there."""
+    return np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
 
 
 def reference_counts(found: NDArray[np.void]) -> NDArray[np.int64]:
@@ -335,7 +364,11 @@ def data_headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[lis
 
 
 def _confirmed(
-    records: NDArray[np.void], alive: dict[bytes, int], since: dict[bytes, int], purged: dict[bytes, int]
+    records: NDArray[np.void],
+    newest: dict[bytes, int],
+    is_alive: NDArray[np.bool_],
+    since: dict[bytes, int],
+    purged: dict[bytes, int],
 ) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
     """By message alive: the apps that are done with it, and those that never wanted it (auto-confirm).
 
@@ -344,11 +377,16 @@ def _confirmed(
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
-    app_keys = _cells(found["app_key"], KEY_SIZE)
+    keys = record_keys(found)
+    rows = _rows_of(keys, newest)
+    known = np.flatnonzero(rows >= 0)
+    wanted = known[is_alive[rows[known]]]
+    found = found[wanted]
     auto = (CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED).tolist()
-    columns = zip(record_keys(found), app_keys, auto, confirmed_at.tolist(), strict=True)
-    for key, app_key, is_auto, index in columns:
-        if key in alive and since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:
+    columns = zip(wanted.tolist(), found["app_key"].tolist(), auto, confirmed_at[wanted].tolist(), strict=True)
+    for n, app_key, is_auto, index in columns:
+        key = keys[n]
+        if since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:
             done, unasked = out.get(key, (_NOBODY, _NOBODY))
             out[key] = (done, unasked | {app_key}) if is_auto else (done | {app_key}, unasked)
     return out
@@ -378,10 +416,5 @@ def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[
 def record_keys(found: NDArray[np.void]) -> list[bytes]:
     """Queue key and GUID of each record, in one string of bytes."""
     parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
-    return _cells(np.concatenate(parts, axis=1), KEY_SIZE + GUID_SIZE)
-
-
-def _cells(column: NDArray[np.void] | NDArray[np.uint8], size: int) -> list[bytes]:
-    """A column of byte strings as Python values, zeros at their ends kept."""
-    data = column.tobytes()
-    return [data[at : at + size] for at in range(0, len(data), size)]
+    keys: list[bytes] = np.concatenate(parts, axis=1).view(_MESSAGE_KEY).reshape(-1).tolist()
+    return keys

@@ -184,8 +184,7 @@ class SlicedRecovery:
         if not len(found):
             return
         auto = (CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED).tolist()
-        apps = found["app_key"].tobytes()
-        app_keys = [apps[n : n + KEY_SIZE] for n in range(0, len(apps), KEY_SIZE)]
+        app_keys = found["app_key"].tolist()
         confirms, last_purge = self._confirms, self._last_purges
         columns = zip(record_keys(found), app_keys, auto, (at + start).tolist(), strict=True)
         for key, app_key, is_auto, row in columns:
