@@ -248,6 +248,8 @@ COPIES = (
         "With --fsync always new files are not waited for in their folder.",
         "broker.core.durability",
         (("            found.append(files.directory)\n", "            pass\n"),),
+        hidden="Whoever makes files syncs their folder itself. It takes a process that is killed before that, and power that fails in the next one's first step, before the ledger's file is synced, in the same folder.",
+        unit="tests/broker/core/test_durability.py::test_the_first_time_all_there_is_and_the_folder_before_the_journal",
     ),
     Mutant(
         "journal-not-synced",
