@@ -38,6 +38,7 @@ class Feature(Enum):
     RECONFIGURED = "domains whose consistency, times and limits change while nodes run"
     ECHOES = "links between nodes on which old words of elections and of the ledger come once more"
     MOMENTS = "faults in the midst of rollovers, and while confirms are on their way"
+    SLICES = "long tasks that take their time, so that much happens between two slices"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -49,6 +50,7 @@ _LATER = (
     Feature.RECONFIGURED,
     Feature.ECHOES,
     Feature.MOMENTS,
+    Feature.SLICES,
 )
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.

@@ -411,7 +411,7 @@ class Host:
         if taken is not None:
             taken()
         if more:
-            self.world.clock.after(1, lambda: self.step(_nothing))
+            self.world.clock.after(self.world.slice_gap_us(), lambda: self.step(_nothing))
         if self.slow_us and self._written(node) != written:
             self.pause(self.world.random.randrange(self.slow_us))
         if self.world.traps:

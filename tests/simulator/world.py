@@ -35,6 +35,7 @@ STEPS = 2000
 # Steps and time that the world has for coming to rest once the faults have ended.
 REST_STEPS_MAX = 40_000
 REST_US_MAX = 120_000_000
+SLICE_GAP_US_MAX = 5000  # between two slices of a long task, where these take their time
 WRITE_BACK_US = 5_000_000
 ASK_US = 200_000
 PROBE_US = 500_000
@@ -82,7 +83,8 @@ class World:
         self.traps: list[Callable[[Host], bool]] = []  # asked after each step of a host; true if they are over
         self.limits = LIMITS
         # Long tasks are done in slices, which are short in every other world: there is not much to do here.
-        self.slice_units = (SLICE, 4)[seed % 2]
+        self.slice_units = 2 if Feature.SLICES in self.features else (SLICE, 4)[seed % 2]
+        self._slices_random = own_random(Feature.SLICES, seed)
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self._echoes = 0
         self.lines: list[str] | None = None
@@ -343,6 +345,10 @@ class World:
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
         self.passage.look(host, self.clock.us)
+
+    def slice_gap_us(self) -> int:
+        """How long it takes until a host goes on with what it did not finish in a step."""
+        return self._slices_random.randint(1, SLICE_GAP_US_MAX) if Feature.SLICES in self.features else 1
 
     def make_oddity(self) -> Oddity | None:
         """What is odd about a new link between two members."""
