@@ -1,0 +1,151 @@
+"""Receipt handles of popped messages, and what the answer to a POP says of them (source: ExtraInfoUtil, KeyBuilder).
+
+A handle is eight words: the first offset of the checkpoint that the message belongs to, when it was popped and for how
+long it is hidden, the queue of the revive log, the kind of its topic, the broker, the queue and the message's offset
+there. A client makes it of the answer's header; for a message of a retry topic the broker puts it into the message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from formats.errors import FormatError
+
+__all__ = [
+    "ORDERED",
+    "RETRY_PREFIX",
+    "Receipt",
+    "kind_of_topic",
+    "normal_topic",
+    "offset_counts_info",
+    "offsets_info",
+    "parse_receipt",
+    "queue_count_info",
+    "real_topic",
+    "retry_topic",
+    "start_info",
+]
+
+# The revive queue in the handles of messages that are consumed in order: no checkpoint is kept of them.
+ORDERED: Final = 999
+RETRY_PREFIX: Final = "%RETRY%"
+NORMAL, RETRY, RETRY_V2 = "0", "1", "2"
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+_BROKER_MAX: Final = 255
+_WORDS_MIN: Final = 6
+_LONG_MAX: Final = (1 << 63) - 1
+
+
+class Receipt(NamedTuple):
+    """A receipt handle. Older clients leave out the last two words; they are -1 then."""
+
+    start_offset: int
+    popped_ms: int
+    invisible_ms: int
+    revive_queue: int
+    kind: str
+    broker: str
+    queue_id: int = -1
+    queue_offset: int = -1
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    @property
+    def visible_ms(self) -> int:
+        """The time at which the message is to be seen again."""
+        return self.popped_ms + self.invisible_ms
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the message is consumed in order."""
+        return self.revive_queue == ORDERED
+
+
+def parse_receipt(text: str) -> Receipt:
+    """Read a handle. Raises `FormatError` for one with too few words, or with words that are no numbers."""
+    words = text.split(" ")
+    if len(words) < _WORDS_MIN:
+        raise FormatError("Receipt", 0, f"has {len(words)} words, not {_WORDS_MIN} at least")
+    broker = words[5]
+    if len(broker) > _BROKER_MAX:
+        raise FormatError("Receipt", 5, f"names a broker with {len(broker)} characters")
+    first = [_number(words, place) for place in range(4)]
+    receipt = Receipt(first[0], first[1], first[2], first[3], words[4], broker)
+    if min(first) < 0 or receipt.visible_ms > _LONG_MAX:
+        raise FormatError("Receipt", 0, "has an offset, a time or a queue that cannot be")
+    if len(words) < len(Receipt._fields):
+        return receipt
+    return receipt._replace(queue_id=_number(words, 6), queue_offset=_number(words, 7))
+
+
+def _number(words: list[str], place: int) -> int:
+    word = words[place]
+    if not _NUMBER.fullmatch(word) or abs(int(word)) > _LONG_MAX:
+        raise FormatError("Receipt", place, f"{word[:40]!r} is no number")
+    return int(word)
+
+
+def retry_topic(topic: str, group: str) -> str:
+    """The topic of a group to which messages of a topic go that were popped and not acknowledged."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def real_topic(topic: str, group: str, kind: str) -> str:
+    """The topic that a message is in of which a client knows the topic it subscribes to, and the kind.
+
+    Raises `FormatError` for an unknown kind.
+    """
+    if kind == NORMAL:
+        return topic
+    if kind == RETRY:
+        return retry_topic(topic, group)
+    if kind == RETRY_V2:
+        return f"{RETRY_PREFIX}{group}+{topic}"
+    raise FormatError("BatchAck", 0, f"{kind[:40]!r} is no kind of topic")
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """The topic that a group subscribes to, whose messages are in a topic: that itself, unless it is one for retries.
+
+    Raises `FormatError` for a retry topic of another group.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return topic
+    prefix = f"{RETRY_PREFIX}{group}"
+    if not topic.startswith(prefix) or topic[len(prefix) : len(prefix) + 1] not in ("_", "+"):
+        raise FormatError("CheckPoint", 0, f"{topic[:80]!r} is no retry topic of group {group[:80]!r}")
+    return topic[len(prefix) + 1 :]
+
+
+def kind_of_topic(topic: str) -> str:
+    """The word that stands in handles for a topic."""
+    if not topic.startswith(RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if "+" in topic else RETRY
+
+
+# Each is one piece of what an answer's header says, which has them with `;` between them.
+
+
+def start_info(topic: str, queue_id: int, offset: int) -> str:
+    """Say at which offset of a queue a checkpoint begins."""
+    return f"{kind_of_topic(topic)} {queue_id} {offset}"
+
+
+def offsets_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
+    """Say which messages of a queue were popped."""
+    return f"{kind_of_topic(topic)} {queue_id} {','.join(map(str, offsets))}"
+
+
+def offset_counts_info(topic: str, queue_id: int, offset: int, count: int) -> str:
+    """Say how often a message was popped before, to be consumed in order."""
+    return f"{kind_of_topic(topic)} qo{queue_id}%{offset} {count}"
+
+
+def queue_count_info(topic: str, queue_id: int, count: int) -> str:
+    """Say the same of all messages of a queue: clients that are older look for that."""
+    return f"{kind_of_topic(topic)} {queue_id} {count}"
