@@ -25,6 +25,7 @@ from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.registration import NameserverLink, Nameservers, Registry, register_frame
 from broker.rocketmq.core.retention import RetentionLimits
 from broker.rocketmq.core.topics import Topics
@@ -49,6 +50,7 @@ from formats.errors import FormatError
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.pop_bodies import REQUEST_MODES
 
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
 
@@ -144,6 +146,8 @@ class _Kept:
         self.offsets_file = file("config", "consumerOffset.json")
         self.delays_file = file("config", "delayOffset.json")
         self.timers_file = file("config", "timercheck")
+        self.orders_file = file("config", "consumerOrderInfo.json")
+        self.modes_file = file("config", "messageRequestMode.json")
         values = file("namesrv", "kvConfig.json")
         self.values = _read(values, lambda data: KeyValues(data, values.write))
         self.state = State(
@@ -152,6 +156,8 @@ class _Kept:
             _read(topics, lambda data: Topics(options, data, topics.write)),
             _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
             _read(self.offsets_file, Offsets),
+            _read(self.orders_file, Orders),
+            _read(self.modes_file, _checked_modes),
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
@@ -166,6 +172,13 @@ def _read(file: ConfigFile, read: Callable[[bytes], T]) -> T:
         return read(file.read())
     except FormatError as error:
         raise PropertyError(f"{file.path}: {error}; mend it, or bring back {file.path}.bak") from None
+
+
+def _checked_modes(data: bytes) -> bytes:
+    """The file of request modes, if it can be read. Raises `FormatError`."""
+    if data:
+        REQUEST_MODES.read(data)
+    return data
 
 
 class _Deferred:
@@ -196,6 +209,9 @@ def _make_broker(
         kept.offsets_file.write,
         kept.delays_file.write,
         kept.timers_file.write,
+        kept.orders_file.write,
+        kept.modes_file.write,
+        nameserver.find_queues,
         partial(_disk_used, config.store),
     )
     broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))

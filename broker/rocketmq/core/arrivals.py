@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.core.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
@@ -20,8 +20,13 @@ class Arrivals:
     def __init__(self, store: MessageStore, puller: Puller, stored: Rate) -> None:
         self._store = store
         self._puller = puller
+        self._others: list[Callable[[str, int, int], None]] = []
         self._rate = stored
         self._arrived: dict[tuple[str, int], None] = {}
+
+    def tell(self, other: Callable[[str, int, int], None]) -> None:
+        """Have somebody else told of what has come: a topic, a queue of it, and the time."""
+        self._others.append(other)
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
         """Store a message; see `MessageStore.put`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
@@ -41,3 +46,5 @@ class Arrivals:
             arrived, self._arrived = self._arrived, {}
             for topic, queue_id in arrived:
                 self._puller.arrived(topic, queue_id, now_ms)
+                for other in self._others:
+                    other(topic, queue_id, now_ms)

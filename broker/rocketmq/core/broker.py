@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,6 +19,10 @@ from broker.rocketmq.core.inspection import Inspection, Rates
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.pop.assignments import AssignmentRequests
+from broker.rocketmq.core.pop.checks import Tables
+from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.pop.service import PopService
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
 from broker.rocketmq.core.rates import Rate
@@ -38,6 +42,7 @@ from formats.rocketmq.checkpoints import TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DelayOffsets
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.route_bodies import QueueData
 
 __all__ = ["Broker", "State", "World"]
 
@@ -49,8 +54,8 @@ EXPIRY_MS: Final = 10_000
 
 
 class World(NamedTuple):
-    """The services that a broker needs: the time of day, a random number below another, an id, files for offsets, and
-    how full the disk is."""
+    """The services that a broker needs: the time of day, a random number below another, an id, files for offsets and
+    modes, how full the disk is, and the queues that a topic has by its nameserver."""
 
     wall_ms: Callable[[], int]
     choose: Callable[[int], int]
@@ -58,6 +63,9 @@ class World(NamedTuple):
     keep_offsets: Callable[[bytes], None]
     keep_delay_offsets: Callable[[bytes], None]
     keep_timer_checkpoint: Callable[[bytes], None]
+    keep_orders: Callable[[bytes], None]
+    keep_request_modes: Callable[[bytes], None]
+    find_queues: Callable[[str], Sequence[QueueData]]
     disk_used: Callable[[], float]
 
 
@@ -69,6 +77,8 @@ class State(NamedTuple):
     topics: Topics
     groups: Groups
     offsets: Offsets
+    orders: Orders
+    request_modes: bytes = b""
     delay_offsets: DelayOffsets = DelayOffsets()
     timer_checkpoint: TimerCheckpoint | None = None
     times: TransactionTimes = TransactionTimes()
@@ -103,12 +113,21 @@ class Broker:
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
         administration = Administration(options, topics, groups, offsets, store)
+        tables = Tables(options, topics, groups, offsets, store)
+        self._pop = PopService(
+            tables, state.orders, self._arrivals, world.choose, self._failed, found, world.keep_orders
+        )
+        self._arrivals.tell(self._pop.arrived)
         parts = (
             self._consumers,
             self._timers,
             sending_back,
             self._transactions,
             replies,
+            self._pop,
+            AssignmentRequests(
+                options, topics, groups, clients, world.find_queues, state.request_modes, world.keep_request_modes
+            ),
             Queries(store),
             administration,
             Inspection(
@@ -177,6 +196,7 @@ class Broker:
     def disconnected(self, session: Session) -> None:
         """A connection is closed."""
         self._puller.disconnected(session)
+        self._pop.disconnected(session)
         self._calls.disconnected(session)
         self._consumers.disconnected(session)
 
@@ -191,15 +211,17 @@ class Broker:
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
+        self._pop.end_step(now_ms)
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
-        return self._has_due
+        return self._has_due or self._pop.has_more
 
     def tick(self) -> None:
         """Do what is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
         self._has_due = self._give_out(now_ms)
+        self._pop.tick(now_ms)
         self._delays.tick(now_ms)
         self._timers.tick(now_ms)
         self._transactions.tick(now_ms)
@@ -220,10 +242,13 @@ class Broker:
     def _give_out(self, now_ms: int) -> bool:
         """Store what is due where it belongs; True if there is more."""
         has_more = self._delays.give_out(now_ms)
-        return self._timers.give_out(now_ms) or has_more
+        is_behind = self._timers.give_out(now_ms)
+        # Behind the timers: what was noted of popped messages comes into its log by them.
+        return self._pop.revive(now_ms, is_behind=is_behind) or is_behind or has_more
 
     def keep_offsets(self) -> None:
-        """Write the offsets, if they are not what was written."""
+        """Write the offsets and what is consumed in order, if they are not what was written."""
+        self._pop.keep(self._world.wall_ms())
         if not self._offsets.changed:
             return
         try:

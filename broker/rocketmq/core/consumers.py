@@ -33,7 +33,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import consuming
 from formats.rocketmq.headers.codec import HeaderCodec
 
-__all__ = ["ConsumerRequests"]
+__all__ = ["ConsumerRequests", "starts_in_memory"]
 
 log = logging.getLogger("broker.rocketmq.clients")
 
@@ -182,17 +182,11 @@ class ConsumerRequests:
             if header.set_zero_if_not_found is False:
                 text = "Not found, do not set to zero, maybe this group boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
-            if not self._starts_in_memory(header.topic, header.queue_id):
+            if not starts_in_memory(self._store, header.topic, header.queue_id):
                 text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
             offset = 0
         return success(_OFFSET, consuming.QueryConsumerOffsetResponse(offset))
-
-    def _starts_in_memory(self, topic: str, queue_id: int) -> bool:
-        queue = self._store.queues.get((topic, queue_id))
-        if queue is None or queue.begin > 0 or queue.end == 0:
-            return False
-        return self._store.log.end - queue.get(0).physical_offset <= HOT_BYTES
 
     # -- locks
 
@@ -205,6 +199,14 @@ class ConsumerRequests:
         wanted = LOCK_REQUEST.read(request.body)
         self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return success()
+
+
+def starts_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """Return whether a queue has its very first message still, and that is in memory."""
+    queue = store.queues.get((topic, queue_id))
+    if queue is None or queue.begin > 0 or queue.end == 0:
+        return False
+    return store.log.end - queue.get(0).physical_offset <= HOT_BYTES
 
 
 def _in_order(header: consuming.UpdateConsumerOffsetRequest) -> tuple[str, str, int, int]:

@@ -10,6 +10,7 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.route_bodies import QueueData
 
 __all__ = ["NameserverService"]
 
@@ -43,6 +44,11 @@ class NameserverService:
         answer = self._nameserver.answer(request, self, now_ms)
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             log.warning("the broker of this process is refused: %s", answer.remark)
+
+    def find_queues(self, topic: str) -> list[QueueData]:
+        """The queues that a topic has on the brokers that have registered."""
+        route = self._nameserver.routes.route(topic)
+        return [] if route is None else route.queue_datas
 
     def end_step(self) -> bool:
         """Nothing follows from a step."""

@@ -11,6 +11,7 @@ from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
@@ -21,12 +22,12 @@ from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.record import Record, decode_record
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.route_bodies import QueueData, TopicConfig
 from tests.broker.rocketmq.folders import MemoryFolder
 
-__all__ = ["OPTIONS", "Peer", "Rig", "records_of"]
+__all__ = ["OPTIONS", "Peer", "Rig", "handles", "records_of"]
 
 OPTIONS = BrokerOptions(
     "GoldenCluster",
@@ -51,6 +52,8 @@ class Rig:
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
         self.peers: list[Peer] = []
+        # What a nameserver says of other brokers.
+        self.other_queues: dict[str, list[QueueData]] = {}
         self._open()
         self.topics.put(TopicConfig("t", 1, 1), self.wall_ms)
 
@@ -65,7 +68,8 @@ class Rig:
         self.faults = Faults(self.now)
         config = {"brokerName": self.options.name}
         timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
-        kept = (self.topics, self.groups, self.offsets, delays, timers)
+        modes = self.files.get("modes", b"")
+        kept = (self.topics, self.groups, self.offsets, Orders(self.files.get("orders", b"")), modes, delays, timers)
         state = State(self.options, self.store, *kept, self.times, config)
         world = World(
             lambda: self.wall_ms,
@@ -74,6 +78,9 @@ class Rig:
             self._keep("offsets"),
             self._keep("delays"),
             self._keep("timers"),
+            self._keep("orders"),
+            self._keep("modes"),
+            lambda topic: self.other_queues.get(topic, []),
             lambda: 0.0,
         )
         self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
@@ -200,6 +207,58 @@ class Peer:
         answer = self.answer(self.pull(topic, offset, group, **changes))
         assert answer is not None
         return records_of(answer)
+
+    def pop(self, topic: str = "t", group: str = "g", **changes: Any) -> int:
+        """Ask for messages of any queue, hidden for ten seconds; the number that the answer will have."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": -1,
+            "maxMsgNums": 32,
+            "invisibleTime": 10_000,
+            "pollTime": 0,
+            "bornTime": self.rig.wall_ms,
+            "initMode": 0,
+        }
+        return self.ask(RequestCode.POP_MESSAGE, **{**fields, **changes})
+
+    def popped(self, topic: str = "t", group: str = "g", **changes: Any) -> dict[str, str]:
+        """Pop messages: the receipt handle of each, by its body, as clients make them of an answer."""
+        answer = self.answer(self.pop(topic, group, **changes))
+        assert answer is not None
+        return handles(answer, self.rig.options.name)
+
+    def acknowledge(self, handle: str, topic: str = "t", group: str = "g") -> Frame:
+        """Acknowledge a message of a topic, or of the retry topic that goes with it."""
+        name = f"%RETRY%{group}_{topic}" if handle.split(" ")[4] == "1" else topic
+        return self.call(RequestCode.ACK_MESSAGE, **_named(handle, name, group))
+
+    def hide(self, handle: str, ms: int, topic: str = "t", group: str = "g") -> Frame:
+        """Change the time for which a message is hidden."""
+        return self.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **_named(handle, topic, group), invisibleTime=ms)
+
+
+def _named(handle: str, topic: str, group: str) -> dict[str, Any]:
+    """The fields of a request about a message that was popped."""
+    words = handle.split(" ")
+    return {"consumerGroup": group, "topic": topic, "queueId": words[6], "offset": words[7], "extraInfo": handle}
+
+
+def handles(answer: Frame, broker: str) -> dict[str, str]:
+    """The receipt handles of an answer's messages, by their bodies."""
+    fields = answer.ext_fields or {}
+    begins = {}
+    for piece in filter(None, fields.get("startOffsetInfo", "").split(";")):
+        kind, queue_id, offset = piece.split(" ")
+        begins[kind, queue_id] = offset
+    found = {}
+    for record in records_of(answer):
+        handle = decode_properties(record.properties).get("POP_CK")
+        if handle is None:
+            terms = f"{fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 {broker}"
+            handle = f"{begins['0', str(record.queue_id)]} {terms} {record.queue_id} {record.queue_offset}"
+        found[bytes(record.body).decode()] = handle
+    return found
 
 
 def records_of(answer: Frame) -> list[Record]:

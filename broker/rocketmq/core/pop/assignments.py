@@ -1,0 +1,161 @@
+"""The queues that a client is to consume, and the way: clients may leave that to the broker.
+
+Source: QueryAssignmentProcessor, MessageRequestModeManager.
+
+Who pops gets all queues of a broker at once, or its own and those of some clients behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.pop.waiting import ALL_QUEUES
+from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
+from broker.rocketmq.core.topics import Topics
+from formats.rocketmq import fastjson
+from formats.rocketmq.client_bodies import MessageQueue
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.pop_bodies import (
+    ASSIGNMENT_REQUEST,
+    ASSIGNMENTS,
+    REQUEST_MODE,
+    REQUEST_MODES,
+    Assignment,
+    Assignments,
+    RequestMode,
+    RequestModes,
+)
+from formats.rocketmq.receipts import RETRY_PREFIX
+from formats.rocketmq.route_bodies import Permission, QueueData
+
+__all__ = ["AssignmentRequests", "allocate", "allocate_to_pop"]
+
+log = logging.getLogger("broker.rocketmq.assignments")
+
+POP: Final = "POP"
+PULL: Final = "PULL"
+_BROADCASTING: Final = "BROADCASTING"
+_AVERAGE: Final = "AVG"
+_CIRCLE: Final = "AVG_BY_CIRCLE"
+
+
+class AssignmentRequests:
+    """Answers clients, and keeps what administrators say. `find_queues` gives the queues of a topic on other brokers.
+
+    `keep` writes the file; it may raise `OSError`, and the change is not made then.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        find_queues: Callable[[str], Sequence[QueueData]],
+        stored: bytes,
+        keep: Callable[[bytes], None],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._find_queues = find_queues
+        self._keep = keep
+        self._modes = (REQUEST_MODES.read(stored) if stored else RequestModes()).table
+        self.handlers: Handlers = {
+            RequestCode.QUERY_ASSIGNMENT: self._query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
+        }
+
+    def _set_mode(self, request: Request) -> Frame:
+        wanted = REQUEST_MODE.read(request.body)
+        topic, group = wanted.topic, wanted.consumer_group
+        if topic.startswith(RETRY_PREFIX):
+            raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.get(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._groups.find(group, request.now_ms) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        if wanted.mode not in (POP, PULL):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"{wanted.mode[:40]} is neither {POP} nor {PULL}")
+        table = {**self._modes, topic: {**self._modes.get(topic, {}), group: wanted}}
+        self._keep(fastjson.dumps_pretty(REQUEST_MODES.write_value(RequestModes(table))).encode())
+        self._modes = table
+        return success()
+
+    def _query(self, request: Request) -> Frame:
+        wanted = ASSIGNMENT_REQUEST.read(request.body)
+        mode = self._modes.get(wanted.topic, {}).get(wanted.consumer_group)
+        if mode is None:
+            mode = RequestMode(wanted.topic, wanted.consumer_group)
+        queues = self._queues(wanted.topic)
+        found: list[MessageQueue] | None = None
+        if wanted.message_model == _BROADCASTING:
+            found = queues
+        elif queues:
+            clients = sorted(self._clients.ids(wanted.consumer_group))
+            found = _share(queues, clients, wanted.client_id, wanted.strategy_name, mode) if clients else None
+        told = None if found is None else [Assignment(queue, mode.mode) for queue in dict.fromkeys(found)]
+        return with_body(ASSIGNMENTS.write(Assignments(told)))
+
+    def _queues(self, topic: str) -> list[MessageQueue] | None:
+        """The queues of a topic, by broker and number; None if there is no such topic."""
+        known = {queues.broker_name: queues for queues in self._find_queues(topic)}
+        config = self._topics.get(topic)
+        if config is not None:
+            name = self._options.name
+            known[name] = QueueData(name, config.read_queue_nums, config.write_queue_nums, config.perm)
+        found = [
+            MessageQueue(name, number, topic)
+            for name, queues in sorted(known.items())
+            if queues.perm & Permission.READ
+            for number in range(queues.read_queue_nums)
+        ]
+        return found if known else None
+
+
+def _share(
+    queues: list[MessageQueue], clients: list[str], client: str, strategy: str | None, mode: RequestMode
+) -> list[MessageQueue] | None:
+    """The queues of one client; None for a strategy that is unknown."""
+    if strategy not in (_AVERAGE, _CIRCLE):
+        log.warning("group %s asks for assignments by %s, which is unknown", mode.consumer_group, strategy)
+        return None
+    if mode.mode == POP:
+        return allocate_to_pop(queues, clients, client, strategy, mode.pop_share_queues)
+    return allocate(queues, clients, client, strategy)
+
+
+def allocate(queues: list[MessageQueue], clients: list[str], client: str, strategy: str) -> list[MessageQueue]:
+    """The queues of a client, when each has its own: as many as others, one more for those that come first."""
+    if client not in clients:
+        return []
+    place, count = clients.index(client), len(clients)
+    if strategy == _CIRCLE:
+        return queues[place::count]
+    share, more = divmod(len(queues), count)
+    begin = place * share + min(place, more)
+    return queues[begin : begin + share + (place < more)]
+
+
+def allocate_to_pop(
+    queues: list[MessageQueue], clients: list[str], client: str, strategy: str, shared: int
+) -> list[MessageQueue]:
+    """The queues that a client pops: all, or its own and those of the next `shared` clients."""
+    if shared <= 0 or shared >= len(clients) - 1:
+        return [queue._replace(queue_id=ALL_QUEUES) for queue in queues]
+    if client not in clients:
+        return []
+    place = clients.index(client)
+    if len(clients) > len(queues):
+        return [queues[place % len(queues)]]
+    found: list[MessageQueue] = []
+    for number in range(shared + 1):
+        found += allocate(queues, clients, clients[(place + number) % len(clients)], strategy)
+    return found

@@ -1,0 +1,142 @@
+"""Messages that groups pop in order: a queue is blocked while some of what was popped of it is under way.
+
+Source: QueueLevelConsumerManager. Nothing is noted in the log of them: the group's offset stays before the first that
+is not acknowledged. The file is written from time to time; after a crash some messages come again, in order still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from formats.rocketmq import fastjson
+from formats.rocketmq.pop_bodies import ORDER_FILE, OrderFile, OrderRecord
+from formats.rocketmq.receipts import offset_counts_info, queue_count_info
+
+__all__ = ["ILLEGAL", "UNCHANGED", "Key", "Orders"]
+
+# What an acknowledgement comes to that moves no offset.
+ILLEGAL: Final = -1
+UNCHANGED: Final = -2
+
+_SEPARATOR: Final = "@"
+# Records are forgotten that nobody has used for a day.
+_KEEP_MS: Final = 24 * 3_600_000
+
+# A topic, a group and a queue id.
+Key = tuple[str, str, int]
+
+
+class Orders:
+    """What is under way. `changed`: the file is older than the table."""
+
+    def __init__(self, stored: bytes) -> None:
+        file = ORDER_FILE.read(stored) if stored else OrderFile()
+        self._level = file.level
+        self._table: dict[Key, OrderRecord] = {}
+        # The queues that are not known to be free yet, and when they will be.
+        self._free_ms: dict[Key, int] = {}
+        self.changed = False
+        for name, queues in file.table.items():
+            topic, _, group = name.partition(_SEPARATOR)
+            for queue_id, record in queues.items():
+                if record.offsets:
+                    self._put((topic, group, queue_id), record)
+        self.changed = False
+
+    def popped(
+        self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
+    ) -> list[str]:
+        """Note what was popped; the pieces for the answer's header that say how often it was before."""
+        old = self._table.get(key)
+        counts: dict[int, int] | None = None
+        if old is not None:
+            before = old.counts or {}
+            if old.attempt_id is not None and old.attempt_id == attempt_id:
+                counts = before
+            else:
+                known = set(_offsets(old))
+                counts = {offset: before.get(offset, 0) + 1 for offset in offsets if offset in known}
+        first = offsets[0]
+        stored = [first, *(offset - first for offset in offsets[1:])]
+        record = OrderRecord(
+            now_ms, invisible_ms, stored, counts=counts, consumed_ms=now_ms, acked=0, attempt_id=attempt_id
+        )
+        self._put(key, record)
+        topic, _, queue_id = key
+        counts = counts or {}
+        least = min(counts.values()) if len(counts) == len(offsets) else 0
+        told = [offset_counts_info(topic, queue_id, offset, count) for offset, count in counts.items()]
+        return [*told, queue_count_info(topic, queue_id, least)]
+
+    def is_blocked(self, key: Key, attempt_id: str | None, now_ms: int) -> bool:
+        """Return whether a queue has messages under way; they are no bar to the attempt that popped them."""
+        record = self._table.get(key)
+        if record is None or (record.attempt_id is not None and record.attempt_id == attempt_id):
+            return False
+        return _free_ms(record) > now_ms
+
+    def acknowledge(self, key: Key, offset: int, popped_ms: int) -> int:
+        """Note that a message is consumed; the offset that the group is at then, `UNCHANGED` or `ILLEGAL`."""
+        record = self._table.get(key)
+        if record is None:
+            return offset + 1
+        if record.popped_ms != popped_ms:
+            return UNCHANGED
+        offsets = _offsets(record)
+        if offset not in offsets:
+            return ILLEGAL
+        record = record._replace(acked=record.acked | 1 << offsets.index(offset))
+        self._put(key, record)
+        for place, each in enumerate(offsets):
+            if not record.acked >> place & 1:
+                return each
+        return offsets[-1] + 1
+
+    def change(self, key: Key, offset: int, popped_ms: int, visible_ms: int) -> None:
+        """Note that a message comes again at another time."""
+        record = self._table.get(key)
+        if record is not None and record.popped_ms == popped_ms and offset in _offsets(record):
+            self._put(key, record._replace(visible_ms={**(record.visible_ms or {}), offset: visible_ms}))
+
+    def forget(self, key: Key) -> None:
+        """Take a queue for free: its offset was reset."""
+        if self._table.pop(key, None) is not None:
+            self._free_ms[key] = 0
+            self.changed = True
+
+    def freed(self, now_ms: int) -> list[Key]:
+        """The queues that have become free by now since this was asked last."""
+        found = [key for key, free_ms in self._free_ms.items() if free_ms <= now_ms]
+        for key in found:
+            del self._free_ms[key]
+        return found
+
+    def _put(self, key: Key, record: OrderRecord) -> None:
+        self._table[key] = record
+        self.changed = True
+        self._free_ms[key] = _free_ms(record)
+
+    def file(self, now_ms: int) -> bytes:
+        """What the file is to hold now; what nobody has used for long is left out, and forgotten."""
+        self._table = {key: record for key, record in self._table.items() if now_ms - record.consumed_ms <= _KEEP_MS}
+        table: dict[str, dict[int, OrderRecord]] = {}
+        for (topic, group, queue_id), record in self._table.items():
+            table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = record
+        self.changed = False
+        return fastjson.dumps_pretty(ORDER_FILE.write_value(OrderFile(table, self._level))).encode()
+
+
+def _offsets(record: OrderRecord) -> list[int]:
+    first = record.offsets[0]
+    return [first, *(first + each for each in record.offsets[1:])]
+
+
+def _free_ms(record: OrderRecord) -> int:
+    """The time from which on a queue is free: all that is not acknowledged is to be seen again then."""
+    changed = record.visible_ms or {}
+    usual = record.popped_ms + (record.invisible_ms or 0)
+    times = [
+        changed.get(offset, usual) for place, offset in enumerate(_offsets(record)) if not record.acked >> place & 1
+    ]
+    return max(times, default=0)

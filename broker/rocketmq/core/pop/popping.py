@@ -1,0 +1,370 @@
+"""Requests for messages of any queue, which are hidden from others for a while (source: PopMessageProcessor).
+
+Each message that was popped is noted in a checkpoint before it is sent; the group's offset is behind it then. In order,
+there is none: the group stays where it is until what was popped is acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
+from broker.rocketmq.core.pop.checks import Tables, check_topic, first_offset, with_born_time
+from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.pop.revive_log import ReviveLog
+from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
+from broker.rocketmq.core.properties import encode
+from broker.rocketmq.core.pulling import find_messages
+from broker.rocketmq.core.rates import Rate
+from broker.rocketmq.core.requests import Handlers, Refused, Request
+from broker.rocketmq.core.sql import SqlError
+from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
+from formats.rocketmq.client_bodies import Subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import PopMessageRequest, PopMessageResponse
+from formats.rocketmq.pop_bodies import MESSAGES_MAX, CheckPoint
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.receipts import (
+    ORDERED,
+    RETRY_PREFIX,
+    Receipt,
+    kind_of_topic,
+    offsets_info,
+    retry_topic,
+    start_info,
+)
+from formats.rocketmq.record import Magic, Record, decode_record, encode_record
+from formats.rocketmq.route_bodies import TopicConfig
+
+__all__ = ["Popper"]
+
+log = logging.getLogger("broker.rocketmq.popping")
+
+_REQUEST = HeaderCodec(PopMessageRequest)
+_RESPONSE = HeaderCodec(PopMessageResponse)
+_NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
+
+# Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).
+_RETRY_FIRST: Final = 20
+_LATE_MS: Final = 500
+_QUEUE_OFFSET: Final = struct.Struct(">q")
+_QUEUE_OFFSET_AT: Final = 20
+_SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
+
+
+class _Asked(NamedTuple):
+    """A request, what it may be given, and what is to be done with the answer."""
+
+    header: PopMessageRequest
+    wanted: Filter
+    connection: object
+    answer: Callable[[Frame], None]
+
+
+@dataclass
+class _Popped:
+    """What is found for a request: records, how many messages they are, and how many more there are."""
+
+    now_ms: int
+    revive_queue: int
+    records: list[bytes] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    starts: list[str] = field(default_factory=list)
+    offsets: list[str] = field(default_factory=list)
+    counts: list[str] = field(default_factory=list)
+
+
+class Popper:
+    """Answers POP requests, at once or when there is something to say.
+
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed; `found` counts the
+    messages that are sent. `choose` gives a number from 0 on below the one that it is given.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        orders: Orders,
+        revive_log: ReviveLog,
+        choose: Callable[[int], int],
+        failed: Callable[[object, Exception], None],
+        found: Rate,
+    ) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._log = revive_log
+        self._choose = choose
+        self._failed = failed
+        self._found = found
+        self._waits: Waits[_Asked] = Waits()
+        # Where there is more for those who wait.
+        self._more: dict[Place, None] = {}
+        self._checkpoints = 0
+        self._is_full = False
+        self.handlers: Handlers = {RequestCode.POP_MESSAGE: self._pop}
+
+    @property
+    def waits(self) -> Waits[_Asked]:
+        """The requests that wait."""
+        return self._waits
+
+    # -- requests
+
+    def _pop(self, request: Request) -> None:
+        frame = request.frame._replace(body=b"")
+        answer = partial(request.peer.answer, frame)
+        now_ms = request.now_ms
+        try:
+            header = _REQUEST.read(with_born_time(request.fields, now_ms))
+            topic = self._check(header, request)
+            asked = _Asked(header, _filter(header), request.peer, answer)
+        except Refused as refused:
+            answer(Frame(refused.code, 0, remark=refused.text, ext_fields=_RESPONSE.write(_NOTHING)))
+            return
+        self._try(asked, topic, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
+
+    def _check(self, header: PopMessageRequest, request: Request) -> TopicConfig:
+        broker = self._tables.options.address.address
+        if request.now_ms - header.born_ms - header.poll_ms > _LATE_MS:
+            text = f"the broker[{broker}] pop message is timeout too much"
+            raise Refused(ResponseCode.POLLING_TIMEOUT, text)
+        if header.messages_max > MESSAGES_MAX:
+            text = f"the broker[{broker}] pop message's num is greater than {MESSAGES_MAX}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
+        if header.messages_max < 1 or not 0 <= header.invisible_ms <= DELAY_MS_MAX:
+            text = f"the broker[{broker}] pops one message at least, for a time of {DELAY_MS_MAX} ms at most"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        return check_topic(self._tables, topic, group, queue_id, request.peer, request.now_ms, "pop")
+
+    def _try(self, asked: _Asked, topic: TopicConfig, until: int | None, now_ms: int) -> bool:
+        """Answer a request, or let it wait until a time; True if it was answered, and there are more messages."""
+        header = asked.header
+        popped = self._take(asked, topic, now_ms)
+        place = _place(header)
+        if popped.rest > 0:
+            self._more[place] = None
+        code = ResponseCode.SUCCESS
+        if not popped.records:
+            code = ResponseCode.POLLING_TIMEOUT
+            if until is not None and not self._waits.is_full(place):
+                self._waits.add(place, Waiting(asked, asked.connection, until))
+                return False
+            if until is not None:
+                code = ResponseCode.POLLING_FULL
+        self._found.add(popped.count)
+        asked.answer(_frame(code, header, popped))
+        return popped.rest > 0 and code == ResponseCode.SUCCESS
+
+    # -- messages
+
+    def _take(self, asked: _Asked, topic: TopicConfig, now_ms: int) -> _Popped:
+        """Pop what there is for a request."""
+        header = asked.header
+        luck = self._choose(100)
+        popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
+        retry = None if header.is_ordered else self._tables.topics.get(retry_topic(header.topic, header.consumer_group))
+        if retry is not None and luck < _RETRY_FIRST:
+            self._take_topic(asked, retry, luck, popped)
+        if header.queue_id < 0:
+            self._take_topic(asked, topic, luck, popped)
+        else:
+            self._take_queue(asked, topic.topic_name, header.queue_id, popped)
+        if retry is not None and luck >= _RETRY_FIRST and popped.count < header.messages_max:
+            self._take_topic(asked, retry, luck, popped)
+        return popped
+
+    def _next_revive_queue(self) -> int:
+        number = self._checkpoints % self._tables.options.revive_queues
+        self._checkpoints += 1
+        return number
+
+    def _take_topic(self, asked: _Asked, topic: TopicConfig, luck: int, popped: _Popped) -> None:
+        for number in range(topic.read_queue_nums):
+            self._take_queue(asked, topic.topic_name, (luck + number) % topic.read_queue_nums, popped)
+
+    def _take_queue(self, asked: _Asked, topic: str, queue_id: int, popped: _Popped) -> None:
+        header, tables = asked.header, self._tables
+        group, now_ms = header.consumer_group, popped.now_ms
+        offset = first_offset(tables, topic, group, queue_id, header.init_mode)
+        key = (topic, group, queue_id)
+        if header.is_ordered and self._orders.is_blocked(key, header.attempt_id, now_ms):
+            return
+        left = header.messages_max - popped.count
+        if left <= 0:
+            popped.rest += max(0, tables.store.span(topic, queue_id)[1] - offset)
+            return
+        found = find_messages(tables.store, topic, queue_id, offset, left, asked.wanted)
+        if found.status in _SHIFTED:
+            offset = found.next_offset
+            tables.offsets.commit(topic, group, queue_id, offset)
+            found = find_messages(tables.store, topic, queue_id, offset, left, asked.wanted)
+        if found.messages:
+            # They are copied: the log may begin a new file, or grow, while the checkpoint is written.
+            records = [bytes(each) for each in found.messages]
+            found.messages.clear()
+            offsets = [_QUEUE_OFFSET.unpack_from(each, _QUEUE_OFFSET_AT)[0] for each in records]
+            if not self._note(header, key, offset, found.next_offset, offsets, popped):
+                return
+            popped.starts.append(start_info(topic, queue_id, offset))
+            popped.offsets.append(offsets_info(topic, queue_id, offsets))
+            if topic.startswith(RETRY_PREFIX) and topic != header.topic:
+                records = [self._as_original(header, offset, record, popped) for record in records]
+            popped.records += records
+            popped.count += len(records)
+        elif found.status == "NO_MATCHED_MESSAGE":
+            tables.offsets.commit(topic, group, queue_id, found.next_offset)
+        popped.rest += max(0, found.end - found.next_offset)
+
+    def _note(
+        self,
+        header: PopMessageRequest,
+        key: tuple[str, str, int],
+        offset: int,
+        next_offset: int,
+        offsets: list[int],
+        popped: _Popped,
+    ) -> bool:
+        """Note what is popped of a queue; False if that cannot be done now, and nothing is popped."""
+        topic, group, queue_id = key
+        tables = self._tables
+        if header.is_ordered:
+            popped.counts += self._orders.popped(key, header.attempt_id, popped.now_ms, header.invisible_ms, offsets)
+            tables.offsets.commit(topic, group, queue_id, offset)
+            return True
+        differences = [each - offset for each in offsets]
+        point = CheckPoint(
+            offset,
+            popped.now_ms,
+            header.invisible_ms,
+            len(offsets),
+            queue_id,
+            topic,
+            group,
+            tables.options.name,
+            differences,
+        )
+        try:
+            self._log.put_checkpoint(popped.revive_queue, point, popped.now_ms)
+        except Refused as refused:
+            if not self._is_full:
+                log.error("nothing is popped, as no checkpoint can be stored: %s", refused.text)
+            self._is_full = True
+            return False
+        self._is_full = False
+        tables.offsets.commit(topic, group, queue_id, next_offset)
+        return True
+
+    def _as_original(self, header: PopMessageRequest, offset: int, data: bytes, popped: _Popped) -> bytes:
+        """The record of a message of a retry topic, as if it were still in its own; its receipt handle goes with it."""
+        try:
+            record = decode_record(data)
+            assert isinstance(record, Record)
+            kind, name = kind_of_topic(record.topic), self._tables.options.name
+            terms = (popped.now_ms, header.invisible_ms, popped.revive_queue, kind, name)
+            properties = decode_properties(record.properties)
+            properties.setdefault("POP_CK", str(Receipt(offset, *terms, record.queue_id, record.queue_offset)))
+            return encode_record(record._replace(version=Magic.V1, topic=header.topic, properties=encode(properties)))
+        except ValueError as error:
+            log.error("a message of the retry topic of %s is given out as it is: %s", header.topic, error)
+            return data
+
+    # -- those who wait
+
+    def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """A message has come into a queue: answer who waits for it."""
+        if not self._waits:
+            return
+        for place in self._waits.places(topic, queue_id):
+            self._wake(place, now_ms)
+        if topic.startswith(RETRY_PREFIX):
+            for place in self._waits.all_places():
+                if retry_topic(place.topic, place.group) == topic:
+                    self._wake(place, now_ms)
+
+    def freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
+        """A queue has become free for a group that consumes it in order."""
+        begin, end = self._tables.store.span(topic, queue_id)
+        if end > (self._tables.offsets.get(topic, group, queue_id) or begin):
+            self._wake(Place(topic, group, -1), now_ms)
+            self._wake(Place(topic, group, queue_id), now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Answer those who have waited their time."""
+        for _, waiting in self._waits.take_over(now_ms):
+            self._again(waiting, None, now_ms)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is more for some of those who wait."""
+        return bool(self._more)
+
+    def end_step(self, now_ms: int) -> None:
+        """Give those who wait what there is left."""
+        if self._more:
+            more, self._more = self._more, {}
+            for place in more:
+                self._wake(place, now_ms)
+
+    def disconnected(self, connection: object) -> None:
+        """Forget what a closed connection waits for."""
+        self._waits.take_connection(connection)
+
+    def _wake(self, place: Place, now_ms: int) -> None:
+        """Answer those who wait at a place, as far as there are messages."""
+        while (waiting := self._waits.take(place)) is not None:
+            if not self._again(waiting, waiting.until_ms, now_ms):
+                return
+        self._more.pop(place, None)
+
+    def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> bool:
+        asked = waiting.request
+        try:
+            topic = self._tables.topics.get(asked.header.topic)
+            if topic is not None:
+                return self._try(asked, topic, until, now_ms)
+            text = f"topic[{asked.header.topic}] not exist"
+            asked.answer(Frame(ResponseCode.TOPIC_NOT_EXIST, 0, remark=text, ext_fields=_RESPONSE.write(_NOTHING)))
+        except Exception as error:
+            self._failed(asked.connection, error)
+        return True
+
+
+def _place(header: PopMessageRequest) -> Place:
+    return Place(header.topic, header.consumer_group, max(header.queue_id, -1))
+
+
+def _filter(header: PopMessageRequest) -> Filter:
+    """The filter of a request. Raises `Refused`."""
+    text, kind = header.expression, header.expression_type
+    try:
+        if not text or kind in (None, "", TAG):
+            return Filter(make_subscription(header.topic, text or "*"))
+        if kind != SQL92:
+            raise SqlError(f"{kind} is no kind of expression")
+        return Filter(Subscription(header.topic, text, SQL92))
+    except SqlError as error:
+        log.info("group %s: the expression of a POP cannot be used: %s", header.consumer_group, error)
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+
+
+def _frame(code: ResponseCode, header: PopMessageRequest, popped: _Popped) -> Frame:
+    response = PopMessageResponse(
+        popped.now_ms,
+        header.invisible_ms,
+        popped.revive_queue,
+        popped.rest,
+        ";".join(popped.starts),
+        ";".join(popped.offsets),
+        ";".join(popped.counts) if header.is_ordered else None,
+    )
+    remark = "FOUND" if popped.records else "NO_MESSAGE_IN_QUEUE"
+    return Frame(code, 0, remark=remark, ext_fields=_RESPONSE.write(response), body=b"".join(popped.records))

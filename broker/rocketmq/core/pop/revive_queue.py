@@ -1,0 +1,70 @@
+"""The open checkpoints of a queue of the revive log: popped messages that may have to be seen again.
+
+Source: PopReviveService. Notes are in the log in the order of their times: a checkpoint before the acknowledgements of
+its messages, which are all there a while after these were to be seen again. The original goes through the log anew
+every second, from its offset on; here what is open is kept in memory, and the log is read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from formats.rocketmq.pop_bodies import AckNote, BatchAckNote, CheckPoint
+
+__all__ = ["ReviveQueue"]
+
+# Acknowledgements come into the log within a second of the time that they are for; another is for what is late.
+_WAIT_MS: Final = 2_000
+
+_Key = tuple[str, str, int, int, int, str]
+
+
+@dataclass(slots=True)
+class _Open:
+    point: CheckPoint
+    revive_offset: int
+    acked: int
+
+
+class ReviveQueue:
+    """The open checkpoints of one queue. `next_offset` is that of the next note; `name` the broker's, where none is."""
+
+    def __init__(self, next_offset: int, name: str) -> None:
+        self.next_offset = next_offset
+        self._name = name
+        self._open: dict[_Key, _Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def take(self, note: CheckPoint | AckNote | BatchAckNote, offset: int) -> None:
+        """Take in a note; its offset in the log."""
+        key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
+        if isinstance(note, CheckPoint):
+            # One that replaces another stands where it is: they are given out in the order of the log.
+            self._open.pop(key, None)
+            self._open[key] = _Open(note, offset, note.bit_map)
+            return
+        known = self._open.get(key)
+        if known is None:
+            return
+        offsets = known.point.offsets
+        for each in note.ack_offsets if isinstance(note, BatchAckNote) else (note.ack_offset,):
+            if each in offsets:
+                known.acked |= 1 << offsets.index(each)
+
+    def first_over(self, now_ms: int) -> tuple[CheckPoint, list[int], int] | None:
+        """The first checkpoint, if its time is over: it, the offsets of its messages that were not acknowledged, and
+        its own offset in the log."""
+        for known in self._open.values():
+            point = known.point
+            if now_ms - point.visible_ms <= _WAIT_MS:
+                return None
+            left = [offset for place, offset in enumerate(point.offsets) if not known.acked >> place & 1]
+            return point, left, known.revive_offset
+        return None
+
+    def drop_first(self) -> None:
+        """Forget the first checkpoint: it was dealt with."""
+        del self._open[next(iter(self._open))]

@@ -1,0 +1,92 @@
+"""All that a broker does for those who pop, as its parts see it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.rocketmq.core.delays import Storing
+from broker.rocketmq.core.pop.acks import Acks
+from broker.rocketmq.core.pop.checks import Tables
+from broker.rocketmq.core.pop.inquiries import Inquiries
+from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.pop.popping import Popper
+from broker.rocketmq.core.pop.revival import Revival
+from broker.rocketmq.core.pop.revive_log import ReviveLog
+from broker.rocketmq.core.rates import Rate
+from broker.rocketmq.core.requests import Handlers
+
+__all__ = ["PopService"]
+
+log = logging.getLogger("broker.rocketmq.popping")
+
+
+class PopService:
+    """Carries out requests, and does what is due. `keep` writes the file of what is consumed in order."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        orders: Orders,
+        storing: Storing,
+        choose: Callable[[int], int],
+        failed: Callable[[object, Exception], None],
+        found: Rate,
+        keep: Callable[[bytes], None],
+    ) -> None:
+        self._orders = orders
+        self._keep = keep
+        revive_log = ReviveLog(tables.options, storing)
+        self._popper = popper = Popper(tables, orders, revive_log, choose, failed, found)
+        self._inquiries = Inquiries(tables, orders, choose, popper.waits.count, failed, found)
+        acks = Acks(tables, orders, revive_log, self._freed)
+        self._revival = Revival(tables, storing)
+        self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
+
+    def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """A message has come into a queue: answer who waits for it."""
+        # First those who only want to know: the others take what has come.
+        self._inquiries.arrived(topic, queue_id, now_ms)
+        self._popper.arrived(topic, queue_id, now_ms)
+
+    def _freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
+        self._inquiries.freed(topic, group, queue_id, now_ms)
+        self._popper.freed(topic, group, queue_id, now_ms)
+
+    def disconnected(self, connection: object) -> None:
+        """Forget what a closed connection waits for."""
+        self._popper.disconnected(connection)
+        self._inquiries.disconnected(connection)
+
+    def end_step(self, now_ms: int) -> None:
+        """Give those who wait what there is left."""
+        self._popper.end_step(now_ms)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are messages left that those who wait are to be given."""
+        return self._popper.has_more
+
+    def revive(self, now_ms: int, *, is_behind: bool) -> bool:
+        """Revive what was not acknowledged in time; True if there is more to do.
+
+        `is_behind`: not all notes are in the log that are due.
+        """
+        return self._revival.give_out(now_ms, is_behind=is_behind)
+
+    def tick(self, now_ms: int) -> None:
+        """Answer those who have waited their time, and those who wait for queues that have become free."""
+        for topic, group, queue_id in self._orders.freed(now_ms):
+            self._freed(topic, group, queue_id, now_ms)
+        self._popper.tick(now_ms)
+        self._inquiries.tick(now_ms)
+
+    def keep(self, now_ms: int) -> None:
+        """Write what is consumed in order, if that is not what was written."""
+        if not self._orders.changed:
+            return
+        try:
+            self._keep(self._orders.file(now_ms))
+        except OSError as error:
+            self._orders.changed = True
+            log.error("what is consumed in order cannot be kept: %s", error)
