@@ -69,7 +69,7 @@ class ReviveLog:
             topic, real_queue, 0, self._flags, now_ms, self._host, self._host, 0, 0, body, encode_few(properties)
         )
         try:
-            self._storing.put(message, now_ms)
+            self._storing.put(message, now_ms, properties)
         except TooLarge as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except DiskFull as error:
