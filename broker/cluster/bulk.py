@@ -19,6 +19,7 @@ from broker.core.handles import Handle
 from broker.core.messages import Content, Message, Poster
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.session import Session
+from broker.store.chunked import FULL
 from formats.codes import CompressionAlgorithm, EventType, OptionType
 from formats.errors import FormatError
 from formats.padding import WORD
@@ -161,15 +162,17 @@ class WholeEvents:
 
 def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
     """As `RelayQueue.confirm` for each."""
-    app, now_ms, messages = stream.app, relay.now.ms, relay.messages
+    app, now_ms, messages, unconfirmed = stream.app, relay.now.ms, relay.messages, stream.unconfirmed
     not_bit = ~app.bit
     try:
         app.statistics.observe(app.messages, app.bytes)
-        relay.statistics.observe(len(messages), relay.usage.bytes)
+        relay.statistics.observe(relay.usage.messages, relay.usage.bytes)
         confirmed: list[bytes] = []
         size = gone = gone_bytes = 0
         for guid in guids:
-            held = stream.unconfirmed.pop(guid, None)
+            held = unconfirmed.newest.pop(guid, None)
+            if held is None and unconfirmed.older:
+                held = unconfirmed.take(guid)
             if held is None:
                 relay.confirm(stream, guid)
                 continue
@@ -183,7 +186,8 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
             size += message.size
             message.outstanding &= not_bit
             if not message.outstanding:
-                del messages[guid]
+                if messages.newest.pop(guid, None) is None:
+                    del messages[guid]
                 gone += 1
                 gone_bytes += message.size
         app.messages -= len(confirmed)
@@ -193,7 +197,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
             relay.usage.remove(gone_bytes, gone)
         if confirmed:
             relay.confirms.send(app.app_id, confirmed)
-        if app.redelivery or app.pending or app.aside:
+        if app.redelivery or app.pending or app.aside.newest or app.aside.older:
             relay.deliver(app)
     except Exception as error:
         raise Inconsistent(f"the confirmation of messages of queue '{relay.uri}'", error) from error
@@ -294,6 +298,7 @@ def hand_out(
     payload_at = _PUSH_SIZE + len(options)
     plain_sizes = sizes & ~0xFF | _PUSH_PLAIN
     messages, bit, now_ms, send = relay.messages, app.bit, relay.now.ms, relay.delivery.send
+    newest, older = messages.newest, messages.older
     number = first = relay.pushed
     size = 0
     last_form: object = None
@@ -313,7 +318,8 @@ def hand_out(
                 or words >> 28 & ~_PUSH_PROPERTIES
                 or not 1 <= padding <= WORD
                 or body_end <= body
-                or guid in messages
+                or guid in newest
+                or (older and guid in messages)
                 or data[at + _PUSH_SIZE : body] != options
             ):
                 break
@@ -324,7 +330,7 @@ def hand_out(
             if form != last_form:
                 last_form = form
                 content = Content(b"", 0, sizes >> 5 & 7, words >> 28 != 0, schema_id)
-            message = messages[guid] = Message(guid, body_end - body, content, bit, now_ms)
+            message = newest[guid] = Message(guid, body_end - body, content, bit, now_ms)
             message.offset = number = number + 1
             message.payload = bytes(data[body:body_end])
             size += message.size
@@ -335,6 +341,8 @@ def hand_out(
                 pieces.add(subscription, message, words >> 28, data[body:message_end])
             at = message_end
         pieces.send()
+        if len(newest) >= FULL:
+            messages.turn()
         relay.pushed = number
         app.messages += number - first
         app.bytes += size
@@ -361,7 +369,7 @@ class Pieces:
     def add(self, subscription: Subscription, message: Message, flags: int, data: memoryview) -> None:
         """One more; `data` is its payload, padded."""
         stream, guid = subscription.stream, message.guid
-        stream.unconfirmed[guid] = (message, subscription)
+        stream.unconfirmed.newest[guid] = (message, subscription)
         subscription.messages_left -= 1
         subscription.bytes_left -= message.size
         try:
@@ -387,6 +395,9 @@ class Pieces:
         if self._count and self.sink is not None and self._subscription is not None:
             # They have not waited.
             self._subscription.stream.app.statistics.waits += self._count
+            unconfirmed = self._subscription.stream.unconfirmed
+            if len(unconfirmed.newest) >= FULL:
+                unconfirmed.turn()
             self._relay.statistics.pushes += self._count
             self._relay.statistics.push_bytes += self._size
             try:

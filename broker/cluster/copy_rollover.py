@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.store.chunked import Chunked
 from broker.store.moving import Moving
 from broker.store.partition_files import Ends, PartitionFiles
 from broker.store.rollover import clear_header, write_header
-from broker.store.sliced_recovery import ByMessage, SlicedRecovery
+from broker.store.sliced_recovery import SlicedRecovery
 from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.disk.padding import DWORD, WORD
 from formats.schema import Buffer
@@ -55,7 +56,7 @@ class CopyRollover:
         self.is_over = False
         self.fault = ""
         self._recovery = SlicedRecovery(old)
-        self._alive: ByMessage[Place] = ByMessage()
+        self._alive: Chunked[Place] = Chunked()  # by key
         self._moving: Moving | None = None
 
     def advance(self, units: int) -> int:
@@ -107,7 +108,7 @@ class CopyRollover:
         assert self._moving is not None
         for place, start in self._moving.take(count):
             assert isinstance(place, Place)
-            self._alive.pop(place.key)
+            self._alive.take(place.key)
             yield place, start
 
     @property

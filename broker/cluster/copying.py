@@ -33,6 +33,7 @@ from broker.core.shard import Shard
 from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
+from broker.store.chunked import FULL, Chunked
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, data_headers, recover
 from broker.store.rollover import clear_header, write_header
@@ -127,12 +128,12 @@ class Copy:
         self._segments: list[Segment] = []  # the newest last: two while messages have yet to be found in new files
         self._attach(shard.files)
         self.position = last_position(shard.files)
-        self._places: dict[bytes, dict[bytes, int]] = {}  # by queue key and GUID: DATA offset and compression
+        self._places: dict[bytes, Chunked[int]] = {}  # by queue key and GUID: DATA offset and compression
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
         self._finishing: Task | None = None  # what follows a rollover that is finished
         # Of the shard's files, while it is received anew.
-        self._places_before: dict[bytes, dict[bytes, int]] = {}
+        self._places_before: dict[bytes, Chunked[int]] = {}
         self._segments_before: list[Segment] = []
         self._index((message, message.offset) for message in (recovered.messages if recovered else ()))
         self._checksums = Checksums()
@@ -142,11 +143,17 @@ class Copy:
         self.is_rotten = False  # a payload is not what its checksum says
 
     def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
-        self._places = {}
+        before, self._places = self._places, {}
+        self._throw_away(before.values())
         self._segments = [Segment(0, self.files)]
         for message, offset in messages:
-            places = self._places.setdefault(message.queue_key, {})
-            places[message.guid] = offset << _COMPRESSION_BITS | message.compression
+            self._places_in(message.queue_key).add(message.guid, offset << _COMPRESSION_BITS | message.compression)
+
+    def _places_in(self, queue_key: bytes) -> Chunked[int]:
+        places = self._places.get(queue_key)
+        if places is None:
+            places = self._places[queue_key] = Chunked()
+        return places
 
     def _start_indexing(self) -> None:
         work = self.shard.work
@@ -175,7 +182,7 @@ class Copy:
             compressions = MESSAGE_RECORD.column(found, "compression")
             places = (offsets << _COMPRESSION_BITS | compressions).tolist()
             for key, place in zip(keys, places, strict=True):
-                self._places.setdefault(key[:KEY_SIZE], {})[key[KEY_SIZE:]] = place
+                self._places_in(key[:KEY_SIZE]).add(key[KEY_SIZE:], place)
         self._is_indexing = False
 
     def _attach(self, files: PartitionFiles, base: int = 0) -> None:
@@ -251,7 +258,10 @@ class Copy:
         files.data.buffer[end : end + len(batch.data)] = batch.data
         if batch.queue_key is not None:
             places = (batch.offsets + self._base << _COMPRESSION_BITS | batch.compressions).tolist()
-            self._places.setdefault(batch.queue_key, {}).update(zip(batch.guids, places, strict=True))
+            known = self._places_in(batch.queue_key)
+            known.newest.update(zip(batch.guids, places, strict=True))
+            if len(known.newest) >= FULL:
+                known.turn()
         else:
             self._note(batch, self._base + end)
         files.data_end = end + len(batch.data)
@@ -265,13 +275,13 @@ class Copy:
         for kind, size in zip(batch.kinds, batch.sizes, strict=True):
             if kind == _MESSAGE:
                 compression, key, _, guid, _ = _message_record(batch.records, at)
-                self._places.setdefault(key, {})[guid] = offset << _COMPRESSION_BITS | compression & 7
+                self._places_in(key).add(guid, offset << _COMPRESSION_BITS | compression & 7)
                 offset += size
             elif kind == _DELETION:
                 key, guid = _deletion_record(batch.records, at)
                 places = self._places.get(key)
                 if places is not None:
-                    places.pop(guid, None)
+                    places.take(guid)
                 self.removed(key, guid)
             at += JOURNAL_RECORD_SIZE
 
@@ -312,7 +322,7 @@ class Copy:
             key, guid = _deletion_record(record)
             places = self._places.get(key)
             if places is not None:
-                places.pop(guid, None)
+                places.take(guid)
             self.removed(key, guid)
         files.journal.buffer[at:end] = record
         files.journal_end = end
@@ -337,10 +347,7 @@ class Copy:
         files.data.buffer[start:end] = data
         files.data_end = end
         place = self._base + start << _COMPRESSION_BITS | compression & 7
-        try:
-            self._places[key][guid] = place
-        except KeyError:
-            self._places[key] = {guid: place}
+        self._places_in(key).add(guid, place)
 
     def _write_queue(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -367,7 +374,9 @@ class Copy:
                 QueueOpType(kind).name,
                 key.hex().upper(),
             )
-            self._places.pop(key, None)
+            places = self._places.pop(key, None)
+            if places is not None:
+                self._throw_away([places])
             self.removed(key, None)
 
     def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
@@ -543,6 +552,7 @@ class Copy:
         elif self.is_anew:
             self._is_anew = False
             self.files.remove()
+            self._throw_away(self._places.values())
             self._places, self._segments = self._places_before, self._segments_before
             self._attach(self.shard.files, self._segments[-1].base)
         self.position = last_position(self.files)
@@ -615,7 +625,8 @@ class Copy:
         self.shard.finish(files, lambda: write_header(files, self.shard.partition_id, offset))
         self.shard.files = files
         self._is_anew = False
-        self._places_before = {}
+        before, self._places_before = self._places_before, {}
+        self._throw_away(before.values())
         self._segments_before = []
         self.end_event()
         if self.is_rotten:
@@ -654,14 +665,18 @@ class Copy:
     def let_go(self) -> None:
         """The shard is served from here: its queues know where their messages are."""
         places, self._places = self._places, {}
+        self._throw_away(places.values())
+
+    def _throw_away(self, places: Iterable[Chunked[int]]) -> None:
+        """Give back the memory of what is needed no longer."""
         if self.shard.work is not None:
-            self.shard.work.start(throw_away(self.shard.work, [*places.values()]))
+            self.shard.work.start(throw_away(self.shard.work, [chunk for each in places for chunk in each.chunks]))
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
         """How many messages are here, and their bytes, by queue key."""
         return {key: (len(places), self._size_of(places)) for key, places in self._places.items()}
 
-    def _size_of(self, places: dict[bytes, int]) -> int:
+    def _size_of(self, places: Chunked[int]) -> int:
         """The bytes of many messages, told by the heads of their DATA records, all at once."""
         offsets = np.fromiter(places.values(), np.int64, len(places)) >> _COMPRESSION_BITS
         size = 0

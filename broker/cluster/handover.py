@@ -18,6 +18,7 @@ from broker.core.handles import Handle
 from broker.core.messages import PENDING, Buffer, Content, Full, Message, Poster
 from broker.core.purges import abandon
 from broker.core.queue import Queue, Stream
+from broker.store.chunked import Chunked
 from formats.codes import AckStatus
 
 __all__ = ["confirm_all", "retire", "to_relay", "to_root"]
@@ -115,7 +116,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
             stream.unconfirmed.clear()
     for app in new.apps.values():
         for stream in app.streams:
-            before, stream.unconfirmed = stream.unconfirmed, {}
+            before, stream.unconfirmed = stream.unconfirmed, Chunked()
             for guid, (was, subscription) in before.items():
                 message = new.messages.get(guid)
                 if message is not None and message.outstanding & app.bit:

@@ -14,6 +14,7 @@ from broker.core.messages import Log, Message
 from broker.core.redelivery import Wanted
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.succession import succeed
+from broker.store.chunked import Chunked
 
 __all__ = ["Consumers"]
 
@@ -64,7 +65,7 @@ class Consumers:
             for guid, (message, subscription) in unwanted.items():
                 del stream.unconfirmed[guid]
                 release(subscription, message)
-            stream.app.give_back(unwanted)
+            stream.app.give_back([unwanted])
             self._source.delivery.take_back(stream.app)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
@@ -104,8 +105,8 @@ class Consumers:
                 len(app.streams),
                 next(iter(stream.unconfirmed)).hex().upper(),
             )
-            app.give_back(stream.unconfirmed, wanted)
-            stream.unconfirmed = {}
+            app.give_back(stream.unconfirmed.chunks, wanted)
+            stream.unconfirmed = Chunked()
         if not app.streams:
             self._source.unregistered.pop(app.app_id, None)
         self.rebuild(app)

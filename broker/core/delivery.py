@@ -30,6 +30,7 @@ from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
 from broker.core.work import Task, Work
+from broker.store.chunked import FULL
 from formats.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.padding import WORD
 from formats.wire.properties import PROPERTIES_HEADER
@@ -154,7 +155,8 @@ class Delivery:
             message = source[0]
             work.left -= 1
             if message.outstanding & bit:
-                if app.attempts and message.guid in app.attempts and self._throttles(app, message):
+                attempts = app.attempts
+                if (attempts.newest or attempts.older) and message.guid in attempts and self._throttles(app, message):
                     outcome = self._offer_poisonous(app, message)
                 else:
                     outcome = self.offer(app, message, None)
@@ -248,9 +250,9 @@ class Delivery:
     def go_on(self, mended: Iterable[Message]) -> None:
         """Some payloads are whole again, and others have been given up: the apps need not wait any longer."""
         for app in self._source.apps.values():
-            lot = {each.guid: each for each in mended if app.aside.pop(each.guid, None) is each}
+            lot = {each.guid: each for each in mended if app.aside.take(each.guid) is each}
             if lot:
-                app.give_back(lot)
+                app.give_back([lot])
                 self.take_back(app)
             self.deliver(app)
 
@@ -278,7 +280,10 @@ class Delivery:
     def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
         """A message goes to a consumer, who is to confirm it."""
         stream = subscription.stream
-        stream.unconfirmed[message.guid] = (message, subscription)
+        unconfirmed = stream.unconfirmed.newest
+        unconfirmed[message.guid] = (message, subscription)
+        if len(unconfirmed) >= FULL:
+            stream.unconfirmed.turn()
         subscription.messages_left -= 1
         subscription.bytes_left -= message.size
         message.sent_ms = now = self._now.ms

@@ -18,6 +18,7 @@ from broker.core.queue import Queue
 from broker.core.redelivery import Returning
 from broker.core.routing import App
 from broker.core.work import Task, Work
+from broker.store.chunked import Chunked
 from formats.disk.journal import DeletionRecordFlag
 
 __all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all", "throw_away"]
@@ -55,7 +56,7 @@ def take_all(queue: Queue) -> None:
     for bit in queue.ghosts:
         queue.ghosts[bit] = 0
     queue.usage.remove(queue.usage.bytes, len(messages))
-    queue.messages = {}
+    queue.messages = Chunked()
     queue.log.holds(queue.messages)
     thrown = [container for app in queue.apps.values() for container in _empty(app)]
     queue.history.bury(messages)
@@ -66,24 +67,24 @@ def _empty(app: App) -> list[Container]:
     """An app begins anew: it waits for nothing, and its consumers hold nothing; what there was."""
     app.statistics.observe(app.messages, app.bytes)
     app.messages = app.bytes = 0
-    thrown: list[Container] = [app.pending, app.redelivery, app.aside, app.attempts]
+    thrown: list[Container] = [app.pending, app.redelivery, *app.aside.chunks, *app.attempts.chunks]
     if app.returning is not None:
         thrown.append(app.returning)
-    app.pending, app.redelivery, app.returning, app.aside, app.attempts = deque(), deque(), None, {}, {}
+    app.pending, app.redelivery, app.returning, app.aside, app.attempts = deque(), deque(), None, Chunked(), Chunked()
     for group in {id(group): group for group in chain(app.groups.values(), app.sorted_by.values())}.values():
         thrown.append(group.waiting)
         group.waiting = deque()
         group.blocked = False
     for stream in app.streams:
-        thrown.append(stream.unconfirmed)
-        stream.unconfirmed = {}
+        thrown += stream.unconfirmed.chunks
+        stream.unconfirmed = Chunked()
         stream.former = []
         for subscription in stream.subscriptions:
             subscription.messages_left, subscription.bytes_left = subscription.messages_max, subscription.bytes_max
     return thrown
 
 
-def _clear_away(queue: Queue, messages: dict[bytes, Message], thrown: list[Container]) -> Task:
+def _clear_away(queue: Queue, messages: Chunked[Message], thrown: list[Container]) -> Task:
     """What was purged is remembered as gone, and its memory is given back."""
     work, history = queue.work, queue.history
     while messages:
@@ -115,8 +116,8 @@ def throw_away(work: Work, thrown: list[Container]) -> Task:
 
 def abandon(queue: Queue) -> None:
     """Nothing is in a queue any more: somebody else has its messages."""
-    thrown: list[Container] = [queue.messages]
-    queue.messages = {}
+    thrown: list[Container] = [*queue.messages.chunks]
+    queue.messages = Chunked()
     for app in queue.apps.values():
         thrown += _empty(app)
     queue.work.start(throw_away(queue.work, thrown))

@@ -50,6 +50,7 @@ from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.schemas import SchemaMultiplexer
 from broker.core.statistics import QueueStatistics
 from broker.core.unknown_confirms import UnknownConfirms
+from broker.store.chunked import FULL, Chunked
 from formats.codes import AckStatus
 from formats.disk.journal import DeletionRecordFlag
 
@@ -159,7 +160,7 @@ class Queue:
         self.work = around.work
         self.faults = around.faults
         self.keep_rejected = around.keep_rejected
-        self.messages: dict[Guid, Message] = {}
+        self.messages: Chunked[Message] = Chunked()
         self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
         self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take for now
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
@@ -244,7 +245,8 @@ class Queue:
         DUPLICATE is a retransmission of one that is here or was: acknowledged again, kept once. PENDING waits for
         copies: whoever wants to know says so with `acknowledge_later`.
         """
-        if guid in self.messages or not self.history.is_new(guid):
+        messages = self.messages
+        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):
             return PENDING if guid in self.awaiting else DUPLICATE
         data = content.data
         size = len(data)
@@ -274,7 +276,10 @@ class Queue:
             statistics = self.statistics
             statistics.puts += 1
             statistics.put_bytes += size
-            self.messages[guid] = message
+            newest = messages.newest
+            newest[guid] = message
+            if len(newest) >= FULL:
+                messages.turn()
             usage.add(size)
             if self.consumption.max_idle_ms:
                 self.consumption.on_post()
@@ -342,7 +347,8 @@ class Queue:
 
     def _copied(self, message: Message) -> None:
         """Enough nodes have a message: now it is acknowledged and handed out, unless it went in the meantime."""
-        if self.messages.get(message.guid) is not message:
+        messages = self.messages
+        if messages.newest.get(message.guid) is not message and messages.get(message.guid) is not message:
             return
         self._acknowledge(message.guid, AckStatus.SUCCESS)
         data = None
@@ -381,7 +387,7 @@ class Queue:
     def restore(self, message: Message) -> None:
         """Put back a message that the log holds from before; call in order, before any consumer comes."""
         self.schemas.keep(message.schema_id)
-        self.messages[message.guid] = message
+        self.messages.add(message.guid, message)
         self.history.is_new(message.guid)  # its producer may try it again after it is gone
         self.usage.restore(message.size)
         for app in self.apps.values():
@@ -402,7 +408,10 @@ class Queue:
         """An app is done with a message. False when the app had no such message to confirm."""
         app = stream.app
         try:
-            held = stream.unconfirmed.pop(guid, None)
+            unconfirmed = stream.unconfirmed
+            held = unconfirmed.newest.pop(guid, None)
+            if held is None and unconfirmed.older:
+                held = unconfirmed.take(guid)
             if held is not None:
                 message, subscription = held
                 subscription.messages_left += 1
@@ -430,7 +439,7 @@ class Queue:
                 # The poisonous one went well: no need to keep the distance.
                 stream.last_sent_ms = NEVER_MS
                 app.delayed_until_ms = NEVER_MS
-            if app.redelivery or app.pending or app.aside:
+            if app.redelivery or app.pending or app.aside.newest or app.aside.older:
                 self.delivery.deliver(app)
         except Exception as error:
             raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
@@ -458,11 +467,12 @@ class Queue:
 
         A message that was never acknowledged is refused now, and not remembered: its producer may post it again.
         """
-        statistics = self.statistics
-        if len(self.messages) > statistics.messages_max or self.usage.bytes > statistics.bytes_max:
-            statistics.observe(len(self.messages), self.usage.bytes)
-        del self.messages[message.guid]
-        self.usage.remove(message.size)
+        statistics, usage, messages = self.statistics, self.usage, self.messages
+        if usage.messages > statistics.messages_max or usage.bytes > statistics.bytes_max:
+            statistics.observe(usage.messages, usage.bytes)
+        if messages.newest.pop(message.guid, None) is None:
+            del messages[message.guid]
+        usage.remove(message.size)
         if message.guid in self.awaiting:
             self._acknowledge(message.guid, AckStatus.UNKNOWN)
         else:
@@ -563,6 +573,6 @@ class Queue:
 def recall(app: App, message: Message) -> None:
     """Take back a message from whichever stream of `app` holds it."""
     for stream in app.streams:
-        held = stream.unconfirmed.pop(message.guid, None)
+        held = stream.unconfirmed.take(message.guid)
         if held is not None:
             release(held[1], message)

@@ -17,6 +17,7 @@ from broker.core.config import DEFAULT_APP_ID
 from broker.core.messages import Log, Message
 from broker.core.pretty import pretty_bytes, pretty_interval, pretty_number
 from broker.core.routing import App
+from broker.store.chunked import Chunked
 from formats.errors import FormatError
 from formats.wire.application_data import split_application_data
 from formats.wire.properties import Property, PropertyType, decode_properties
@@ -35,7 +36,7 @@ class Reported(Protocol):
     uri: str
     usage: Usage
     log: Log
-    messages: dict[bytes, Message]
+    messages: Chunked[Message]
 
     @property
     def now(self) -> Now: ...

@@ -8,7 +8,7 @@ it only if none above them matches: not if one does that has no room.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 
@@ -16,6 +16,7 @@ from broker.core.expressions import Expression, ExpressionError, Values, compile
 from broker.core.messages import Message, Sink
 from broker.core.redelivery import Lot, Returning, Wanted
 from broker.core.statistics import QueueStatistics
+from broker.store.chunked import Chunked
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 
@@ -105,7 +106,7 @@ class Stream:
         self.readers = 1  # how often the client has opened it
         self.subscriptions: list[Subscription] = []
         self.former: list[Subscription] = []
-        self.unconfirmed: dict[bytes, tuple[Message, Subscription]] = {}
+        self.unconfirmed: Chunked[tuple[Message, Subscription]] = Chunked()
         self.schemas_sent: set[int] = set()
         self.last_sent: Message | None = None
         self.last_sent_ms = NEVER_MS
@@ -194,9 +195,9 @@ class App:
         self.redelivery: deque[Message] = deque()
         self.returning: Returning | None = None
         self.is_behind = False
-        self.aside: dict[bytes, Message] = {}
+        self.aside: Chunked[Message] = Chunked()
         self.sorted_by: dict[str, Group] = {}
-        self.attempts: dict[bytes, int] = {}
+        self.attempts: Chunked[int] = Chunked()
         self.delayed_until_ms = NEVER_MS
         self.streams: list[Stream] = []
         self.groups: dict[str, Group] = {}
@@ -257,17 +258,19 @@ class App:
             for text, group in self.groups.items():
                 group.waiting = before[text].waiting
             return
-        aside, self.aside = self.aside, {}
-        self.give_back(aside)
+        aside, self.aside = self.aside, Chunked()
+        self.give_back(aside.chunks)
 
-    def give_back(self, lot: Lot, wanted: Wanted | None = None) -> None:
+    def give_back(self, lots: Sequence[Lot], wanted: Wanted | None = None) -> None:
         """Messages that were tried or delivered before are to be delivered again, in their order.
 
-        The lot is taken over, less what is not `wanted`; `Delivery.take_back` brings it in order.
+        The lots are taken over, less what is not `wanted`; `Delivery.take_back` brings them in order. That is least
+        work if each has messages that are newer than those of the one before.
         """
         if self.returning is None:
             self.returning = Returning(self.bit)
-        self.returning.add(lot, wanted)
+        for lot in reversed(lots):
+            self.returning.add(lot, wanted)
 
     def forget(self, message: Message) -> None:
         """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
@@ -277,10 +280,11 @@ class App:
             statistics.observe(self.messages, self.bytes)
         self.messages -= 1
         self.bytes -= message.size
-        if self.aside:
-            self.aside.pop(message.guid, None)
-        if self.attempts:
-            self.attempts.pop(message.guid, None)
+        aside, attempts = self.aside, self.attempts
+        if aside.newest or aside.older:
+            aside.take(message.guid)
+        if attempts.newest or attempts.older:
+            attempts.take(message.guid)
 
     def clear(self) -> None:
         """The app has confirmed or given up all that it had."""

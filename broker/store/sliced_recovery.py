@@ -8,12 +8,12 @@ in their order. Nothing may be added to the files meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.store.chunked import Chunked
 from broker.store.partition_files import PartitionFiles
 from broker.store.recovery import (
     RecoveredMessage,
@@ -42,41 +42,9 @@ from formats.disk.journal import (
 from formats.disk.keys import KEY_SIZE
 from formats.disk.padding import DWORD
 
-__all__ = ["Alive", "ByMessage", "SlicedRecovery"]
-
-T = TypeVar("T")
+__all__ = ["Alive", "SlicedRecovery"]
 
 _NOBODY: frozenset[bytes] = frozenset()
-
-# A dictionary that has no room for one more moves all that it has: so there are several, by a byte of the keys that
-# differs from message to message (the last of the counter in a GUID).
-_PARTS = 16
-_PART_AT = KEY_SIZE + 2
-
-
-class ByMessage(Generic[T]):
-    """Something by queue key and GUID of very many messages."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self) -> None:
-        self._parts: list[dict[bytes, T]] = [{} for _ in range(_PARTS)]
-
-    def part(self, key: bytes) -> dict[bytes, T]:
-        """The dictionary that has a key, if any does."""
-        return self._parts[key[_PART_AT] % _PARTS]
-
-    def get(self, key: bytes) -> T | None:
-        return self._parts[key[_PART_AT] % _PARTS].get(key)
-
-    def put(self, keys: Iterable[bytes], values: Iterable[T]) -> None:
-        """Set many."""
-        parts = self._parts
-        for key, value in zip(keys, values, strict=True):
-            parts[key[_PART_AT] % _PARTS][key] = value
-
-    def pop(self, key: bytes) -> T | None:
-        return self._parts[key[_PART_AT] % _PARTS].pop(key, None)
 
 
 class _Confirms(NamedTuple):
@@ -113,8 +81,8 @@ class SlicedRecovery:
         self._rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
         self._row = self._told = 0
         self.queues: dict[bytes, RecoveredQueue] = {}
-        self._alive: ByMessage[int] = ByMessage()  # the row of the newest message
-        self._confirms: ByMessage[_Confirms] = ByMessage()
+        self._alive: Chunked[int] = Chunked()  # by queue key and GUID: the row of the newest message
+        self._confirms: Chunked[_Confirms] = Chunked()
         self._purges: dict[bytes, list[tuple[bytes, int]]] = {}
         self._last_purges: dict[bytes, int] = {}
         self._refused: dict[bytes, int] = {}  # messages that were deleted unacknowledged, and where
@@ -173,10 +141,10 @@ class SlicedRecovery:
             newest = alive.get(key)
             if newest is not None:
                 if newest < row:
-                    alive.pop(key)
+                    alive.take(key)
                 else:
                     since[key] = row
-            confirms.pop(key)
+            confirms.take(key)
         return since
 
     def _look_at_confirms(self, part: NDArray[np.void], start: int, since: dict[bytes, int]) -> None:
@@ -191,12 +159,11 @@ class SlicedRecovery:
             purged = last_purge.get(key[:KEY_SIZE], -1)
             if row <= max(purged, since.get(key, -1)):
                 continue
-            these = confirms.part(key)
-            done, unasked, before = these.get(key, (_NOBODY, _NOBODY, row))
+            done, unasked, before = confirms.get(key) or (_NOBODY, _NOBODY, row)
             if before < purged:
                 done = unasked = _NOBODY
             app = {app_key}
-            these[key] = _Confirms(done, unasked | app, row) if is_auto else _Confirms(done | app, unasked, row)
+            confirms[key] = _Confirms(done, unasked | app, row) if is_auto else _Confirms(done | app, unasked, row)
 
     # -- the second walk
 
@@ -221,9 +188,9 @@ class SlicedRecovery:
                 purged.append(n)
             if alive.get(key) != row:
                 continue
-            alive.pop(key)
+            alive.take(key)
             queue = self.queues.get(key[:KEY_SIZE])
-            said = confirms.pop(key)
+            said = confirms.take(key)
             if queue is None:
                 continue
             if said is None or said.row <= last_purge.get(queue.key, -1):

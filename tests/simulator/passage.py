@@ -7,7 +7,8 @@ besides hands out nothing that a majority knows to be confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker.cluster.relay import RelayQueue
@@ -16,6 +17,7 @@ from broker.core.messages import Message
 from broker.core.node import Node
 from broker.core.queue import Queue
 from broker.core.routing import App, Stream, Subscription
+from broker.store.chunked import Chunked
 from tests.simulator.invariants import Post, Records, Violation, name_of
 from tests.simulator.operator import EXTRA_APP
 
@@ -136,10 +138,10 @@ class Passage:
         for stream in app.streams:
             entries = stream.unconfirmed
             seen = handing.seen.get(stream)
-            if not entries or (seen and next(reversed(entries.items())) == next(reversed(seen.items()))):
+            if not entries or (seen and next(_newest_first(entries)) == next(reversed(seen.items()))):
                 continue
             new = []
-            for guid, entry in reversed(entries.items()):
+            for guid, entry in _newest_first(entries):
                 if seen and seen.get(guid) is entry:
                     break
                 new.append(entry[0])
@@ -184,3 +186,7 @@ class Passage:
             raise Violation(f"{host.name} hands {name_of(post)} to '{app_id}', whose confirm it has taken")
         if queue.is_root and self._records.is_durable(app_id, guid) and self._leads(host, queue.uri):
             raise Violation(f"{host.name} hands {name_of(post)} to '{app_id}', which had confirmed it")
+
+
+def _newest_first(held: Chunked[tuple[Message, Subscription]]) -> Iterator[tuple[bytes, tuple[Message, Subscription]]]:
+    return chain.from_iterable(reversed(chunk.items()) for chunk in reversed(held.chunks))

@@ -6,17 +6,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core import delivery
+from broker.core import queue as queues
 from broker.core.clock import Now
 from broker.core.delivery import Delivery
 from broker.core.messages import Content, Message
 from broker.core.queue import Queue
 from broker.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.core.work import Work
+from broker.store import chunked
 from tests.broker.core.posting import QUEUE, ROOMY, numbers, post, producing, reading
 from tests.broker.rig import DOMAINS, Client, Rig, Wanted, guid, start
 
@@ -450,3 +454,49 @@ def test_expiry_goes_on_until_nothing_is_too_old(caplog: pytest.LogCaptureFixtur
     assert sizes[-1] == 0
     assert all(before - after <= 2 * AMOUNT for before, after in zip([MANY, *sizes], sizes, strict=False))
     assert caplog.text.count("messages due to TTL expiration") == 1
+
+
+# -- dictionaries
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Dictionaries of messages are full soon: this many are in each at most."""
+    for module in (chunked, delivery, queues):
+        monkeypatch.setattr(module, "FULL", AMOUNT)
+    return AMOUNT
+
+
+def test_no_dictionary_has_to_move_very_many_messages(rig: Rig, small_chunks: int) -> None:
+    """As they are posted, sent, confirmed in any order, given back and put aside."""
+    queue = fill(rig)
+    app = queue.apps["__default"]
+    consumer = subscribing(rig, Wanted(messages_max=MANY))
+    rig.node.work.finish()
+    check_chunks(queue.messages, app.streams[0].unconfirmed)
+    got = numbers(consumer)
+    assert got == list(range(MANY))
+    gone = {*got[::3], *got[-2 * AMOUNT :]}
+    consumer.confirm(1, *map(guid, sorted(gone, key=lambda number: number % 7)))
+    left = [number for number in range(MANY) if number not in gone]
+    assert [int(queue.log.read(each)) for each in queue.messages.values()] == left
+    # What is here is known again, in whichever dictionary it is.
+    for number in left[::7]:
+        add(queue, number)
+    assert len(queue.messages) == len(left)
+    consumer.subscribe(1)
+    other = subscribing(rig, Wanted("x > 1"))
+    consumer.session.end("gone")
+    rig.node.work.finish()
+    assert len(app.aside) == len(left)
+    check_chunks(queue.messages, app.aside)
+    other.subscribe(1, Wanted(messages_max=MANY))
+    rig.node.work.finish()
+    assert numbers(other) == left
+
+
+def check_chunks(*found: chunked.Chunked[Any]) -> None:
+    """Each has several dictionaries, and none of them is large."""
+    for each in found:
+        assert AMOUNT / 2 < max(map(len, each.chunks)) <= AMOUNT
+        assert len(each.older) > 2

@@ -1,0 +1,167 @@
+"""A dictionary of very many messages that never takes long to grow.
+
+A dictionary that is full moves all that it has to a larger table, at once: with a million entries that takes a tenth of
+a second. Here entries are in several, in the order in which they came, and none gets larger than `FULL`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain
+from typing import TypeVar, overload
+
+__all__ = ["FULL", "Chunked"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+# As many as a table of 2**18 places takes: with one more it would grow.
+FULL = (1 << 18) * 2 // 3
+
+
+class Chunked(Mapping[bytes, V]):
+    """Values by GUID, or what else differs from message to message, in the order in which they were added.
+
+    Whoever does something for every single message may use `newest` itself: look there first, and only in the others if
+    there are any `older`, oldest first; add to it what is not there yet, and then call `turn` if `FULL` are in it. None
+    of the `older` is empty.
+    """
+
+    __slots__ = ("newest", "older")
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, V] = {}
+        self.older: list[dict[bytes, V]] = []
+
+    def turn(self) -> None:
+        """Begin another chunk, and make one of two neighbours that have few entries left.
+
+        So there are never more than four times as many chunks as were needed, and one.
+        """
+        older = self.older
+        if self.newest:
+            older.append(self.newest)
+            self.newest = {}
+        for at in range(len(older) - 1):
+            if len(older[at]) + len(older[at + 1]) <= FULL // 2:
+                # Both are made anew: tables that had many entries are as large as they were.
+                older[at : at + 2] = [{**older[at], **older[at + 1]}]
+                break
+
+    @property
+    def chunks(self) -> list[dict[bytes, V]]:
+        """The dictionaries, oldest first."""
+        return [*self.older, self.newest]
+
+    # -- as in any mapping
+
+    def __len__(self) -> int:
+        return len(self.newest) + sum(map(len, self.older))
+
+    def __bool__(self) -> bool:
+        return bool(self.newest or self.older)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.newest or any(key in chunk for chunk in self.older)
+
+    def __getitem__(self, key: bytes) -> V:
+        for chunk in self.older:
+            if key in chunk:
+                return chunk[key]
+        return self.newest[key]
+
+    @overload
+    def get(self, key: bytes, /) -> V | None: ...
+    @overload
+    def get(self, key: bytes, /, default: V | T) -> V | T: ...
+    def get(self, key: bytes, /, default: V | T | None = None) -> V | T | None:
+        value = self.newest.get(key)
+        if value is None:
+            for chunk in self.older:
+                if key in chunk:
+                    return chunk[key]
+            return default
+        return value
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self.chunks)
+
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
+
+    def items(self) -> ItemsView[bytes, V]:
+        return _Items(self)
+
+    # -- and to change it
+
+    def __setitem__(self, key: bytes, value: V) -> None:
+        """An entry that is there keeps its place."""
+        for chunk in self.older:
+            if key in chunk:
+                chunk[key] = value
+                return
+        self.newest[key] = value
+        if len(self.newest) >= FULL:
+            self.turn()
+
+    def add(self, key: bytes, value: V) -> None:
+        """Add an entry that is not there yet."""
+        self.newest[key] = value
+        if len(self.newest) >= FULL:
+            self.turn()
+
+    def put(self, keys: Collection[bytes], values: Iterable[V]) -> None:
+        """Set many; those that were in older chunks come last from now on."""
+        if self.older:
+            for chunk in list(self.older):
+                for key in chunk.keys() & set(keys):
+                    self._take_older(key)
+        self.newest.update(zip(keys, values, strict=True))
+        if len(self.newest) >= FULL:
+            self.turn()
+
+    def take(self, key: bytes) -> V | None:
+        """Remove an entry; None if there is none."""
+        value = self.newest.pop(key, None)
+        return self._take_older(key) if value is None and self.older else value
+
+    def _take_older(self, key: bytes) -> V | None:
+        for at, chunk in enumerate(self.older):
+            if key in chunk:
+                value = chunk.pop(key)
+                if not chunk:
+                    del self.older[at]
+                return value
+        return None
+
+    def __delitem__(self, key: bytes) -> None:
+        if self.take(key) is None:
+            raise KeyError(key)
+
+    def popitem(self) -> tuple[bytes, V]:
+        """Remove the newest entry."""
+        if not self.newest and self.older:
+            self.newest = self.older.pop()
+        return self.newest.popitem()
+
+    def clear(self) -> None:
+        """Remove all; what was there is let go of at once."""
+        self.newest, self.older = {}, []
+
+
+class _Values(ValuesView[V]):
+    """Oldest first, without a search for each."""
+
+    _mapping: Chunked[V]
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(each.values() for each in self._mapping.chunks)
+
+
+class _Items(ItemsView[bytes, V]):
+    """Likewise, with the keys."""
+
+    _mapping: Chunked[V]
+
+    def __iter__(self) -> Iterator[tuple[bytes, V]]:
+        return chain.from_iterable(each.items() for each in self._mapping.chunks)
