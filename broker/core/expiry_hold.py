@@ -2,7 +2,8 @@
 
 A primary removes what is too old as it goes. So when more than half of a queue is too old for the next one, either much
 time has passed without a primary, or a clock is wrong; and when but one message was too old while records were still
-written, a clock was set meanwhile, or the time to live was longer. What tells which it is:
+written, a clock was set meanwhile, or the time to live was longer. A clock was set, too, when others of its messages
+are younger than the newest record. What tells which it is:
 
 | what is known                                         | what is done                                         |
 | --- | --- |
@@ -115,6 +116,7 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
         text = f"The clock of this node is {span(about.newest_s - now.wall_s)} behind the newest record"
         alarm(log, ALARM, f"Partition [{about.partition_id}]: {text}. Messages expire later by as much")
     gap_ms = max(0, about.wall_s - about.newest_s) * 1000
+    newest_ms = now.ms - gap_ms + TOLERANCE_S * 1000
     by_gap: list[Due] = []
     by_record: list[Due] = []
     for queue, arrivals in restored:
@@ -124,7 +126,7 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
         before_ms = now.ms - ttl_s * 1000
         if _count(arrivals, before_ms - gap_ms - TOLERANCE_S * 1000):
             by_record.append(Due(queue, _count(arrivals, before_ms)))
-        elif _is_most(queue, count := _count(arrivals, before_ms)):
+        elif (count := _count(arrivals, before_ms)) and (_is_most(queue, count) or max(arrivals) > newest_ms):
             by_gap.append(Due(queue, count))
     if by_gap and gap_ms > TOLERANCE_S * 1000 and not about.is_measured:
         _judge_gap(by_gap, about, now, clocks)

@@ -221,3 +221,25 @@ def test_messages_of_the_future_hide_no_old_ones(caplog: pytest.LogCaptureFixtur
     client.drop()
     rig.wait(GRACE_MS - 10_000)
     assert held(rig) == [guid(2), guid(3)]
+
+
+def test_few_messages_that_came_after_a_clock_was_set_back_do_not_expire(caplog: pytest.LogCaptureFixture) -> None:
+    """Those before them are younger than the newest record, by clocks of which one is wrong."""
+    rig = begin()
+    post(rig, 1, 2, 3)
+    rig.now.wall_s -= HOUR_S
+    post(rig, 4)
+    caplog.clear()
+    rig = restart(rig, later_s=HOUR_S)
+    (line,) = alarms(caplog)
+    assert "1 of 4 messages of 'bmq://priority/q' have outlived their time to live by this node's clock" in line
+    assert "which is 1 h ahead of the newest record" in line
+    client = rig.connect()
+    client.read(1, QUEUE)
+    for number in (1, 2, 3):
+        client.confirm(1, guid(number))
+    client.drop()
+    rig.wait(GRACE_MS - 2000)
+    assert held(rig) == [guid(4)]
+    rig.wait(3000)
+    assert held(rig) == []
