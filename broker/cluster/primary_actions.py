@@ -167,6 +167,8 @@ class PrimaryActions(PartitionBase):
             return  # no disk for that: it is tried again in a while
         node_id = fact.node_id
         begin = self.standings[self.links.own_id].position
+        if begin == NOWHERE and not self.copy.is_anew:
+            return  # there was no room to begin anew, which is tried again
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
 
         def answered(answer: object) -> None:

@@ -7,11 +7,12 @@ import pytest
 from broker.cluster import replication
 from broker.cluster.partition_table import State
 from broker.cluster.positions import history
-from broker.store.partition_files import PartitionLimits
+from broker.store.partition_files import PartitionFiles, PartitionLimits
 from formats.codes import EventType
 from formats.errors import FormatError
 from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.partition_bus import Bus
+from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import guid
 
 PRIMARY, REPLICA = State.PRIMARY_HEALED, State.REPLICA_HEALED
@@ -484,6 +485,29 @@ def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
     bus.assign(0)
     bus.settle(2000)
     assert bus.nodes[0].serving
+    bus.check_equal()
+
+
+def test_a_primary_without_room_to_begin_anew_receives_nothing_before_there_is(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it serves the shard, it does not begin again under a lease that it has written under."""
+    bus.nodes[0].post(1, 2)
+    bus.settle()
+    bus.kill(2)
+    bus.disks[2] = MemoryDirectory()
+    bus.restart(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionFiles, "create", lambda *args: None)
+        node = bus.assign(2)
+        bus.settle()
+        assert node.partition.state is State.PRIMARY_HEALING_STG2
+    bus.settle(5000)
+    assert node.serving
+    assert node.outdated == []
+    node.post(3)
+    bus.settle()
+    assert node.acked == [3]
     bus.check_equal()
 
 
