@@ -95,6 +95,17 @@ def test_it_carries_over_the_same_bytes_as_at_once() -> None:
     check_all(sliced, before)
 
 
+def test_what_became_of_single_apps_is_carried_over() -> None:
+    rig, *_ = begun()
+    queue = rig.node.queues[FANOUT]
+    purge_app(queue, queue.apps["bar"])
+    rig.node.work.finish()
+    before = kept(rig)
+    assert not any("bar" in wanting for wanting, _ in before.values())
+    assert slice_by_slice(rig) > 5
+    check_all(rig, before)
+
+
 def test_no_slice_carries_over_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, *_ = begun()
     carried: list[int] = []
