@@ -371,7 +371,7 @@ COPIES = (
         "broker.store.recovery",
         (
             (
-                "        if key in alive and since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:\n",
+                "        if since.get(key, -1) < index and purged.get(key[:KEY_SIZE], -1) < index:\n",
                 "        if key is None:\n",
             ),
         ),
@@ -383,8 +383,8 @@ COPIES = (
         "broker.store.recovery",
         (
             (
-                "        if indexes[row] < index:\n            del alive[key]\n",
-                "        if indexes[row] < 0:\n            del alive[key]\n",
+                "    is_alive[rows[is_its_own]] = False\n",
+                "",
             ),
         ),
     ),
