@@ -169,14 +169,15 @@ class Usage:
 
     def restore(self, size: int) -> None:
         """A message of `size` bytes was here before: that raises no alarm."""
-        self.messages += 1
-        self.bytes += size
-        if self.messages >= self.messages_rise_at or self.bytes >= self.bytes_rise_at:
-            self._messages_gauge.update(self.messages)
-            self._bytes_gauge.update(self.bytes)
-            self._take_bounds()
-        if self.parent is not None:
-            self.parent.restore(size)
+        usage: Usage | None = self
+        while usage is not None:
+            usage.messages = messages = usage.messages + 1
+            usage.bytes = held = usage.bytes + size
+            if messages >= usage.messages_rise_at or held >= usage.bytes_rise_at:
+                usage._messages_gauge.update(messages)
+                usage._bytes_gauge.update(held)
+                usage._take_bounds()
+            usage = usage.parent
 
     def remove(self, size: int, messages: int = 1) -> None:
         """A message has gone, or as many as `messages`, of `size` bytes together."""

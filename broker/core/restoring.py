@@ -114,22 +114,23 @@ class Restoration:
 
     def take(self, found: RecoveredMessage) -> None:
         """The next message."""
-        queue = self.queues[found.queue_key]
+        guid, key, offset, _, compression, size, has_properties, schema_id, confirmed, timestamp, checksum = found
+        queue = self.queues[key]
         if not (queue.messages or queue.config.persistent):
-            queue = self._keep_in_files(found.queue_key, queue)
+            queue = self._keep_in_files(key, queue)
         outstanding = 0
         for app in queue.apps.values():
-            if app.key not in found.confirmed:
+            if app.key not in confirmed:
                 outstanding |= app.bit
-        content = Content(b"", found.checksum, found.compression, found.has_properties, found.schema_id)
+        content = Content(b"", checksum, compression, has_properties, schema_id)
         # Many come in the same second: one number serves them all.
-        arrived_ms = self._arrivals.get(found.timestamp)
+        arrived_ms = self._arrivals.get(timestamp)
         if arrived_ms is None:
-            arrived_ms = self._since_ms - (self._about.wall_s - found.timestamp) * 1000
-            self._arrivals[found.timestamp] = arrived_ms
-        self._arrived[found.queue_key][arrived_ms] += 1
-        message = Message(found.guid, found.size, content, outstanding, arrived_ms)
-        message.offset = found.offset
+            arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
+            self._arrivals[timestamp] = arrived_ms
+        self._arrived[key][arrived_ms] += 1
+        message = Message(guid, size, content, outstanding, arrived_ms)
+        message.offset = offset
         self._shard.adopt(outstanding.bit_count())
         queue.restore(message)
 

@@ -31,7 +31,9 @@ class SchemaMultiplexer:
 
     def keep(self, wire_id: int) -> None:
         """A stored message uses this number for a shape that nobody remembers: never give it to another."""
-        self._next = max(self._next, (wire_id >> 1) + 1)
+        number = wire_id >> 1
+        if number >= self._next:
+            self._next = number + 1
 
     def translate(self, producer: int, wire_id: int) -> int:
         """The queue's wire id for `wire_id` of `producer`; 0 (old encoding) and 1 (no number) stay."""
