@@ -1,0 +1,76 @@
+"""While one shard is busy in slices, others are served: posts to another shard, and the heartbeats of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.messages import KEPT, Content
+from broker.core.purges import purge
+from tests.broker.cluster.member_bus import Members, Process, members
+from tests.broker.rig import ACK, START_S, WRITE, guid
+
+BUSY, OTHER = "bmq://priority/busy", "bmq://priority/other"
+MANY = 200
+AMOUNT = 5
+
+
+def post(process: Process, uri: str, number: int) -> object:
+    return process.node.queues[uri].post(guid(number), Content(b"x" * 8, 0, 0, False, 0))
+
+
+def roll_over(process: Process) -> None:
+    process.node.shards[shard_of(process, BUSY)].roll_over()
+
+
+def purge_all(process: Process) -> None:
+    purge(process.node.queues[BUSY])
+
+
+def shard_of(process: Process, uri: str) -> int:
+    key = process.node.queues[uri].key
+    (number,) = [number for number, shard in process.node.shards.items() if key in shard.stores]
+    return number
+
+
+def a_second_later(cluster: Members, process: Process) -> None:
+    cluster.now.ms += 1000
+    cluster.now.wall_s = START_S + (cluster.now.ms - 1_000_000) // 1000
+    process.now.ms, process.now.wall_s = cluster.now.ms, cluster.now.wall_s
+    process.node.tick()
+
+
+@pytest.mark.parametrize("act", [roll_over, purge_all])
+def test_others_are_served_between_two_slices(act: Callable[[Process], None]) -> None:
+    cluster = members(partition_count=2)
+    primary = cluster.leader
+    client = cluster.connect(primary.node_id)
+    for number, uri in enumerate((BUSY, OTHER)):
+        client.open(number, uri, WRITE | ACK)
+    assert shard_of(primary, BUSY) != shard_of(primary, OTHER)
+    for number in range(MANY):
+        post(primary, BUSY, number)
+    cluster.run(2000)
+    work = primary.node.work
+    work.amount = work.left = AMOUNT
+    act(primary)
+    slices = 0
+    while any(primary.node.end_step()):
+        slices += 1
+        assert post(primary, OTHER, 10_000 + slices) is KEPT
+        wires = [
+            cluster.wires[primary.node_id, other].events for other in cluster.processes if other != primary.node_id
+        ]
+        sent = [len(events) for events in wires]
+        a_second_later(cluster, primary)
+        # Each follower is sent a heartbeat: records go at the end of a step.
+        assert all(len(events) > count for events, count in zip(wires, sent, strict=True))
+        assert slices < 10 * MANY
+    assert slices > 2
+    for process in cluster.processes.values():
+        process.node.work.amount = process.node.work.left = 1000
+    cluster.run(3000)
+    assert len(primary.node.queues[OTHER].messages) == slices
+    assert len(primary.node.queues[BUSY].messages) == (MANY if act is roll_over else 0)
+    assert cluster.leader is primary
