@@ -24,7 +24,7 @@ from broker.cluster.relay_log import RelayLog, relay_config
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
-from broker.core.delivery import release
+from broker.core.delivery import STOP, release
 from broker.core.expressions import ExpressionError, compile_expression
 from broker.core.faults import Change, Inconsistent
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
@@ -451,8 +451,10 @@ class RelayQueue(Queue):
             only = app.only
             if only is not None and (subscription := only.choose()) is not None:
                 self.delivery.send(subscription, message, data)
-            else:
-                self._offer(app, message, data)
+            elif self.delivery.offer(app, message, data) is STOP:
+                self.delivery.log_exit(app, message)
+                # Those that come behind it, and late as well, wait there.
+                (app.redelivery if is_late else app.pending).append(message)
 
     def removed(self, guid: bytes | None) -> None:
         """The root has removed a message, or all: nobody needs it any longer, whoever has it."""

@@ -128,6 +128,7 @@ MIXED_FAILED_ONCE = {
     5393: "a payload rotted that was written a moment ago, and had its copies before it would have been compared",
     5515: "a follower took a leader's snapshot that came once more for one that has what it had left out since",
     1879: "a payload was to rot when a message that waited for copies was removed, and its shard rolled over",
+    2452: "a hop had no room for messages that came late, and put the first of them behind the others",
     1557: "a primary that was none any longer was sent confirms of what had been posted again to the next one",
     9926: "a primary without room had meant to try again, and left its office when it had found room meanwhile",
     9436: "a few messages that came after a clock was set back expired where the next primary's was right",

@@ -28,7 +28,7 @@ from formats.control.messages import (
 from formats.wire.event import EventType, iter_frames, schema_message
 from formats.wire.options import sub_queue_infos
 from formats.wire.properties import Property, encode_properties
-from formats.wire.push import PushFlag, iter_pushes
+from formats.wire.push import Push, PushFlag, iter_pushes
 from formats.wire.rda import UNLIMITED, limited
 from tests.broker.cluster.hop_rig import APPS, DOMAINS, FANOUT, QUEUE, World
 from tests.broker.rig import ACK, READ, WRITE, Wanted, guid, handle
@@ -233,6 +233,18 @@ def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: Wo
     first.drop()
     assert second.payloads() == [b"0", b"1"]
     assert not world.nodes[1].rig.node.queues[QUEUE].messages
+
+
+def test_what_comes_late_and_has_to_wait_stays_in_order(world: World) -> None:
+    """All of it comes before what is in order; there is no consumer with room when it comes."""
+    consumer = world.client(1)
+    consumer.open(1, QUEUE, READ)
+    relay = world.nodes[1].rig.node.queues[QUEUE]
+    assert isinstance(relay, RelayQueue)
+    for number, flags in ((1, PushFlag.OUT_OF_ORDER), (2, PushFlag.OUT_OF_ORDER), (3, 0), (0, PushFlag.OUT_OF_ORDER)):
+        relay.on_push(Push(int(flags), 0, guid(number), 0, 0, memoryview(b""), memoryview(b"%d" % number)), ())
+    consumer.configure(1)
+    assert consumer.payloads() == [b"1", b"2", b"0", b"3"]
 
 
 def test_what_nobody_behind_the_hop_wants_any_longer_goes_elsewhere(world: World) -> None:
