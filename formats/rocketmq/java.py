@@ -9,7 +9,7 @@ from itertools import accumulate, repeat
 from operator import mul
 from typing import Final, TypeVar
 
-__all__ = ["hash_map_order", "index_hash", "string_hash"]
+__all__ = ["HashedFront", "hash_map_order", "index_hash", "string_hash"]
 
 V = TypeVar("V")
 
@@ -49,6 +49,43 @@ def index_hash(key: str) -> int:
     """
     number = abs(string_hash(key))
     return 0 if number == _SIGN else number
+
+
+class HashedFront:
+    """Index hashes of texts that begin alike. `begin` is the front of all; how much further the last few were alike
+    is remembered, too. Texts are ASCII, as bytes.
+    """
+
+    __slots__ = ("_begin", "_front", "_number")
+
+    def __init__(self, begin: bytes) -> None:
+        self._begin = _hash_on(0, begin)
+        self._front = b""
+        self._number = self._begin
+
+    def index_hash(self, text: bytes) -> int:
+        """`index_hash` of the begin and `text`."""
+        front = text[:-_TAIL]
+        if front != self._front:
+            self._front, self._number = front, _hash_on(self._begin, front)
+        number = _hash_on(self._number, text[-_TAIL:])
+        return number if number < _SIGN else (_MASK + 1 - number) & ~_SIGN
+
+
+# Of texts that begin alike, so many bytes differ, as a rule: in a unique id, a time and a counter.
+_TAIL: Final = 8
+_FALLING: Final = tuple(tuple(reversed(_POWERS[:count])) for count in range(65))
+
+
+def _hash_on(number: int, units: bytes) -> int:
+    """The hash, as a number without a sign, of a text: that of its front, and the bytes behind it."""
+    count = len(units)
+    if count >= len(_FALLING):
+        for at in range(0, count, len(_FALLING) - 1):
+            number = _hash_on(number, units[at : at + len(_FALLING) - 1])
+        return number
+    total: int = number * _POWERS[count] + sum(map(mul, units, _FALLING[count]))
+    return total & _MASK
 
 
 def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.core.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
@@ -32,6 +32,18 @@ class Arrivals:
         """Store a message; see `MessageStore.put`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
         try:
             stored = self._store.put(message, now_ms, properties)
+        except (DiskFull, TooLarge):
+            raise
+        except Exception as error:
+            raise Inconsistent("storing a message", error) from error
+        self._rate.add()
+        self._arrived[message.topic, message.queue_id] = None
+        return stored
+
+    def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
+        """Store a message; see `MessageStore.put_plain`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
+        try:
+            stored = self._store.put_plain(message, now_ms, key_hashes, tags_code)
         except (DiskFull, TooLarge):
             raise
         except Exception as error:

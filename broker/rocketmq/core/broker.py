@@ -19,6 +19,7 @@ from broker.rocketmq.core.inspection import Inspection, Rates
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.plain_sending import PlainSender
 from broker.rocketmq.core.pop.assignments import AssignmentRequests
 from broker.rocketmq.core.pop.checks import Tables
 from broker.rocketmq.core.pop.order import Orders
@@ -108,6 +109,7 @@ class Broker:
         )
         sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
+        self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
         self._consumers = ConsumerRequests(options, topics, groups, offsets, clients, locks, store)
         self._transactions = Transactions(options, state.times, topics, clients, offsets, store, self._arrivals)
         self._calls = Calls()
@@ -159,6 +161,10 @@ class Broker:
 
     # -- requests
 
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Store the plain messages at the front."""
+        return self._plain.take(data, at, end, session)
+
     def receive(self, frame: Frame, session: Session) -> None:
         """Carry out a request, and answer it now or later."""
         if frame.is_response:
@@ -195,6 +201,7 @@ class Broker:
 
     def disconnected(self, session: Session) -> None:
         """A connection is closed."""
+        self._plain.disconnected(session)
         self._puller.disconnected(session)
         self._pop.disconnected(session)
         self._calls.disconnected(session)

@@ -16,7 +16,7 @@ from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.sending_back import SendingBack
-from broker.rocketmq.core.timer_messages import place_late, recall_handle
+from broker.rocketmq.core.timer_messages import LATE, place_late, recall_handle
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import place_prepared
 from broker.rocketmq.store.commit_log import Message
@@ -35,7 +35,7 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["Sender", "Sent", "read_header"]
+__all__ = ["SPECIAL", "Sender", "Sent", "read_header"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -48,6 +48,9 @@ _BORN_V6, _STORE_V6, _MULTI_TAGS = (
 )
 _PLACED_LATE: Final = (int(Transaction.NONE), int(Transaction.COMMIT))
 _WRITE: Final = int(Permission.WRITE)
+
+# A message with one of these is stored with care: elsewhere, or with other properties than its sender's.
+SPECIAL: Final = LATE | {"TRAN_MSG"}
 
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
@@ -84,7 +87,7 @@ class Sender:
 
     def send(self, request: Frame, born_host: Host, now_ms: int) -> Frame:
         """Carry out SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, and answer."""
-        fields = {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
+        fields = self.fields()
         try:
             sent = self.check(request, now_ms)
             response = self._store_batch if sent.header.is_batch else self._store_one
@@ -92,6 +95,10 @@ class Sender:
         except Refused as refused:
             return Frame(refused.code, 0, remark=refused.text or None, ext_fields=fields)
         return Frame(ResponseCode.SUCCESS, 0, ext_fields={**fields, **RESPONSE.write(answer)})
+
+    def fields(self) -> dict[str, str]:
+        """What every answer to a request to store messages has."""
+        return {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
 
     def check(self, request: Frame, now_ms: int) -> Sent:
         """Read a request, and make its topic if that is to be. Raises `Refused` and `FormatError`."""
@@ -127,10 +134,7 @@ class Sender:
 
     def _store_one(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
-        properties = self._properties(header.properties or "")
-        unique_id = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
-        properties["UNIQ_KEY"] = unique_id
-        properties["CLUSTER"] = self._options.cluster
+        properties = self.complete(header.properties or "")
         dead = None
         if header.topic.startswith(names.RETRY_PREFIX):
             dead = self._sending_back.check_retry(header, request.version, now_ms)
@@ -141,7 +145,7 @@ class Sender:
             topic, queue_id = place_prepared(header.topic, sent.queue_id, properties)
         else:
             topic, queue_id = dead or self._place(header, sent.queue_id, properties, now_ms)
-        message = self._message(sent, topic, queue_id, born_host, request.body, encode(properties))
+        message = self.message(sent, topic, queue_id, born_host, request.body, encode(properties))
         if is_prepared:
             message = message._replace(system_flags=message.system_flags & ~TRANSACTION_MASK)
         stored = self._put(message, now_ms, properties)
@@ -150,9 +154,16 @@ class Sender:
             str(OffsetId(self._options.address, stored.offset)),
             sent.queue_id,
             stored.queue_offset,
-            transaction_id=unique_id,
+            transaction_id=properties["UNIQ_KEY"],
             recall_handle=recall_handle(self._options.name, properties) if waits else None,
         )
+
+    def complete(self, text: str) -> dict[str, str]:
+        """The properties of a message as it is stored, but for what follows from them: see `SPECIAL`."""
+        properties = self._properties(text)
+        properties["UNIQ_KEY"] = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
+        properties["CLUSTER"] = self._options.cluster
+        return properties
 
     def _place(
         self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
@@ -167,7 +178,7 @@ class Sender:
     ) -> tuple[SendMessageResponse, dict[str, str]]:
         """Store a reply to a message; where it is, and its properties. Raises `Refused`."""
         properties = self._properties(sent.header.properties or "")
-        message = self._message(sent, sent.header.topic, sent.queue_id, born_host, request.body, encode(properties))
+        message = self.message(sent, sent.header.topic, sent.queue_id, born_host, request.body, encode(properties))
         stored = self._put(message._replace(system_flags=message.system_flags & _V6_MASK), now_ms)
         offset_id = str(OffsetId(self._options.address, stored.offset))
         return SendMessageResponse(offset_id, sent.queue_id, stored.queue_offset), properties
@@ -185,13 +196,13 @@ class Sender:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         stored = []
         for flag, body, properties in batch:
-            message = self._message(sent, header.topic, sent.queue_id, born_host, body, properties)
+            message = self.message(sent, header.topic, sent.queue_id, born_host, body, properties)
             stored.append(self._put(message._replace(flag=flag), now_ms))
         ids = ",".join(str(OffsetId(self._options.address, each.offset)) for each in stored)
         unique_id = decode_properties((header.properties or "").encode()).get("UNIQ_KEY")
         return SendMessageResponse(ids, sent.queue_id, stored[0].queue_offset, transaction_id=unique_id)
 
-    def _message(
+    def message(
         self,
         sent: Sent,
         topic: str,
@@ -200,6 +211,7 @@ class Sender:
         body: bytes | bytearray | memoryview,
         properties: bytes,
     ) -> Message:
+        """The message that a request brings, to be stored in a queue of a topic."""
         header = sent.header
         flags = header.system_flags & ~_V6_MASK
         if sent.topic.topic_filter_type == "MULTI_TAG":

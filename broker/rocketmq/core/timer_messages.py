@@ -35,7 +35,7 @@ from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessage
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["PRECISION_MS", "TimerMessages", "place_late", "recall_handle"]
+__all__ = ["LATE", "PRECISION_MS", "TimerMessages", "place_late", "recall_handle"]
 
 log = logging.getLogger("broker.rocketmq.timers")
 
@@ -48,6 +48,8 @@ STEP_READS: Final = 2_000
 
 _QUEUE: Final = 0
 _PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+# A message with none of these is not to be consumed later.
+LATE: Final = frozenset({"DELAY", *_PROPERTIES})
 _DELETES: Final = "TIMER_DEL_UNIQKEY"
 _OUT: Final = "TIMER_OUT_MS"
 _VERSION: Final = "v1"

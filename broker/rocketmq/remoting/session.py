@@ -31,6 +31,12 @@ _INT_MAX: Final = 0x7FFFFFFF
 class Service(Protocol):
     """The receiver of a connection's requests: a nameserver or a broker."""
 
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Take requests of a kind that the service reads by itself from the front of `data[at:end]`, as far as there
+        are any; where the first other frame begins, or one that is not whole.
+        """
+        ...
+
     def receive(self, frame: Frame, session: Session) -> None:
         """Take a request or an answer. The frame's body is valid during this call only."""
         ...
@@ -77,9 +83,13 @@ class Session:
         if self._finished:
             return len(data)
         self._heard_ms = self._now_ms()
-        at, end = 0, len(data)
+        at, end, take = 0, len(data), self._service.take
         try:
-            while not self._finished and (found := next_frame(data, at, end)) is not None:
+            while not self._finished:
+                at = take(data, at, end, self)
+                found = next_frame(data, at, end)
+                if found is None:
+                    break
                 frame, at = found
                 self._service.receive(frame, self)
         except FormatError as error:
@@ -124,9 +134,13 @@ class Session:
 
     def send(self, frame: Frame) -> None:
         """Send a frame as it is."""
+        self.send_bytes(encode_frame(frame))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send whole frames."""
         if self._finished:
             return
-        self._output += encode_frame(frame)
+        self._output += data
         if len(self._output) > OUTPUT_BYTES_MAX:
             self.give_up(f"it takes nothing of the {len(self._output)} bytes that wait for it")
         self._changed(self)

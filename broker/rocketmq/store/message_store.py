@@ -6,13 +6,15 @@ step; what a crash left out, or left there too much, `open_store` mends from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from broker.ports.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
@@ -20,10 +22,12 @@ from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, Sto
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.index import message_index_keys
-from formats.rocketmq.java import string_hash
+from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["Flush", "MessageStore", "StoreOptions", "Stored", "open_store"]
+
+log = logging.getLogger("broker.rocketmq.store")
 
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
@@ -99,20 +103,31 @@ class MessageStore:
 
         Raises `DiskFull` and `TooLarge`; the message is not stored then.
         """
-        transaction = message.system_flags & TRANSACTION_MASK
-        queue = None if transaction in _NOT_CONSUMED else self._queue(message.topic, message.queue_id)
-        queue_offset = queue.end if queue is not None else 0
-        if queue is not None:
+        if properties is None:
+            properties = decode_properties(message.properties)
+        hashes = [index_hash(key) for key in message_index_keys(message.topic, properties)]
+        return self.put_plain(message, now_ms, hashes, self._tags_code(message.topic, properties, now_ms))
+
+    def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
+        """As `put`, of a message of which it is known what stands in the index and in the queue."""
+        topic, queue_id, _, system_flags, *_ = message
+        transaction = system_flags & TRANSACTION_MASK
+        queue_offset, queue = 0, None
+        if transaction not in _NOT_CONSUMED:
+            queue = self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+            queue_offset = queue.end
             queue.make_room()
         offset, size = self.log.append(message, queue_offset, now_ms)
         self._stored_ms = now_ms
-        if properties is None:
-            properties = decode_properties(message.properties)
         if queue is not None:
-            queue.add(offset, size, self._tags_code(message.topic, properties, now_ms))
+            queue.add(offset, size, tags_code)
             self._unflushed_queues.add(queue)
         if transaction != _ROLLBACK:
-            self.index.put(message_index_keys(message.topic, properties), offset, now_ms)
+            try:
+                for key_hash in key_hashes:
+                    self.index.put_hash(key_hash, offset, now_ms)
+            except DiskFull as error:
+                log.error("the message at %d is not in the index: %s", offset, error)
         return Stored(offset, size, queue_offset)
 
     def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:

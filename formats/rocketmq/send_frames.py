@@ -1,0 +1,231 @@
+"""Frames of SEND_MESSAGE_V2 as Java clients write them, read by what they have in common.
+
+Of the headers that a producer sends to a topic, nearly all bytes are alike: the queue, the time, the properties and the
+number of the request differ. One pattern for each encoding, made of the header's declaration, tells those apart from
+the rest. Whoever has read a header with the same rest (`Posted.rest`) knows all its other fields.
+
+The patterns take a part of what such headers may be: printable ASCII, fields in the order of the declaration,
+properties with a name and a value each. Every other frame is for `frame.next_frame`, which reads them all.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import BINARY_FRONT, FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame
+from formats.rocketmq.headers.codec import HeaderCodec, HeaderField
+from formats.rocketmq.headers.sending import SendMessageRequestV2, SendMessageResponse
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.versions import VERSION
+
+__all__ = ["AnswerMaker", "Posted", "answer_maker", "read_posted"]
+
+_CODEC = HeaderCodec(SendMessageRequestV2)
+_RESPONSE = HeaderCodec(SendMessageResponse)
+_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
+
+
+class Posted(NamedTuple):
+    """A request to store a message. `opaque` is as the answer repeats it; `body_at` and `end` are places.
+
+    `properties` has names and values by turns, and one empty piece at the end.
+    """
+
+    rest: tuple[bytes, ...]
+    queue_id: int
+    born_ms: int
+    properties: list[bytes]
+    opaque: bytes
+    body_at: int
+    end: int
+
+
+# -- patterns
+
+_LENGTHS: Final = struct.Struct(">II")
+_pack_size = struct.Struct(">I").pack
+_LENGTH_BYTES: Final = 4
+_HEADER_BYTES_MAX: Final = 0xFFFFFF
+
+# The fields that differ; the numbers are such that fit their types for sure.
+_NUMBERS: Final = {"queue_id": rb"(?:0|[1-9]\d{0,8})", "born_ms": rb"(?:0|[1-9]\d{0,17})"}
+_PROPERTIES: Final = "properties"
+
+
+def _joined(field_pattern: Callable[[int, HeaderField], bytes]) -> bytes:
+    return b"".join(field_pattern(number, field) for number, field in enumerate(_CODEC.fields))
+
+
+# Printable ASCII without what would have to be escaped, but for what separates properties.
+_JSON_TEXT: Final = rb"[ !#-\[\]-~]"
+_JSON_PROPERTIES: Final = rb"(?:%b+\\u0001%b+\\u0002)+" % (_JSON_TEXT, _JSON_TEXT)
+_JSON_SEPARATORS: Final = rb"\u0001", rb"\u0002"
+# No number that is too large for an int, or could be written otherwise.
+_OPAQUE: Final = rb"(?:0|-?(?:[1-9]\d{0,8}|1\d{9}|20\d{8}|21[0-3]\d{7}))"
+
+
+def _json_field(number: int, field: HeaderField) -> bytes:
+    name = b'%b"%b":"' % (b"," if number else b"", field.wire_name.encode())
+    if field.name in _NUMBERS:
+        return b'%b)(%b)("' % (name, _NUMBERS[field.name])
+    if field.name == _PROPERTIES:
+        return b'%b)(%b)("' % (name, _JSON_PROPERTIES)
+    whole = b'%b%b*"' % (name, _JSON_TEXT)
+    return whole if field.is_required else b"(?:%b)?" % whole
+
+
+def _json_pattern() -> re.Pattern[bytes]:
+    """Five groups of what is alike, and between them the queue, the time, the properties and the number."""
+    begin = rb'(\{"code":%d,"extFields":\{' % _CODE
+    middle = rb'\},"flag":[02],"language":"[A-Z_]+","opaque":)(%b)(' % _OPAQUE
+    end = rb',"serializeTypeCurrentRPC":"JSON","version":[1-9]\d{0,4}\})'
+    return re.compile(begin + _joined(_json_field) + middle + end)
+
+
+_BINARY_PROPERTIES: Final = rb"(?:[ -~]+\x01[ -~]+\x02)+"
+_BINARY_SEPARATORS: Final = b"\1", b"\2"
+
+
+def _binary_field(number: int, field: HeaderField) -> bytes:
+    name = rb"\x00\x01" + field.wire_name.encode()
+    if field.name in _NUMBERS:
+        return rb"%b\x00\x00\x00)(.)(%b)(" % (name, _NUMBERS[field.name])
+    if field.name == _PROPERTIES:
+        return b"%b)(....)(%b)(" % (name, _BINARY_PROPERTIES)
+    whole = rb"%b\x00\x00..[ -~]*" % name
+    return whole if field.is_required else b"(?:%b)?" % whole
+
+
+def _binary_pattern() -> re.Pattern[bytes]:
+    """As the pattern of JSON, with the number at its place; before each part that differs stands its length."""
+    begin = rb"(\x%02x\x%02x...)(....)(\x00\x00\x00[\x00\x02]\x00\x00\x00\x00)(....)(" % (_CODE >> 8, _CODE & 255)
+    return re.compile(begin + _joined(_binary_field) + b")", re.DOTALL)
+
+
+_match_json = _json_pattern().fullmatch
+_match_binary = _binary_pattern().fullmatch
+# What the length of a binary header's fields does not count.
+_BINARY_BYTES: Final = BINARY_FRONT.size + 2 * _LENGTH_BYTES
+
+
+def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
+    """The request whose frame is at `at`; None if it is not whole, is something else, or has to be read with care."""
+    header_at = at + _LENGTHS.size
+    if end < header_at:
+        return None
+    length, word = _LENGTHS.unpack_from(data, at)
+    frame_end = at + _LENGTH_BYTES + length
+    body_at = header_at + (word & _HEADER_BYTES_MAX)
+    if frame_end > end or body_at > frame_end or length > FRAME_BYTES_MAX:
+        return None
+    if word > _HEADER_BYTES_MAX:
+        return _read_binary(data, header_at, body_at, frame_end) if word >> 24 == HeaderEncoding.BINARY else None
+    found = _match_json(data, header_at, body_at)
+    if found is None:
+        return None
+    first, queue, second, born, third, text, fourth, opaque, last = found.groups()
+    name_end, value_end = _JSON_SEPARATORS
+    properties = text.replace(value_end, name_end).split(name_end)
+    return Posted((first, second, third, fourth, last), int(queue), int(born), properties, opaque, body_at, frame_end)
+
+
+def _read_binary(data: memoryview, at: int, body_at: int, frame_end: int) -> Posted | None:
+    found = _match_binary(data, at, body_at)
+    if found is None:
+        return None
+    front, opaque, flag, fields, first, queue_size, queue, second, born_size, born, third, size, text, last = (
+        found.groups()
+    )
+    sizes = fields, queue_size, born_size, size
+    if sizes != (
+        _pack_size(body_at - at - _BINARY_BYTES),
+        bytes((len(queue),)),
+        bytes((len(born),)),
+        _pack_size(len(text)),
+    ):
+        return None
+    name_end, value_end = _BINARY_SEPARATORS
+    properties = text.replace(value_end, name_end).split(name_end)
+    rest = front, flag, first, second, third, last
+    return Posted(rest, int(queue), int(born), properties, opaque, body_at, frame_end)
+
+
+# -- answers
+
+# Makes the answer to a request: of the message's offset, its queue, its place there, its id, and the request's number.
+AnswerMaker = Callable[[int, int, int, bytes, bytes], bytes]
+
+# What stands in an answer where these go. None is part of another.
+_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
+    "@OFFSET",
+    1_900_000_001,
+    1_900_000_002,
+    "@UNIQUE",
+    0x7A7B7C7D,
+)
+
+
+def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[bytes, ...]) -> list[bytes]:
+    """The header of an answer, as `encode_frame` makes it, in the parts between the samples, which come in order."""
+    response = SendMessageResponse(_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, transaction_id=_UNIQUE_ID)
+    ext_fields = {**fields, **_RESPONSE.write(response)}
+    frame = Frame(_SUCCESS, _NUMBER, _ANSWERS, ext_fields=ext_fields, version=VERSION, encoding=encoding)
+    rest, parts = encode_frame(frame)[_LENGTHS.size :], []
+    for sample in samples:
+        part, found, rest = rest.partition(sample)
+        if not found or sample in rest:
+            raise ValueError(f"an answer has {sample!r} not once, or elsewhere")
+        parts.append(part)
+    return [*parts, rest]
+
+
+def answer_maker(encoding: HeaderEncoding, address: Host, fields: dict[str, str]) -> AnswerMaker:
+    """Make what answers requests that were carried out. `fields` come before those of the declaration."""
+    offset_id = str(OffsetId(address, 0)).removesuffix("0" * 16).encode() + b"%016X"
+    maker = _json_maker if encoding is HeaderEncoding.JSON else _binary_maker
+    return maker(offset_id, fields)
+
+
+def _json_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
+    texts = (_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER)
+    parts = _split(HeaderEncoding.JSON, fields, tuple(str(text).encode() for text in texts))
+    first, *others = (part.replace(b"%", b"%%") for part in parts)
+    template = first + b"".join(map(bytes.__add__, (offset_id, b"%d", b"%d", b"%b", b"%b"), others))
+    pack = _LENGTHS.pack
+
+    def make(offset: int, queue_id: int, queue_offset: int, unique_id: bytes, opaque: bytes) -> bytes:
+        header = template % (offset, queue_id, queue_offset, unique_id, opaque)
+        size = len(header)
+        return pack(_LENGTH_BYTES + size, size) + header
+
+    return make
+
+
+def _binary_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
+    """A text's length is before it, and that of all fields before them."""
+    texts = [str(text).encode() for text in (_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID)]
+    samples = (_pack_size(_NUMBER), *(_pack_size(len(text)) + text for text in texts))
+    front, named, *others = _split(HeaderEncoding.BINARY, fields, samples)
+    flags, begin = (
+        named[: _BINARY_BYTES - len(front) - 2 * _LENGTH_BYTES],
+        named[_BINARY_BYTES - len(front) - _LENGTH_BYTES :],
+    )
+    pack = _LENGTHS.pack
+
+    def make(offset: int, queue_id: int, queue_offset: int, unique_id: bytes, opaque: bytes) -> bytes:
+        values = offset_id % offset, b"%d" % queue_id, b"%d" % queue_offset, unique_id
+        written = [begin]
+        for value, behind in zip(values, others, strict=True):
+            written += (_pack_size(len(value)), value, behind)
+        ext_fields = b"".join(written)
+        size = _BINARY_BYTES + len(ext_fields)
+        lengths = pack(_LENGTH_BYTES + size, HeaderEncoding.BINARY << 24 | size)
+        return b"".join((lengths, front, opaque, flags, _pack_size(len(ext_fields)), ext_fields))
+
+    return make
