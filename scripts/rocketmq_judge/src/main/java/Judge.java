@@ -12,10 +12,15 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.AckResult;
+import org.apache.rocketmq.client.consumer.AckStatus;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.PopResult;
+import org.apache.rocketmq.client.consumer.PopStatus;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -24,6 +29,8 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.ClientRemotingProcessor;
+import org.apache.rocketmq.client.impl.mqclient.MQClientAPIExt;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestResponseFuture;
@@ -35,9 +42,19 @@ import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.message.MessageRequestMode;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
+import org.apache.rocketmq.remoting.protocol.header.ChangeInvisibleTimeRequestHeader;
+import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
+import org.apache.rocketmq.remoting.protocol.header.NotificationRequestHeader;
+import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.remoting.protocol.route.BrokerData;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Uses a cluster through the official Java client, case by case: {@code Judge NAMESERVER [CASE...]}. */
 public class Judge {
@@ -76,6 +93,9 @@ public class Judge {
         CASES.put("filterBySql", Judge::filterBySql);
         CASES.put("timer", Judge::timer);
         CASES.put("recall", Judge::recall);
+        CASES.put("popPush", Judge::popPush);
+        CASES.put("popRequests", Judge::popRequests);
+        CASES.put("popInOrder", Judge::popInOrder);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -601,5 +621,183 @@ public class Judge {
         producer.recallMessage(name, sent.getRecallHandle());
         await(() -> got.contains("k2"), got);
         check(!got.contains("k1"), got);
+    }
+
+    // -- popping
+
+    /** Pops from the broker that has the case's topic, as the proxy does. */
+    private static final class Popper {
+        private final MQClientAPIExt api;
+        private final String broker;
+        private final String address;
+
+        Popper() throws Exception {
+            ClientConfig config = new ClientConfig();
+            config.setInstanceName(name + open.size());
+            api = new MQClientAPIExt(config, new NettyClientConfig(), new ClientRemotingProcessor(null), null);
+            api.start();
+            open.add(api::shutdown);
+            api.updateNameServerAddressList(nameserver);
+            BrokerData data = api.getTopicRouteInfoFromNameServer(name, 5_000).getBrokerDatas().get(0);
+            broker = data.getBrokerName();
+            address = data.selectBrokerAddr();
+        }
+
+        PopResult pop(int queue, int most, long invisibleMs, long pollMs, boolean inOrder) throws Exception {
+            PopMessageRequestHeader header = new PopMessageRequestHeader();
+            header.setConsumerGroup("C_" + name);
+            header.setTopic(name);
+            header.setQueueId(queue);
+            header.setMaxMsgNums(most);
+            header.setInvisibleTime(invisibleMs);
+            header.setPollTime(pollMs);
+            header.setBornTime(System.currentTimeMillis());
+            header.setInitMode(0);
+            header.setExpType("TAG");
+            header.setExp("*");
+            header.setOrder(inOrder);
+            return api.popMessageAsync(address, broker, header, pollMs + 10_000).get();
+        }
+
+        private String topic(MessageExt message) {
+            return ExtraInfoUtil.getRealTopic(ExtraInfoUtil.split(handle(message)), name, "C_" + name);
+        }
+
+        void acknowledge(MessageExt message) throws Exception {
+            AckMessageRequestHeader header = new AckMessageRequestHeader();
+            header.setConsumerGroup("C_" + name);
+            header.setTopic(topic(message));
+            header.setQueueId(message.getQueueId());
+            header.setOffset(message.getQueueOffset());
+            header.setExtraInfo(handle(message));
+            check(api.ackMessageAsync(address, header, 10_000).get().getStatus() == AckStatus.OK, message);
+        }
+
+        AckResult hide(MessageExt message, long ms) throws Exception {
+            ChangeInvisibleTimeRequestHeader header = new ChangeInvisibleTimeRequestHeader();
+            header.setConsumerGroup("C_" + name);
+            header.setTopic(topic(message));
+            header.setQueueId(message.getQueueId());
+            header.setOffset(message.getQueueOffset());
+            header.setExtraInfo(handle(message));
+            header.setInvisibleTime(ms);
+            return api.changeInvisibleTimeAsync(address, broker, header, 10_000).get();
+        }
+
+        boolean hasMessages(long pollMs) throws Exception {
+            NotificationRequestHeader header = new NotificationRequestHeader();
+            header.setConsumerGroup("C_" + name);
+            header.setTopic(name);
+            header.setQueueId(-1);
+            header.setPollTime(pollMs);
+            header.setBornTime(System.currentTimeMillis());
+            return api.notification(address, header, pollMs + 10_000).get();
+        }
+
+        /** Pops until so many messages have come; each by its key. */
+        Map<String, MessageExt> popAll(int count, long invisibleMs) throws Exception {
+            Map<String, MessageExt> found = new TreeMap<>();
+            await(() -> {
+                PopResult result = pop(-1, 32, invisibleMs, 5_000, false);
+                if (result.getPopStatus() == PopStatus.FOUND) {
+                    result.getMsgFoundList().forEach(message -> found.put(message.getKeys(), message));
+                }
+                return found.size() >= count;
+            }, found);
+            return found;
+        }
+    }
+
+    private static String handle(MessageExt message) {
+        return message.getProperty(MessageConst.PROPERTY_POP_CK);
+    }
+
+    private static void popPush() throws Exception {
+        DefaultMQProducer producer = producer();
+        send(producer, 1);
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(nameserver);
+        admin.setInstanceName(name + open.size());
+        admin.start();
+        open.add(admin::shutdown);
+        String address = admin.examineTopicRouteInfo(name).getBrokerDatas().get(0).selectBrokerAddr();
+        admin.setMessageRequestMode(address, name, "C_" + name, MessageRequestMode.POP, 0, 5_000);
+        Map<String, Integer> times = new ConcurrentHashMap<>();
+        List<String> twice = new CopyOnWriteArrayList<>();
+        Set<String> clients = ConcurrentHashMap.newKeySet();
+        for (int number = 0; number < 2; number++) {
+            DefaultMQPushConsumer consumer = consumer("*");
+            consumer.setClientRebalance(false);
+            consumer.setPopInvisibleTime(30_000);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                MessageExt message = messages.get(0);
+                clients.add(consumer.getInstanceName());
+                check(handle(message) != null, message);
+                if (message.getKeys().equals("k7") && message.getReconsumeTimes() == 0) {
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+                if (times.put(message.getKeys(), message.getReconsumeTimes()) != null) {
+                    twice.add(message.getKeys());
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            consumer.start();
+        }
+        await(() -> times.containsKey("k0"), times);
+        for (int number = 1; number < 60; number++) {
+            producer.send(message(number, "x"));
+            Thread.sleep(20);
+        }
+        await(() -> times.size() == 60, times);
+        check(times.get("k7") == 1 && times.get("k8") == 0 && twice.isEmpty(), times, twice);
+        check(clients.size() == 2, clients);
+    }
+
+    private static void popRequests() throws Exception {
+        DefaultMQProducer producer = producer();
+        send(producer, 6);
+        Popper popper = new Popper();
+        check(popper.hasMessages(0), "no notification");
+        Map<String, MessageExt> found = popper.popAll(6, 6_000);
+        check(!popper.hasMessages(0) && popper.pop(-1, 32, 6_000, 0, false).getPopStatus() == PopStatus.POLLING_NOT_FOUND);
+        popper.acknowledge(found.get("k0"));
+        List<String> handles = Arrays.asList(handle(found.get("k1")), handle(found.get("k2")));
+        AckResult batch = popper.api.batchAckMessageAsync(popper.address, name, "C_" + name, handles, 10_000).get();
+        check(batch.getStatus() == AckStatus.OK, batch);
+        AckResult hidden = popper.hide(found.get("k3"), 1_000);
+        check(hidden.getStatus() == AckStatus.OK && hidden.getExtraInfo() != null, hidden);
+        check(popper.hasMessages(15_000), "no notification");
+        Map<String, MessageExt> again = popper.popAll(3, 60_000);
+        check(again.keySet().equals(new HashSet<>(Arrays.asList("k3", "k4", "k5"))), again.keySet());
+        for (MessageExt message : again.values()) {
+            check(message.getReconsumeTimes() == 1 && message.getTopic().equals(name), message);
+            popper.acknowledge(message);
+        }
+    }
+
+    private static void popInOrder() throws Exception {
+        DefaultMQProducer producer = producer();
+        for (int number = 0; number < 6; number++) {
+            producer.send(message(number, "x"), (queues, it, key) -> queues.get(0), null);
+        }
+        Popper popper = new Popper();
+        List<MessageExt> first = popper.pop(-1, 2, 4_000, 5_000, true).getMsgFoundList();
+        check(first.size() == 2 && first.get(0).getKeys().equals("k0"), first);
+        int queue = first.get(0).getQueueId();
+        check(popper.pop(queue, 2, 4_000, 0, true).getPopStatus() == PopStatus.POLLING_NOT_FOUND, "not blocked");
+        popper.acknowledge(first.get(0));
+        List<MessageExt> second = popper.pop(-1, 2, 4_000, 10_000, true).getMsgFoundList();
+        check(second.size() == 2 && second.get(0).getKeys().equals("k1"), second);
+        check(second.get(0).getReconsumeTimes() == 1 && second.get(1).getReconsumeTimes() == 0, second);
+        popper.hide(second.get(0), 1_000);
+        popper.acknowledge(second.get(1));
+        List<MessageExt> third = popper.pop(-1, 32, 4_000, 10_000, true).getMsgFoundList();
+        check(third.size() == 5 && third.get(0).getKeys().equals("k1"), third);
+        for (MessageExt message : third) {
+            popper.acknowledge(message);
+        }
+        producer.send(message(6, "x"), (queues, it, key) -> queues.get(0), null);
+        List<MessageExt> last = popper.pop(-1, 32, 4_000, 10_000, true).getMsgFoundList();
+        check(last.size() == 1 && last.get(0).getKeys().equals("k6"), last);
     }
 }
