@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,34 @@ def test_killed_node_keeps_what_it_acknowledged(tmp_path: Path, flush: str) -> N
             answer = remote.send_message("kept", b"next")
             assert answer.ext_fields is not None
             assert answer.ext_fields["queueOffset"] == "50"
+
+
+def test_killed_node_brings_back_what_was_popped_and_not_acknowledged(rocketmq_node: RocketProcess) -> None:
+    node = rocketmq_node
+    fields: dict[str, Any] = {"consumerGroup": "g", "topic": "popped", "maxMsgNums": 32, "invisibleTime": 2_000}
+    fields |= {"queueId": -1, "bornTime": 0, "initMode": 0}
+    with Remote(node.port) as remote:
+        for number in range(20):
+            remote.send_message("popped", b"%d" % number)
+        popped = remote.call(RequestCode.POP_MESSAGE, pollTime=0, **fields)
+        assert popped.ext_fields is not None
+        assert len(records_of(popped)) == 20
+        ms, revive_queue = popped.ext_fields["popTime"], popped.ext_fields["reviveQid"]
+        for number in range(0, 20, 2):
+            handle = f"0 {ms} 2000 {revive_queue} 0 broker-a 0 {number}"
+            ack: dict[str, Any] = {"consumerGroup": "g", "topic": "popped", "queueId": 0, "offset": number}
+            assert remote.call(RequestCode.ACK_MESSAGE, extraInfo=handle, **ack).code == ResponseCode.SUCCESS
+        node.kill()
+    node.start()
+    found: dict[bytes, int] = {}
+    deadline = time.monotonic() + 30
+    with Remote(node.port) as remote:
+        while len(found) < 10 and time.monotonic() < deadline:
+            # Offsets are written from time to time: what was popped may come once more as it is.
+            answer = remote.call(RequestCode.POP_MESSAGE, pollTime=2_000, **{**fields, "invisibleTime": 60_000})
+            found |= {bytes(each.body): 1 for each in records_of(answer) if each.reconsume_times == 1}
+    assert sorted(map(int, found)) == list(range(1, 20, 2))
+    assert "Traceback" not in node.output
 
 
 def test_long_poll_is_answered_when_a_message_comes(rocketmq_shared: RocketProcess) -> None:

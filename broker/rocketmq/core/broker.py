@@ -119,6 +119,7 @@ class Broker:
         self._pop = PopService(
             tables, state.orders, self._arrivals, world.choose, self._failed, found, world.keep_orders
         )
+        self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
         parts = (
             self._consumers,
@@ -144,6 +145,7 @@ class Broker:
                 self._calls,
                 self._rates,
                 world.wall_ms(),
+                state.orders.forget,
             ),
         )
         self._handlers: dict[int, Handler] = {
@@ -218,10 +220,11 @@ class Broker:
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
-        self._pop.end_step(now_ms)
+        if self._pop_more:
+            self._pop.end_step(now_ms)
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
-        return self._has_due or self._pop.has_more
+        return self._has_due or bool(self._pop_more)
 
     def tick(self) -> None:
         """Do what is due."""

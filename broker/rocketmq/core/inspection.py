@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast
 
@@ -62,7 +62,7 @@ class Rates(NamedTuple):
 
 
 class Inspection:
-    """Shows what there is. `config` are the properties in force."""
+    """Shows what there is. `config` are the properties in force; `forget` is told queues whose offset is reset."""
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Inspection:
         calls: Calls,
         rates: Rates,
         booted_ms: int,
+        forget: Callable[[tuple[str, str, int]], None],
     ) -> None:
         self._options = options
         self._config = config
@@ -89,6 +90,7 @@ class Inspection:
         self._calls = calls
         self._rates = rates
         self._booted_ms = booted_ms
+        self._forget = forget
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.GET_BROKER_CONFIG: self._broker_config,
@@ -219,6 +221,7 @@ class Inspection:
             reset[MessageQueue(self._options.name, queue_id, header.topic)] = offset
         for queue, offset in reset.items():
             self._offsets.commit(header.topic, header.group, queue.queue_id, offset)
+            self._forget((header.topic, header.group, queue.queue_id))
         body = write_reset_offsets(reset)
         group = self._clients.consumers.get(header.group)
         for peer in list(group.members) if group is not None else ():

@@ -223,6 +223,21 @@ def test_batch_is_acknowledged_in_order(rig: Rig) -> None:
     assert list(pop(peer)) == ["three"]
 
 
+def test_offset_that_is_reset_counts_and_not_what_was_under_way(rig: Rig) -> None:
+    send(rig, "one", "two", "three")
+    peer = rig.peer()
+    peer.acknowledge(pop(peer, maxMsgNums=1)["one"])
+    found = pop(peer, maxMsgNums=1)
+    fields: dict[str, Any] = {"topic": "t", "group": "g", "timestamp": 0, "isForce": "true", "offset": 0, "queueId": 0}
+    number = peer.pop(order="true", pollTime=20_000, maxMsgNums=1, invisibleTime=60_000)
+    assert peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields).code == ResponseCode.SUCCESS
+    assert peer.acknowledge(found["two"]).code == ResponseCode.SUCCESS
+    rig.pass_time(300)
+    assert list(handles(peer.answer(number) or pytest.fail("nothing"), "broker-g")) == ["one"]
+    assert peer.acknowledge(found["two"]).code == ResponseCode.SUCCESS
+    assert pop(peer) == {}
+
+
 def test_order_is_kept_over_a_stop(rig: Rig) -> None:
     send(rig, "one", "two")
     found = pop(rig.peer(), maxMsgNums=1)

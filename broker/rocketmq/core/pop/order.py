@@ -36,6 +36,8 @@ class Orders:
         self._table: dict[Key, OrderRecord] = {}
         # The queues that are not known to be free yet, and when they will be.
         self._free_ms: dict[Key, int] = {}
+        # Queues whose offsets were reset, and that were not popped since.
+        self._reset: set[Key] = set()
         self.changed = False
         for name, queues in file.table.items():
             topic, _, group = name.partition(_SEPARATOR)
@@ -63,6 +65,7 @@ class Orders:
             now_ms, invisible_ms, stored, counts=counts, consumed_ms=now_ms, acked=0, attempt_id=attempt_id
         )
         self._put(key, record)
+        self._reset.discard(key)
         topic, _, queue_id = key
         counts = counts or {}
         least = min(counts.values()) if len(counts) == len(offsets) else 0
@@ -80,7 +83,7 @@ class Orders:
         """Note that a message is consumed; the offset that the group is at then, `UNCHANGED` or `ILLEGAL`."""
         record = self._table.get(key)
         if record is None:
-            return offset + 1
+            return UNCHANGED if key in self._reset else offset + 1
         if record.popped_ms != popped_ms:
             return UNCHANGED
         offsets = _offsets(record)
@@ -100,9 +103,10 @@ class Orders:
             self._put(key, record._replace(visible_ms={**(record.visible_ms or {}), offset: visible_ms}))
 
     def forget(self, key: Key) -> None:
-        """Take a queue for free: its offset was reset."""
+        """Take a queue for free, as its offset was reset; acknowledgements of what was under way change nothing."""
         if self._table.pop(key, None) is not None:
             self._free_ms[key] = 0
+            self._reset.add(key)
             self.changed = True
 
     def freed(self, now_ms: int) -> list[Key]:

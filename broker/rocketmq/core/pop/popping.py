@@ -106,7 +106,7 @@ class Popper:
         self._found = found
         self._waits: Waits[_Asked] = Waits()
         # Where there is more for those who wait.
-        self._more: dict[Place, None] = {}
+        self.more: dict[Place, None] = {}
         self._checkpoints = 0
         self._is_full = False
         self.handlers: Handlers = {RequestCode.POP_MESSAGE: self._pop}
@@ -151,7 +151,7 @@ class Popper:
         popped = self._take(asked, topic, now_ms)
         place = _place(header)
         if popped.rest > 0:
-            self._more[place] = None
+            self.more[place] = None
         code = ResponseCode.SUCCESS
         if not popped.records:
             code = ResponseCode.POLLING_TIMEOUT
@@ -302,17 +302,12 @@ class Popper:
         for _, waiting in self._waits.take_over(now_ms):
             self._again(waiting, None, now_ms)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether there is more for some of those who wait."""
-        return bool(self._more)
-
     def end_step(self, now_ms: int) -> None:
         """Give those who wait what there is left."""
-        if self._more:
-            more, self._more = self._more, {}
-            for place in more:
-                self._wake(place, now_ms)
+        places = list(self.more)
+        self.more.clear()
+        for place in places:
+            self._wake(place, now_ms)
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
@@ -323,7 +318,7 @@ class Popper:
         while (waiting := self._waits.take(place)) is not None:
             if not self._again(waiting, waiting.until_ms, now_ms):
                 return
-        self._more.pop(place, None)
+        self.more.pop(place, None)
 
     def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> bool:
         asked = waiting.request

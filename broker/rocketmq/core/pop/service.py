@@ -38,6 +38,8 @@ class PopService:
         self._keep = keep
         revive_log = ReviveLog(tables.options, storing)
         self._popper = popper = Popper(tables, orders, revive_log, choose, failed, found)
+        # The places at which there are messages left for those who wait.
+        self.more = popper.more
         self._inquiries = Inquiries(tables, orders, choose, popper.waits.count, failed, found)
         acks = Acks(tables, orders, revive_log, self._freed)
         self._revival = Revival(tables, storing)
@@ -61,11 +63,6 @@ class PopService:
     def end_step(self, now_ms: int) -> None:
         """Give those who wait what there is left."""
         self._popper.end_step(now_ms)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are messages left that those who wait are to be given."""
-        return self._popper.has_more
 
     def revive(self, now_ms: int, *, is_behind: bool) -> bool:
         """Revive what was not acknowledged in time; True if there is more to do.
