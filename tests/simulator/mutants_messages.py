@@ -49,7 +49,7 @@ MESSAGES = (
         "broker.core.queue",
         (
             (
-                "        if guid in self.messages or not self.history.is_new(guid):\n",
+                "        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):\n",
                 "        if not self.history.is_new(guid):\n",
             ),
         ),
@@ -197,6 +197,8 @@ MESSAGES = (
         "A hop passes a post on, though it waits for the answer to the same.",
         "broker.cluster.bulk",
         (("                or guid in known\n", ""),),
+        hidden="It takes a client that is back at the same hop, and posts again there what that hop still waits for an answer to, while its upstream is there: worlds seldom come to that.",
+        unit="tests/broker/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
     ),
     Mutant(
         "not-ready-told",

@@ -132,6 +132,23 @@ def test_a_whole_event_is_sent_again() -> None:
     assert relay_of(it).posts.room.bytes == 0
 
 
+def test_a_whole_event_that_comes_again_while_it_waits_is_kept_once() -> None:
+    it = Bridge(2)
+    it.producer.open(7, QUEUE, WRITE | ACK)
+    it.consumer.read(5, QUEUE)
+    it.links[0].up_blocked = True
+    event = puts(*((7, number, payload) for number, payload in enumerate(PAYLOADS)))
+    it.producer.send(event)
+    it.producer.send(event)
+    room = relay_of(it).posts.room
+    assert (room.messages, room.bytes) == (len(PAYLOADS), sum(map(len, PAYLOADS)))
+    it.crash()
+    it.restart()
+    assert {ack.guid for ack in it.producer.acks()} == {guid(number) for number in range(len(PAYLOADS))}
+    assert it.consumer.payloads() == PAYLOADS
+    assert room.messages == room.bytes == 0
+
+
 def test_no_more_than_the_consumer_may_have() -> None:
     it = Bridge()
     it.producer.open(7, QUEUE, WRITE | ACK)
