@@ -42,6 +42,8 @@ KINDS = (
 )
 EXTREME = 1 << 30
 LEAP = 1 << 36
+# What a sender calls its own queues and apps may be any number, and it is taken at its word.
+NAMES = ("q_id", "sub_id")
 _BODIES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
     EventType.STORAGE: iter_storage,
     EventType.PARTITION_SYNC: iter_storage,
@@ -136,7 +138,7 @@ def _integers(message: Any, before: Path = ()) -> Iterator[tuple[Path, Integer]]
         each_value = enumerate(value) if element.array else [(None, value)]
         for index, each in each_value:
             path: Path = (*before, (element.attribute, index))
-            if isinstance(element.kind, Integer) and each is not None:
+            if isinstance(element.kind, Integer) and each is not None and element.attribute not in NAMES:
                 yield path, element.kind
             elif isinstance(element.kind, (Description, Choice)) and each is not None:
                 yield from _integers(each, path)

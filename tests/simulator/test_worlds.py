@@ -135,6 +135,7 @@ MIXED_FAILED_ONCE = {
     2625: "a damaged node was healed by a primary that wrote a confirm then, which no other node ever had",
     3136: "a primary's clock was far behind, and the next one had started since and had a right one",
     10086: "a primary without files to be healed into was healed nevertheless, and began again when it served already",
+    13: "a malformed word of a member gave its app another number, which is the member's to choose",
 }
 
 
