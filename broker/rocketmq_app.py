@@ -206,6 +206,7 @@ def _make_broker(
         _wall_ms,
         random.randrange,
         _UniqueIds(options.address.address),
+        kept.state.store.flush_log if config.flush_sync else _nothing_first,
         kept.offsets_file.write,
         kept.delays_file.write,
         kept.timers_file.write,

@@ -56,11 +56,15 @@ EXPIRY_MS: Final = 10_000
 
 class World(NamedTuple):
     """The services that a broker needs: the time of day, a random number below another, an id, files for offsets and
-    modes, how full the disk is, and the queues that a topic has by its nameserver."""
+    modes, how full the disk is, and the queues that a topic has by its nameserver.
+
+    `flush_log` takes the log to the disk, where what is acknowledged has to be there.
+    """
 
     wall_ms: Callable[[], int]
     choose: Callable[[int], int]
     make_unique_id: Callable[[], str]
+    flush_log: Callable[[], None]
     keep_offsets: Callable[[bytes], None]
     keep_delay_offsets: Callable[[bytes], None]
     keep_timer_checkpoint: Callable[[bytes], None]
@@ -96,16 +100,17 @@ class Broker:
         self._faults = faults
         self._nameservers = nameservers
         self._offsets = offsets
+        self._keep_offsets = self._keeper(world.keep_offsets)
         clients = Clients()
         stored, found = self._rates = Rates(Rate(), Rate())
         self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed, found)
         self._arrivals = Arrivals(store, self._puller, stored)
         locks = Locks()
         self._delays = Delays(
-            options.delay_levels_ms, store, self._arrivals, state.delay_offsets, world.keep_delay_offsets
+            options.delay_levels_ms, store, self._arrivals, state.delay_offsets, self._keeper(world.keep_delay_offsets)
         )
         self._timers = TimerMessages(
-            options, topics, store, self._arrivals, state.timer_checkpoint, world.keep_timer_checkpoint
+            options, topics, store, self._arrivals, state.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
         sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
@@ -117,7 +122,7 @@ class Broker:
         administration = Administration(options, topics, groups, offsets, store)
         tables = Tables(options, topics, groups, offsets, store)
         self._pop = PopService(
-            tables, state.orders, self._arrivals, world.choose, self._failed, found, world.keep_orders
+            tables, state.orders, self._arrivals, world.choose, self._failed, found, self._keeper(world.keep_orders)
         )
         self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
@@ -160,6 +165,18 @@ class Broker:
         self._retention = Retention(store, state.limits, world.disk_used)
         self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
+
+    def _keeper(self, keep: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        """Make the writer of a file that says how far something is done: what was done is in the log, and goes first.
+
+        After a loss of power, messages would be missing otherwise that the file says were dealt with.
+        """
+
+        def keep_after_log(data: bytes) -> None:
+            self._world.flush_log()
+            keep(data)
+
+        return keep_after_log
 
     # -- requests
 
@@ -262,7 +279,7 @@ class Broker:
         if not self._offsets.changed:
             return
         try:
-            self._world.keep_offsets(self._offsets.file(self._world.wall_ms()))
+            self._keep_offsets(self._offsets.file(self._world.wall_ms()))
         except OSError as error:
             self._offsets.changed = True
             log.error("the consumer offsets cannot be kept: %s", error)

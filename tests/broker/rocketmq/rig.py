@@ -52,6 +52,9 @@ class Rig:
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
         self.peers: list[Peer] = []
+        # Whether the log goes to the disk before the files, and what of it was not there when one was written.
+        self.is_sync = False
+        self.unflushed: dict[str, int] = {}
         # What a nameserver says of other brokers.
         self.other_queues: dict[str, list[QueueData]] = {}
         self._open()
@@ -75,6 +78,7 @@ class Rig:
             lambda: self.wall_ms,
             lambda below: below - 1,
             lambda: "MADE",
+            lambda: self.store.flush_log() if self.is_sync else None,
             self._keep("offsets"),
             self._keep("delays"),
             self._keep("timers"),
@@ -88,6 +92,7 @@ class Rig:
     def _keep(self, name: str) -> Any:
         def keep(data: bytes) -> None:
             self.files[name] = data
+            self.unflushed[name] = self.store.log.end - self.store.flushed
 
         return keep
 

@@ -525,3 +525,15 @@ def test_other_clusters_have_other_revive_logs() -> None:
     assert len(rig.messages("rmq_sys_REVIVE_LOG_Other")) == 1
     assert rig.messages(TIMERS) == []
     assert list(pop_again(rig, peer, 2_500)) == ["one"]
+
+
+def test_log_is_on_the_disk_before_a_file_says_what_was_done(rig: Rig) -> None:
+    rig.is_sync = True
+    for number in range(12):
+        send(rig, str(number), DELAY="1")
+        send(rig, str(number))
+        rig.peer().popped(invisibleTime=3_000)
+        rig.peer().popped(group="h", order="true")
+        rig.pass_time(900)
+    written = {name: rig.unflushed[name] for name in ("offsets", "orders", "delays", "timers")}
+    assert written == dict.fromkeys(written, 0)
