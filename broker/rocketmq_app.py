@@ -26,8 +26,9 @@ from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.registration import NameserverLink, Nameservers, Registry, register_frame
+from broker.rocketmq.core.registration import NameserverLink, Nameservers, register_frame
 from broker.rocketmq.core.retention import RetentionLimits
+from broker.rocketmq.core.routes import QueueFinder
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
@@ -195,13 +196,13 @@ def _make_broker(
     config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, deferred: _Deferred
 ) -> Broker:
     options, topics = kept.state.options, kept.state.topics
-    registries: list[Registry] = [nameserver]
+    links: list[NameserverLink] = []
     for name in config.nameservers:
         host, _, port = name.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
         dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
-        registries.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
+        links.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
     world = World(
         _wall_ms,
         random.randrange,
@@ -212,10 +213,10 @@ def _make_broker(
         kept.timers_file.write,
         kept.orders_file.write,
         kept.modes_file.write,
-        nameserver.find_queues,
+        QueueFinder(nameserver.find_queues, links),
         partial(_disk_used, config.store),
     )
-    broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, registries))
+    broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, [nameserver, *links]))
     node.add(broker)
     node.add(nameserver)
     return broker

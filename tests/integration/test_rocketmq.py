@@ -18,6 +18,7 @@ from bmqctl.testing import NodeFailed, RocketProcess, free_port, rocketmq_node
 from formats.rocketmq.client_bodies import LOCK_ANSWER
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, HeaderEncoding
+from formats.rocketmq.pop_bodies import ASSIGNMENTS
 from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_ROUTE
 from tests.integration.remoting import Remote, records_of
 
@@ -81,6 +82,24 @@ def test_broker_registers_with_nameservers_elsewhere(rocketmq_node: RocketProces
             assert other.stop(signal.SIGINT) == 0
             info = CLUSTER_INFO.read(nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
             assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
+
+
+def test_assignments_have_the_queues_of_other_brokers(rocketmq_node: RocketProcess, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{rocketmq_node.nameserver_port}"
+    config = tmp_path / "broker.conf"
+    config.write_text(f"brokerName=broker-b\nnamesrvAddr={address}\n")
+    query = {"topic": "both", "consumerGroup": "group", "clientId": "one", "strategyName": "AVG"}
+    with RocketProcess(tmp_path / "other", config_file=config) as other:
+        other.wait_for(f"registered with nameserver {address}")
+        with Remote(rocketmq_node.port) as near, Remote(other.port) as far:
+            near.send_message("both", b"")
+            far.send_message("both", b"")
+            far.call(RequestCode.HEART_BEAT, HEARTBEAT)
+            answer = far.call(RequestCode.QUERY_ASSIGNMENT, json.dumps(query).encode())
+            found = ASSIGNMENTS.read(answer.body).message_queue_assignments
+            assert found is not None
+            brokers = [each.message_queue.broker_name for each in found]
+            assert (brokers.count("broker-a"), brokers.count("broker-b")) == (4, 4)
 
 
 def test_broker_finds_a_nameserver_that_comes_back(rocketmq_node: RocketProcess, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
 from broker.rocketmq.core.retention import Retention, RetentionLimits
+from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.timer_messages import TimerMessages
@@ -43,7 +44,6 @@ from formats.rocketmq.checkpoints import TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DelayOffsets
 from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import QueueData
 
 __all__ = ["Broker", "State", "World"]
 
@@ -70,7 +70,7 @@ class World(NamedTuple):
     keep_timer_checkpoint: Callable[[bytes], None]
     keep_orders: Callable[[bytes], None]
     keep_request_modes: Callable[[bytes], None]
-    find_queues: Callable[[str], Sequence[QueueData]]
+    find_queues: FindQueues
     disk_used: Callable[[], float]
 
 

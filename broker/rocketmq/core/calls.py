@@ -31,14 +31,15 @@ class Calls:
         opaque = peer.ask(request)
         self._open.setdefault(peer, {})[opaque] = _Call(now_ms + CALL_MS, done)
 
-    def answered(self, peer: Peer, answer: Frame) -> None:
-        """Take an answer; one to nothing that was asked is passed over."""
+    def answered(self, peer: Peer, answer: Frame) -> bool:
+        """Take an answer; one to nothing that was asked is passed over, and False comes back."""
         calls = self._open.get(peer)
         call = None if calls is None else calls.pop(answer.opaque, None)
         if calls is not None and not calls:
             del self._open[peer]
         if call is not None:
             call.done(answer)
+        return call is not None
 
     def expire(self, now_ms: int) -> None:
         """Give up the calls whose time is over."""

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.remoting.session import Session
@@ -121,6 +122,14 @@ class NameserverLink:
         self._dialed_ms: int | None = None
         self._is_registered = False
         self._reason = ""
+        self._calls = Calls()
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Send a request, if it is connected: `done` gets the answer, or None if there is none. False if it is not."""
+        if self._session is None:
+            return False
+        self._calls.call(self._session, request, now_ms, done)
+        return True
 
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send a request, if it is connected."""
@@ -128,7 +137,8 @@ class NameserverLink:
             self._session.ask(request)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, if it is not connected."""
+        """Connect, if it is not connected; give up requests that are not answered."""
+        self._calls.expire(now_ms)
         if self._session is not None or self._dialing:
             return
         if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
@@ -159,6 +169,8 @@ class NameserverLink:
         if not frame.is_response:
             text = f" request type {frame.code} not supported"
             session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+        elif self._calls.answered(session, frame):
+            return
         elif frame.code != ResponseCode.SUCCESS:
             self._is_registered = False
             log.warning("nameserver %s refuses: %s", self._name, frame.remark)
@@ -169,6 +181,7 @@ class NameserverLink:
 
     def disconnected(self, session: Session) -> None:
         """The connection is lost."""
+        self._calls.disconnected(session)
         if session is self._session:
             log.warning("the connection to nameserver %s is lost", self._name)
             self._session = None

@@ -84,7 +84,7 @@ class Rig:
             self._keep("timers"),
             self._keep("orders"),
             self._keep("modes"),
-            lambda topic: self.other_queues.get(topic, []),
+            lambda topic, _, done: done(self.other_queues.get(topic, [])),
             lambda: 0.0,
         )
         self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))

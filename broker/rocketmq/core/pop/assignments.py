@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from broker.rocketmq.core.clients import Clients
@@ -16,6 +17,7 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pop.waiting import ALL_QUEUES
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
+from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.topics import Topics
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import MessageQueue
@@ -27,6 +29,7 @@ from formats.rocketmq.pop_bodies import (
     REQUEST_MODE,
     REQUEST_MODES,
     Assignment,
+    AssignmentRequest,
     Assignments,
     RequestMode,
     RequestModes,
@@ -46,7 +49,7 @@ _CIRCLE: Final = "AVG_BY_CIRCLE"
 
 
 class AssignmentRequests:
-    """Answers clients, and keeps what administrators say. `find_queues` gives the queues of a topic on other brokers.
+    """Answers clients, and keeps what administrators say. `find_queues` finds the queues of a topic on other brokers.
 
     `keep` writes the file; it may raise `OSError`, and the change is not made then.
     """
@@ -57,7 +60,7 @@ class AssignmentRequests:
         topics: Topics,
         groups: Groups,
         clients: Clients,
-        find_queues: Callable[[str], Sequence[QueueData]],
+        find_queues: FindQueues,
         stored: bytes,
         keep: Callable[[bytes], None],
     ) -> None:
@@ -89,12 +92,16 @@ class AssignmentRequests:
         self._modes = table
         return success()
 
-    def _query(self, request: Request) -> Frame:
+    def _query(self, request: Request) -> None:
         wanted = ASSIGNMENT_REQUEST.read(request.body)
+        answer = partial(request.peer.answer, request.frame._replace(body=b""))
+        self._find_queues(wanted.topic, request.now_ms, lambda others: answer(self._assign(wanted, others)))
+
+    def _assign(self, wanted: AssignmentRequest, others: Sequence[QueueData]) -> Frame:
         mode = self._modes.get(wanted.topic, {}).get(wanted.consumer_group)
         if mode is None:
             mode = RequestMode(wanted.topic, wanted.consumer_group)
-        queues = self._queues(wanted.topic)
+        queues = self._queues(wanted.topic, others)
         found: list[MessageQueue] | None = None
         if wanted.message_model == _BROADCASTING:
             found = queues
@@ -104,9 +111,9 @@ class AssignmentRequests:
         told = None if found is None else [Assignment(queue, mode.mode) for queue in dict.fromkeys(found)]
         return with_body(ASSIGNMENTS.write(Assignments(told)))
 
-    def _queues(self, topic: str) -> list[MessageQueue] | None:
+    def _queues(self, topic: str, others: Sequence[QueueData]) -> list[MessageQueue] | None:
         """The queues of a topic, by broker and number; None if there is no such topic."""
-        known = {queues.broker_name: queues for queues in self._find_queues(topic)}
+        known = {queues.broker_name: queues for queues in others}
         config = self._topics.get(topic)
         if config is not None:
             name = self._options.name
