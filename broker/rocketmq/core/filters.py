@@ -33,8 +33,9 @@ class Filter:
     def __init__(self, subscription: Subscription) -> None:
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
         takes_all = self.sql is not None or subscription.sub_string == ALL
-        self._codes = None if takes_all else frozenset(subscription.code_set)
+        # The codes of the tags that are wanted; None for all.
+        self.codes = None if takes_all else frozenset(subscription.code_set)
 
     def takes(self, tags_code: int) -> bool:
         """Return whether a message with this code in the consume queue may be wanted."""
-        return self._codes is None or tags_code in self._codes
+        return self.codes is None or tags_code in self.codes

@@ -25,7 +25,6 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import PullMessageRequest, PullMessageResponse
@@ -43,6 +42,8 @@ TRANSFER_BYTES_MAX: Final = 256 << 10
 TRANSFER_MESSAGES_MAX: Final = 32
 # Entries that one request looks at, for the sake of others (maxFilterMessageSize).
 LOOK_AT_MAX: Final = 16_000 // 20
+# So many filters are kept, to be used again.
+FILTERS_MAX: Final = 256
 HOLD_MS_MAX: Final = 600_000
 
 REQUEST = HeaderCodec(PullMessageRequest)
@@ -57,6 +58,13 @@ class PullFlag(IntFlag):
     SUBSCRIPTION = 4
     CLASS_FILTER = 8
     LITE_PULL = 16
+
+
+# Plain integers: an operation with a member of an enumeration makes another member.
+_COMMIT_OFFSET: Final = int(PullFlag.COMMIT_OFFSET)
+_SUSPEND: Final = int(PullFlag.SUSPEND)
+_SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+_READ: Final = int(Permission.READ)
 
 
 class Found(NamedTuple):
@@ -91,20 +99,20 @@ def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, m
     most = min(most, TRANSFER_MESSAGES_MAX)
     number = offset
     last = min(end, queue.file_end(offset), offset + max(LOOK_AT_MAX, most))
-    while number < last:
-        entry = queue.get(number)
-        if messages and (len(messages) >= most or size + entry.size > TRANSFER_BYTES_MAX):
+    data, codes, sql = store.log.data, wanted.codes, wanted.sql
+    for place, record_size, tags_code in queue.entries(offset, last):
+        if messages and (len(messages) >= most or size + record_size > TRANSFER_BYTES_MAX):
             break
         number += 1
-        if wanted.takes(entry.tags_code) and (wanted.sql is None or _matches(store, entry, wanted.sql)):
-            messages.append(store.log.data(entry.physical_offset, entry.size))
-            size += entry.size
+        if (codes is None or tags_code in codes) and (sql is None or _matches(store, place, sql)):
+            messages.append(data(place, record_size))
+            size += record_size
     return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin, end, messages)
 
 
-def _matches(store: MessageStore, entry: ConsumeQueueEntry, sql: SqlFilter) -> bool:
-    """Return whether the properties of a message are as an expression wants them."""
-    return sql.takes(decode_properties(store.log.read(entry.physical_offset).record.properties))
+def _matches(store: MessageStore, offset: int, sql: SqlFilter) -> bool:
+    """Return whether the properties of the message at an offset of the log are as an expression wants them."""
+    return sql.takes(decode_properties(store.log.read(offset).record.properties))
 
 
 _CODES: Final = {
@@ -154,13 +162,13 @@ class Puller:
         self._failed = failed
         self._found = found
         self._held: dict[tuple[str, int], list[_Held]] = {}
+        self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
 
     def pull(self, request: Frame, connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
         """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
         header = REQUEST.read(request.ext_fields)
         found = self._try(header, now_ms, commits=True)
-        flags = PullFlag(header.system_flags & 31)
-        if found.code == ResponseCode.PULL_NOT_FOUND and PullFlag.SUSPEND in flags:
+        if found.code == ResponseCode.PULL_NOT_FOUND and header.system_flags & _SUSPEND:
             until_ms = now_ms + max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
             held = _Held(request, header, connection, until_ms, answer)
             self._held.setdefault((header.topic, header.queue_id), []).append(held)
@@ -214,7 +222,7 @@ class Puller:
     def _try(self, header: PullMessageRequest, now_ms: int, *, commits: bool) -> Frame:
         try:
             group, topic, subscription = self._check(header, now_ms)
-            wanted = Filter(subscription)
+            wanted = self._filter(subscription)
         except Refused as refused:
             return Frame(refused.code, 0, remark=refused.text)
         except SqlError as error:
@@ -229,7 +237,7 @@ class Puller:
             header.messages_max,
             wanted,
         )
-        if commits and header.system_flags & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+        if commits and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         self._found.add(len(found.messages))
         code = _CODES.get(found.status)
@@ -246,8 +254,20 @@ class Puller:
         )
         return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=b"".join(found.messages))
 
+    def _filter(self, subscription: Subscription) -> Filter:
+        """The filter of a subscription: one that was made before, if it is the same."""
+        key = subscription.topic, subscription.sub_string
+        known = self._filters.get(key)
+        if known is not None and known[0] == subscription:
+            return known[1]
+        made = Filter(subscription)
+        if len(self._filters) >= FILTERS_MAX:
+            self._filters.clear()
+        self._filters[key] = subscription, made
+        return made
+
     def _check(self, header: PullMessageRequest, now_ms: int) -> tuple[GroupConfig, TopicConfig, Subscription]:
-        if not self._options.permission & Permission.READ:
+        if not self._options.permission & _READ:
             text = f"the broker[{self._options.address.address}] pulling message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, text)
         group = self._groups.find(header.consumer_group, now_ms)
@@ -260,7 +280,7 @@ class Puller:
         if topic is None:
             text = f"topic[{header.topic}] not exist, apply first please! {_FAQ}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
-        if not topic.perm & Permission.READ:
+        if not topic.perm & _READ:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
             text = (
@@ -277,7 +297,7 @@ class Puller:
 
     def _subscription(self, header: PullMessageRequest) -> Subscription:
         """What the request says itself, or what its group's consumers have said."""
-        if header.system_flags & PullFlag.SUBSCRIPTION:
+        if header.system_flags & _SUBSCRIPTION:
             text, version = header.subscription or "", header.subscription_version
             if header.expression_type not in (None, "", TAG):
                 return Subscription(header.topic, text, header.expression_type or TAG, version)

@@ -26,6 +26,7 @@ BACKLOG_BYTES: Final = 1 << 20
 OUTPUT_BYTES_MAX: Final = 64 << 20
 
 _INT_MAX: Final = 0x7FFFFFFF
+_RESPONSE: Final = int(FrameFlag.RESPONSE)
 
 
 class Service(Protocol):
@@ -148,11 +149,9 @@ class Session:
     def answer(self, request: Frame, answer: Frame) -> None:
         """Answer a request, in its encoding; not if it wants no answer."""
         if not request.is_one_way:
-            self.send(
-                answer._replace(
-                    opaque=request.opaque, flag=FrameFlag.RESPONSE, version=VERSION, encoding=request.encoding
-                )
-            )
+            code, _, _, remark, fields, body, language, _, _ = answer
+            opaque, encoding = request.opaque, request.encoding
+            self.send(Frame(code, opaque, _RESPONSE, remark, fields, body, language, VERSION, encoding))
 
     def ask(self, request: Frame, *, one_way: bool = False) -> int:
         """Send a request; the number that its answer will have."""

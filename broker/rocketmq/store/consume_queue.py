@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from broker.ports.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
@@ -13,6 +13,8 @@ __all__ = ["ConsumeQueue"]
 _SIZE = CONSUME_QUEUE_ENTRY.size
 # Writes the fields of an entry, in their order, into a buffer.
 _write = CONSUME_QUEUE_ENTRY.words.pack_into
+# Reads the fields of all entries of a buffer.
+_read_all = CONSUME_QUEUE_ENTRY.words.iter_unpack
 
 
 class ConsumeQueue:
@@ -91,6 +93,11 @@ class ConsumeQueue:
         if not self.begin <= number < self.end:
             raise IndexError(number)
         return self._at(number)
+
+    def entries(self, number: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The entries from `number` on that are in the same file, before `end`: their fields, in their order."""
+        file, place = self._files.place(number * _SIZE)
+        return _read_all(file.buffer[place : min(self._files.file_size, place + (end - number) * _SIZE)])
 
     def file_end(self, number: int) -> int:
         """The queue offset behind the last entry of the file that has `number`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.clients import EXPIRED_MS, Clients
+from broker.rocketmq.core.clients import EXPIRED_MS, Clients, ConsumerGroup
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
@@ -17,10 +17,11 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from broker.shell.folders import FileFolder
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import GroupConfig, read_heartbeat
+from formats.rocketmq.client_bodies import GroupConfig, Subscription, read_heartbeat
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, next_frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.java import string_hash
 from formats.rocketmq.record import Record, decode_record
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -328,6 +329,25 @@ def test_expression_chooses() -> None:
     nothing = consumers.pull(expressionType="SQL92", subscription="TAGS IS NULL")
     assert nothing is not None
     assert nothing.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+def test_filters_of_a_topic_are_told_apart() -> None:
+    consumers = Consumers()
+    for number in range(4):
+        consumers.put(number)
+    expected = {"odd": [0, 2], "even": [1, 3], "*": [0, 1, 2, 3]}
+    for text in ("odd", "even", "odd", "*", "even", "*"):
+        assert numbers(consumers.pull(subscription=text)) == expected[text]
+    # The same text means something else as an expression.
+    told = Subscription("t", "TAGS = 'odd'", "TAG", 1, ["odd"], [string_hash("odd")])
+    consumers.clients.consumers["h"] = ConsumerGroup("PULL", "CLUSTERING", "", subscriptions={"t": told})
+    assert numbers(consumers.pull(consumerGroup="h", sysFlag=0)) == [0, 2]
+    text = "TAGS = 'even' OR TAGS = 'odd'"
+    assert numbers(consumers.pull(expressionType="SQL92", subscription=text)) == [0, 1, 2, 3]
+    consumers.clients.consumers["h"].subscriptions["t"] = told._replace(
+        tags_set=["even"], code_set=[string_hash("even")]
+    )
+    assert numbers(consumers.pull(consumerGroup="h", sysFlag=0)) == [1, 3]
 
 
 def test_broker_that_filters_by_no_expression_refuses() -> None:
