@@ -395,7 +395,8 @@ def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -
     """Finish the rollover that made `files`, if it left sets behind."""
     finished = _first_sync_point(open_file(readable(files.journal), FileType.JOURNAL))
     for file_set in older:
-        if not finished:
+        # What power failures have left of a set that was being removed can be opened by nobody.
+        if not finished and file_set.complete:
             log.warning(
                 "%s: not made from the files of %s, which are left alone", files.journal.name, file_set.timestamp
             )

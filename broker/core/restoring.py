@@ -146,6 +146,8 @@ class Restoration:
         node = self._node
         for key, queue in self.queues.items():
             name = self._domains[key].config.name
+            # Between slices a domain may have been configured anew, and the node cut off.
+            queue.configure_domain(self._domains[key].config)
             if name in node.domains:
                 node.queues[queue.uri] = queue
             else:

@@ -135,6 +135,8 @@ MIXED_FAILED_ONCE = {
     2625: "a damaged node was healed by a primary that wrote a confirm then, which no other node ever had",
     3136: "a primary's clock was far behind, and the next one had started since and had a right one",
     10086: "a primary without files to be healed into was healed nevertheless, and began again when it served already",
+    1825: "power failed while a replaced set of files was removed, and one file of it stayed for good",
+    4328: "a node was cut off while it took a shard over, and its queues did not hear of it",
     13: "a malformed word of a member gave its app another number, which is the member's to choose",
 }
 

@@ -134,6 +134,17 @@ def test_an_older_set_that_nobody_replaced_is_left_alone() -> None:
     assert sum("20000101" in name for name in directory.names()) == 3
 
 
+@pytest.mark.parametrize("kinds", [(FileType.QLIST,), (FileType.DATA, FileType.QLIST), (FileType.JOURNAL,)])
+def test_the_rest_of_an_older_set_that_was_being_removed_is_archived(kinds: tuple[FileType, ...]) -> None:
+    """Power failed, and the folder had lost some of its names only."""
+    directory = filled().directory.after_crash()
+    add_set(directory, "20000101_000000", *kinds)
+    rig = start(directory, limits=LIMITS)
+    assert left(rig) == ALL
+    assert {name.rsplit("_", 1)[1] for name in directory.archived} == {kind.name.lower() for kind in kinds}
+    assert not any("20000101" in name for name in directory.names())
+
+
 def test_a_first_set_with_an_older_one_beside_it_is_still_the_one_in_use() -> None:
     rig = filled()
     rig.wait(1000)
