@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from broker.cluster.positions import Position
 from broker.core.changes import reconfigure
 from broker.core.config import DomainConfig, Mode
 from broker.core.messages import Content
@@ -42,6 +43,8 @@ TTL_S = 3600
 # A second passes each time that so many were posted.
 POSTS_A_TICK = 50_000
 WANTED_MS = 50.0
+# Of a journal, the last so many.
+RECORDS_CUT = 100
 
 DOMAINS = (
     DomainConfig("steps", Mode.PRIORITY, message_ttl_s=TTL_S),
@@ -273,6 +276,28 @@ def take_over(bench: ClusterBench) -> list[Outcome]:
     )[1:]
 
 
+def cut(bench: ClusterBench) -> list[Outcome]:
+    """A replica's last records are cut, and it gets them again."""
+    bench.fill()
+    primary = bench.primary.member.partitions[0]
+    node_id, end = next(each for each in bench.cluster.processes if each != bench.primary.node_id), primary.position
+
+    def drop() -> None:
+        assert primary.stream is not None
+        primary.stream.forget(node_id)
+        primary.drop_behind(node_id, Position(end.lease_id, end.number - RECORDS_CUT))
+
+    replica = bench.cluster.processes[node_id].member.partitions[0]
+    slices = bench.cluster.processes[node_id].node.work.slices
+    found = bench.measure(
+        "a replica is cut",
+        drop,
+        lambda: replica.is_healed and bench.cluster.processes[node_id].node.work.slices > slices,
+    )
+    assert replica.position == end
+    return found
+
+
 def _is_served(bench: ClusterBench, old: Process) -> bool:
     """Another primary serves the shard, and all others have it."""
     nodes = bench.cluster.processes.values()
@@ -344,6 +369,7 @@ def rollover(bench: Bench) -> list[Outcome]:
 
 CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
     "cluster-rollover": cluster_rollover,
+    "cut": cut,
     "hand-over": hand_over,
     "take-over": take_over,
 }

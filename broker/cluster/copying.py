@@ -34,6 +34,7 @@ from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
 from broker.store.chunked import FULL, Chunked
+from broker.store.cutting import cut_off
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, RecoveredMessage, data_headers, recover
 from broker.store.rollover import clear_header, write_header
@@ -135,19 +136,18 @@ class Copy:
         # Of the shard's files, while it is received anew.
         self._places_before: dict[bytes, Chunked[int]] = {}
         self._segments_before: list[Segment] = []
-        self._index((message, message.offset) for message in (recovered.messages if recovered else ()))
+        if recovered is not None:
+            self._index(recovered.messages)
         self._checksums = Checksums()
-        self._is_indexing = recovered is None
+        self._indexing: Task | None = None
         if recovered is None:
             self._start_indexing()
         self.is_rotten = False  # a payload is not what its checksum says
 
-    def _index(self, messages: Iterable[tuple[RecoveredMessage, int]]) -> None:
-        before, self._places = self._places, {}
-        self._throw_away(before.values())
+    def _index(self, messages: Iterable[RecoveredMessage]) -> None:
         self._segments = [Segment(0, self.files)]
-        for message, offset in messages:
-            self._places_in(message.queue_key).add(message.guid, offset << _COMPRESSION_BITS | message.compression)
+        for found in messages:
+            self._places_in(found.queue_key).add(found.guid, found.offset << _COMPRESSION_BITS | found.compression)
 
     def _places_in(self, queue_key: bytes) -> Chunked[int]:
         places = self._places.get(queue_key)
@@ -156,12 +156,23 @@ class Copy:
         return places
 
     def _start_indexing(self) -> None:
+        """Forget where messages are, and find them again in the files as they are."""
+        before, self._places = self._places, {}
+        self._throw_away(before.values())
+        self._base = 0
+        self._segments = [Segment(0, self.files)]
         work = self.shard.work
+        at_once = Work(self.shard.now, 1 << 40)
+        self._indexing = self._index_slowly(work or at_once)
         if work is not None:
-            work.start(self._index_slowly(work))
+            work.start(self._indexing)
         else:
-            at_once = Work(self.shard.now, 1 << 40)
-            at_once.complete(self._index_slowly(at_once))
+            at_once.complete(self._indexing)
+
+    def _finish_indexing(self) -> None:
+        """All that is in the files is known."""
+        if self._indexing is not None and self.shard.work is not None:
+            self.shard.work.complete(self._indexing)
 
     def _index_slowly(self, work: Work) -> Task:
         """Find where each message is, in slices; nothing is added to the files meanwhile."""
@@ -183,7 +194,7 @@ class Copy:
             places = (offsets << _COMPRESSION_BITS | compressions).tolist()
             for key, place in zip(keys, places, strict=True):
                 self._places_in(key[:KEY_SIZE]).add(key[KEY_SIZE:], place)
-        self._is_indexing = False
+        self._indexing = None
 
     def _attach(self, files: PartitionFiles, base: int = 0) -> None:
         self.files = files
@@ -208,7 +219,7 @@ class Copy:
     @property
     def is_busy(self) -> bool:
         """Return whether this copy is not ready for anything else, and will be by itself."""
-        return self._is_indexing or self.will_roll
+        return self._indexing is not None or self.will_roll
 
     @property
     def rollover_fault(self) -> str:
@@ -542,13 +553,7 @@ class Copy:
             if rolling.begins is not None:
                 # What came behind it is gone, and with it what it said of the messages before.
                 self._finish_placing()
-                self._base = 0
-                try:
-                    found = recover(rolling.old, rolling.old.ends).messages
-                except FormatError as error:
-                    self.note_rot(error)
-                    found = []
-                self._index((message, message.offset) for message in found)
+                self._start_indexing()
         elif self.is_anew:
             self._is_anew = False
             self.files.remove()
@@ -567,7 +572,7 @@ class Copy:
 
     def cut(self, position: Position) -> bool:
         """Drop the records behind `position`, or behind the last that is not; False if all would have to go, or what is
-        left has rotted.
+        left has rotted. Where messages are is found again in slices.
         """
         files = self.files
         behind = None
@@ -581,12 +586,13 @@ class Copy:
         if behind is None:
             return False
         self._finish_placing()
+        self._finish_indexing()
         clear_records(files.journal.buffer, behind, files.journal_end)
         if self.shard.outlives_power:
             # Before their payloads are cleared: a journal that still names these would look like one with rotten files.
             files.journal.flush()
         try:
-            recovered = recover(files, files.ends)
+            cut_off(files, behind)
         except FormatError as error:
             self.note_rot(error)
             files.journal_end = behind
@@ -595,8 +601,7 @@ class Copy:
             return False
         self.shard.removals.cut(files)
         self.position = last_position(files)
-        self._base = 0
-        self._index((message, message.offset) for message in recovered.messages)
+        self._start_indexing()
         self.end_event()
         return True
 
@@ -609,6 +614,7 @@ class Copy:
             raise OutOfStep("no disk for new files")
         clear_header(fresh)
         self._finish_placing()
+        self._finish_indexing()
         self._is_anew = True
         self._attach(fresh)
         self.position = NOWHERE

@@ -333,6 +333,8 @@ class PartitionBase:
     # -- standings
 
     def store_own(self, event: Event, fact: Fact) -> None:
+        # That may have been found while this node looked through what a cut had left.
+        self._begins_anew |= self.copy.is_rotten
         if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
             self.copy.settle()
             try:

@@ -163,6 +163,10 @@ class PrimaryActions(PartitionBase):
             self.standings[self.links.own_id] = self._own_standing()
 
     def pull(self, event: Event, fact: Fact) -> None:
+        if self.copy.is_busy:
+            # It finds in slices what a cut has left. Who is ahead may be another by then.
+            self.reapply_as_primary(event, fact)
+            return
         if self._begins_anew:
             return  # no disk for that: it is tried again in a while
         node_id = fact.node_id
@@ -221,7 +225,7 @@ class PrimaryActions(PartitionBase):
         assert self.stream is not None
         for node_id in self.stream.before_rollover():
             log.warning("Partition [%d]: node %d was left behind by a rollover", self.shard.partition_id, node_id)
-            self._drop(node_id, NOWHERE)
+            self.drop_behind(node_id, NOWHERE)
 
     def send_to_replicas(self, event: Event, fact: Fact) -> None:
         for node_id in self.standings:
@@ -243,7 +247,7 @@ class PrimaryActions(PartitionBase):
         start = offset_behind(files, verdict.begin)
         if verdict.cure is not Cure.PUSH or start is None:
             stream.forget(node_id)
-            self._drop(node_id, verdict.begin if verdict.cure is Cure.CUT else NOWHERE)
+            self.drop_behind(node_id, verdict.begin if verdict.cure is Cure.CUT else NOWHERE)
             return
         end = stream.follow(node_id, position, start)
 
@@ -255,7 +259,7 @@ class PrimaryActions(PartitionBase):
 
         self._ask(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
 
-    def _drop(self, node_id: int, begin: Position) -> None:
+    def drop_behind(self, node_id: int, begin: Position) -> None:
         """Have a replica drop what follows `begin`; the reference's drops everything. It then asks again."""
         request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
         self._ask(node_id, request, ignore, STATE_TIMEOUT_MS)

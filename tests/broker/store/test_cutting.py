@@ -1,0 +1,50 @@
+"""Files that are cut back end where recovery finds that they do."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from broker.store import cutting
+from broker.store.cutting import cut_off
+from broker.store.partition_files import PartitionFiles, PartitionLimits
+from broker.store.recovery import recover
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from tests.broker.store.writing import Partition
+
+LIMITS = PartitionLimits(journal=64 << 10, data=64 << 10, qlist=64 << 10)
+RECORDS = 60
+
+
+def written(seed: int) -> Partition:
+    """Few or many messages among other records, and queues that are made now and then."""
+    random = Random(seed)
+    partition = Partition(limits=LIMITS)
+    share = random.random()
+    for number in range(RECORDS):
+        if random.random() < 0.1:
+            partition.create(b"q%03d_" % number)
+        elif random.random() < share:
+            partition.post(number)
+        else:
+            partition.sync_point()
+    return partition
+
+
+def contents(files: PartitionFiles) -> list[bytes]:
+    return [bytes(file.buffer) for file in (files.journal, files.data, files.qlist)]
+
+
+def test_they_end_where_recovery_finds_that_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(60):
+        monkeypatch.setattr(cutting, "PART_RECORDS", 1 + seed % 7)
+        count = Random(seed).randrange(RECORDS)
+        cut, whole = written(seed).files, written(seed).files
+        for files in (cut, whole):
+            behind = files.journal_end - count * JOURNAL_RECORD_SIZE
+            files.journal.buffer[behind : files.journal_end] = bytes(files.journal_end - behind)
+        cut_off(cut, behind)
+        recover(whole, whole.ends)
+        assert cut.ends == whole.ends
+        assert contents(cut) == contents(whole)
