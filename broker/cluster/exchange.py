@@ -13,6 +13,7 @@ from formats.control.messages import (
     FollowerClusterStateResponse,
     FollowerLSNRequest,
     FollowerLSNResponse,
+    PrimaryStatusAdvisory,
     RegistrationRequest,
     RegistrationResponse,
     Status,
@@ -39,6 +40,10 @@ class Exchange:
         message = ClusterMessage(choice=ClusterStateFSMMessage(choice=request))
         number = self._requests.send(node_id, message, lambda choice: answered(_opened(choice)), REQUEST_TIMEOUT_MS)
         self._asked.append(number)
+
+    def advise(self, node_id: int, choice: PrimaryStatusAdvisory) -> None:
+        """Tell a node something that it does not answer."""
+        self._requests.advise(node_id, ClusterMessage(choice=choice))
 
     def cancel(self) -> None:
         """Nobody wants the answers any longer."""

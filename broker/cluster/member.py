@@ -348,6 +348,7 @@ class Member:
                     advisory.status.name,
                     self.describe(node_id),
                 )
+                self.metadata.lease_wanted(node_id, advisory)
                 partition = self.partitions.get(partition_id)
                 return partition is not None and partition.on_control(node_id, message)
             case ClusterMessage(

@@ -37,6 +37,8 @@ from formats.control.messages import (
     LeaderAdvisory,
     NodeStatus,
     PartitionPrimaryAdvisory,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
     QueueAssignmentRequest,
     QueueInfo,
     QueueUnassignmentRequest,
@@ -403,12 +405,28 @@ class Metadata(StateExchange):
             self._assigned_term = self.term
 
     def lease_outdated(self, partition_id: int, lease_id: int) -> None:
-        """Records of a shard are of this lease, and its primary's is none above it: as the leader, assign one.
+        """Records of a shard are of this lease, and its primary's, this node's, is none above it: a new one is needed.
 
-        A majority that has lost its disks knows of no leases; a replica that has kept its own shows them.
+        A majority that has lost its disks knows of no leases; a replica that has kept its own shows them. The leader
+        assigns one; another node tells the leader, and does so again for as long as it has none.
         """
-        self._primaries.outdate(partition_id, lease_id)
-        self._reassign_lost()
+        if self.leader_id == self._own_id:
+            self._outdate(partition_id, lease_id)
+        elif self.leader_id is not None:
+            self._exchange.advise(self.leader_id, _lease_wanted(partition_id, lease_id + 1))
+
+    def lease_wanted(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
+        """A shard's primary says that it cannot serve it under a lease below the one that it names."""
+        info = self.ledger.recorded.primaries.get(advisory.partition_id)
+        if advisory.status is not PrimaryStatus.PASSIVE or info is None or info.primary_node_id != node_id:
+            return
+        if info.primary_lease_id < advisory.primary_lease_id:
+            self._outdate(advisory.partition_id, advisory.primary_lease_id - 1)
+
+    def _outdate(self, partition_id: int, lease_id: int) -> None:
+        if self.is_active_leader:
+            self._primaries.outdate(partition_id, lease_id)
+            self._reassign_lost()
 
     def _reassign_lost(self) -> None:
         """As the leader, give the shards of nodes that are gone to others."""
@@ -461,6 +479,14 @@ class Metadata(StateExchange):
 
     def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
         self.on_primary(partition_id, node_id, lease_id)
+
+
+def _lease_wanted(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
+    """A primary's word that it is passive until it has a lease as high as this one, which no leader has given yet.
+
+    Members that know nothing of that take it for one of another lease than the shard's, and ignore it.
+    """
+    return PrimaryStatusAdvisory(partition_id=partition_id, primary_lease_id=lease_id, status=PrimaryStatus.PASSIVE)
 
 
 def _names(event: Event, old: State, transition: tuple[State, tuple[Action, ...]]) -> tuple[str, str, str]:

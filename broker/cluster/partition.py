@@ -313,6 +313,10 @@ class Partition(PrimaryActions, ReplicaActions):
             # One of both has yet to learn of the newer lease.
             self.refuse(asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary under that lease")
             return
+        if not self.believes(asked.node_id, request.latest_sequence_number):
+            text = "No leader has come to that lease"
+            self.refuse(asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, text)
+            return
         self.fire(
             Event.PRIMARY_STATE_RQST,
             Fact(

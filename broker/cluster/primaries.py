@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.cluster.assigning import assign_primaries
@@ -9,10 +10,15 @@ from broker.cluster.links import Links
 from broker.core.ledger import ClusterState
 from formats.control.messages import LeaderAdvisory, NodeStatus, PartitionPrimaryAdvisory, PartitionPrimaryInfo
 
-__all__ = ["Primaries", "Told"]
+__all__ = ["LEASE_TOLD_MAX", "Primaries", "Told"]
+
+log = logging.getLogger("broker.cluster")
 
 # Leases are numbered one by one. One further ahead than this is none of a leader's, and would use up the numbers.
 LEASE_JUMP_MAX = 1 << 24
+# A node that has records of a lease beyond what is known is believed up to this one, however often it says so: leases
+# that were lost with the ledger are found again, and a node that knows of none takes those that follow for a long time.
+LEASE_TOLD_MAX = LEASE_JUMP_MAX >> 1
 
 # A shard, its primary (None when it is lost) and the lease id.
 Told = Callable[[int, int | None, int], None]
@@ -111,7 +117,11 @@ class Primaries:
 
     def outdate(self, partition_id: int, lease_id: int) -> None:
         """A shard has records of this lease: the next one is above it."""
-        self._leases[partition_id] = max(self._leases.get(partition_id, 0), lease_id)
+        known = max(self.get(partition_id)[1], self._leases.get(partition_id, 0))
+        if lease_id > max(known, LEASE_TOLD_MAX):
+            log.error("partition %d: records of lease %d are not believed, known is %d", partition_id, lease_id, known)
+            return
+        self._leases[partition_id] = max(known, lease_id)
         self._spent |= {(partition_id, self.get(partition_id)[1])}
 
     def assign(

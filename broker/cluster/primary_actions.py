@@ -10,6 +10,7 @@ from broker.cluster.coverage import covers
 from broker.cluster.divergence import Cure, Kinship, judge
 from broker.cluster.partition_base import (
     DATA_TIMEOUT_MS,
+    NO_FACT,
     RETRY_MS,
     STATE_TIMEOUT_MS,
     Fact,
@@ -20,11 +21,13 @@ from broker.cluster.partition_base import (
 )
 from broker.cluster.partition_table import Event
 from broker.cluster.positions import NOWHERE, Position, first_sync_point, history, last_position, offset_behind
+from broker.cluster.primaries import LEASE_TOLD_MAX
 from broker.cluster.replication import Stream
 from broker.cluster.take_over import Restoration, TakeOver
 from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Full
 from formats.control.messages import (
+    PartitionSequenceNumber,
     PrimaryStateResponse,
     PrimaryStatus,
     ReplicaDataRequest,
@@ -78,7 +81,12 @@ class PrimaryActions(PartitionBase):
     def find_highest(self, event: Event, fact: Fact) -> None:
         own_id = self.links.own_id
         highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
-        if self.standings[highest_id].position == NOWHERE:
+        highest = self.standings[highest_id].position
+        if highest.lease_id > self.primary_lease_id:
+            # The cluster has lost its leases. Nobody takes records of one that is above the primary's.
+            self._want_lease_above(highest.lease_id)
+            return
+        if highest == NOWHERE:
             # Nothing was ever acknowledged.
             self.shard.damage.heal(synced=self.shard.outlives_power)
             highest_id = own_id
@@ -99,7 +107,7 @@ class PrimaryActions(PartitionBase):
             return
 
         def answered(answer: object) -> None:
-            if isinstance(answer, ReplicaStateResponse):
+            if isinstance(answer, ReplicaStateResponse) and self.believes(node_id, answer.latest_sequence_number):
                 end = Position.of(answer.latest_sequence_number)
                 sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
                 self.fire(Event.REPLICA_STATE_RSPN, Fact(node_id=node_id, end=end, sync_point=sync_point))
@@ -110,6 +118,19 @@ class PrimaryActions(PartitionBase):
 
         request = self._state_message(ReplicaStateRequest, self._own_standing())
         self._ask(node_id, request, answered, STATE_TIMEOUT_MS)
+
+    def believes(self, node_id: int, end: PartitionSequenceNumber) -> bool:
+        """Return whether a replica can be as far as it says: its records are of a lease that a leader can come to."""
+        if end.primary_lease_id <= max(self.primary_lease_id, LEASE_TOLD_MAX):
+            return True
+        log.error(
+            "Partition [%d]: node %d says that it has records of lease %d, this one's is %d: that is not believed",
+            self.shard.partition_id,
+            node_id,
+            end.primary_lease_id,
+            self.primary_lease_id,
+        )
+        return False
 
     def ask_replica_later(self, event: Event, fact: Fact) -> None:
         def ask() -> None:
@@ -281,9 +302,7 @@ class PrimaryActions(PartitionBase):
         shard = self.shard
         if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
             # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
-            log.error("Partition [%d]: lease %d was written under before", shard.partition_id, self.primary_lease_id)
-            self.outdated(self.copy.position.lease_id)
-            self.reapply_primary_later(event, fact)
+            self._want_lease_above(self.copy.position.lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
             log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
@@ -294,6 +313,12 @@ class PrimaryActions(PartitionBase):
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
         self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._has_rotted)
         self.taking_over.begin()
+
+    def _want_lease_above(self, lease_id: int) -> None:
+        """Have the leader give this node another lease, and heal again: under that, or to ask once more."""
+        log.error("Partition [%d]: lease %d was written under before", self.shard.partition_id, self.primary_lease_id)
+        self.outdated(lease_id)
+        self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
     def _has_rotted(self, error: FormatError) -> None:
         """The files of this node are not as they were written: it receives them from others."""
