@@ -8,7 +8,7 @@ entry 0 is never used. See `message_index_keys` for the keys.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from formats.errors import FormatError
@@ -181,6 +181,40 @@ class IndexFile:
         self.next_entry = number + 1
         header = self._begin_ms, stored_ms, self._begin_offset, offset, self._slots_used, number + 1
         _write_header(buffer, 0, *header)
+
+    def entries_before(self, data_end: int) -> int:
+        """How many entries may have been written, if all bytes from `data_end` on are zero."""
+        return max(0, min(self.entries - 1, -((self._entries_at - data_end) // _ENTRY_BYTES) - 1))
+
+    def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int]) -> bool:
+        """Keep the entries of messages before `offset` of the log, all of which are sound; False if there are none.
+
+        Of the `there` entries at most that were written the others may be anything, and so may slots and header.
+        `stored_ms` tells when the message at an offset was stored.
+        """
+        import numpy as np
+
+        data = np.frombuffer(self._buffer, np.uint8, there * _ENTRY_BYTES, self._entries_at + _ENTRY_BYTES)
+        entries = data.view(INDEX_ENTRY.dtype)
+        offsets, hashes = (INDEX_ENTRY.column(entries, name) for name in ("physical_offset", "key_hash"))
+        unwritten = (offsets == 0) & (hashes == 0)
+        others = np.flatnonzero((offsets < 0) | (offsets >= offset) | unwritten)
+        kept = int(others[0]) if len(others) else there
+        if not kept:
+            return False
+        data[kept * _ENTRY_BYTES :] = 0
+        slots = np.zeros(self.slots, np.int32)
+        np.maximum.at(slots, hashes[:kept] % self.slots, np.arange(1, kept + 1, dtype=np.int32))
+        written = np.frombuffer(self._buffer, ">i4", self.slots, _SLOTS_AT)
+        if not np.array_equal(written, slots):
+            written[:] = slots
+        last = int(offsets[kept - 1])
+        header = self.header._replace(
+            end_ms=stored_ms(last), end_offset=last, slot_count=int(np.count_nonzero(slots)), index_count=kept + 1
+        )
+        INDEX_HEADER.pack_into(self._buffer, 0, header)
+        self._set(header)
+        return True
 
     def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The offsets of messages whose key has the hash of `key`, newest first, stored between the two times.

@@ -24,6 +24,7 @@ class ConsumeQueue:
         self._files = files
         self.begin = 0
         self.end = 0
+        self._flushed = 0
         self._recover()
         self._flushed = self.end
 
@@ -107,10 +108,15 @@ class ConsumeQueue:
     def cut_log(self, end: int) -> None:
         """Drop the entries of messages at `end` of the commit log and behind it."""
         number = self.end
-        while number > self.begin and self._at(number - 1).physical_offset >= end:
+        while number > self.begin:
+            last = self._at(number - 1)
+            # What a crash has left may have entries that were never written between others.
+            if last.physical_offset < end and last.size > 0:
+                break
             number -= 1
         if number < self.end:
             self.end = number
+            self._flushed = min(self._flushed, number)
             self._files.cut(number * _SIZE)
 
     def drop_log(self, begin: int) -> None:

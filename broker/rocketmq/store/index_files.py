@@ -26,6 +26,8 @@ class IndexFiles:
         # The file that is written to; behind it is disk for the entries before `_room_end`.
         self._last: IndexFile | None = None
         self._room_end = 0
+        # Those that may have entries of which the disk does not know.
+        self._unflushed: list[StoreFile] = []
         for name in sorted(directory.names()):
             if len(name) == NAME_DIGITS and name.isdecimal():
                 self._open(name)
@@ -34,6 +36,7 @@ class IndexFiles:
         file = self._directory.open(name, IndexFile.size_of(self._slots, self._entries))
         index = IndexFile(file.buffer, self._slots, self._entries)
         self._files.append((file, index))
+        self._unflushed.append(file)
         self._make_room(file, index.header.index_count)
 
     def _make_room(self, file: StoreFile, entry: int) -> None:
@@ -121,6 +124,21 @@ class IndexFiles:
         while self._files and self._files[-1][1].header.end_ms > ms:
             self._remove(-1)
 
+    def cut_log(self, offset: int, stored_ms: Callable[[int], int]) -> None:
+        """Remove the entries of messages at `offset` of the log and behind it, whatever a crash has left of them.
+
+        `stored_ms` tells when the message at an offset was stored. Raises `DiskFull`.
+        """
+        while self._files:
+            file, index = self._files[-1]
+            there = index.entries_before(file.data_end)
+            # What is in the way is overwritten.
+            self._make_room(file, there)
+            if index.cut_log(offset, there, stored_ms):
+                break
+            self._remove(-1)
+        self._last = None
+
     def drop_log(self, begin: int) -> None:
         """Remove the files whose messages are all before `begin` of the commit log."""
         while self._files and self._files[0][1].header.end_offset < begin:
@@ -129,13 +147,17 @@ class IndexFiles:
     def _remove(self, number: int) -> None:
         self._last = None
         file, _ = self._files.pop(number)
+        if file in self._unflushed:
+            self._unflushed.remove(file)
         file.close()
         self._directory.remove(file.name)
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """Return what has to be flushed for the index: its last file, as those before it are on the disk."""
-        found: list[StoreFile | Directory] = [file for file, _ in self._files[-2:]]
-        return [*found, self._directory] if found else found
+        """Return what has to be flushed for the index; it counts as flushed from here on, but for its last file."""
+        if not self._files:
+            return []
+        found, self._unflushed = self._unflushed, [self._files[-1][0]]
+        return [*found, self._directory]
 
     def close(self) -> None:
         """Let go of the files."""

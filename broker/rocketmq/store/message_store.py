@@ -16,6 +16,7 @@ from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
@@ -91,6 +92,7 @@ class MessageStore:
             for queue_id in self._queue_folder.folder(topic).folders():
                 self._open_queue(topic, int(queue_id))
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
+        self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
         self._stored_ms = 0
         self._unflushed_queues: set[ConsumeQueue] = set()
         self._has_new_folders = False
@@ -217,7 +219,9 @@ class MessageStore:
             flush.files.extend(self._queue_folder.folder(topic) for topic in topics)
             flush.files.append(self._queue_folder)
         flush.files.extend(self.index.unflushed())
-        flush.files.append(self._checkpoint)
+        if self._mark is None:
+            self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)
+        flush.files.extend((self._checkpoint, self._mark))
         return flush
 
     def end_flush(self, flush: Flush) -> None:
@@ -228,6 +232,8 @@ class MessageStore:
             ms = flush.stored_ms
             new = old._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=self.index.full_ms)
             STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
+            if self._mark is not None:
+                write_mark(self._mark, ms, flush.log_end)
 
     def _unflushed_log(self) -> list[StoreFile | Directory]:
         return self.log.files.unflushed(self.flushed, self.log.end)
@@ -247,6 +253,16 @@ class MessageStore:
                 file.flush()
             self.end_flush(flush)
             self._checkpoint.flush()
+            if self._mark is not None:
+                self._mark.flush()
+
+    @property
+    def marked_end(self) -> int | None:
+        """The offset of the log before which everything is on the disk, if there is a mark that says so."""
+        mark = None if self._mark is None else read_mark(self._mark)
+        if mark is None or mark.stored_ms < self.checkpoint.commit_log_ms:
+            return None
+        return mark.log_end if self.log.begin <= mark.log_end <= self.log.files.end else None
 
     @property
     def checkpoint(self) -> StoreCheckpoint:
@@ -277,6 +293,8 @@ class MessageStore:
             queue.close()
         self.index.close()
         self._checkpoint.close()
+        if self._mark is not None:
+            self._mark.close()
         if ABORT in self._root.names():
             self._root.remove(ABORT)
 
@@ -303,11 +321,10 @@ def open_store(
         root.open(ABORT, ABORT_BYTES).close()
         root.flush()
     store = MessageStore(root, options, name_of, due_ms)
-    begin = _crash_begin(store) if crashed else _clean_begin(store)
+    begin = start = _clean_begin(store)
+    indexed = -1
     if crashed:
-        store.index.drop_after(store.checkpoint.index_ms)
-    index_begin = max(store.log.begin, store.index.end_offset)
-    start = _file_begin(store, min(begin, index_begin)) if crashed else begin
+        begin, start, indexed = _prepare_mending(store)
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
         if crashed:
@@ -324,7 +341,7 @@ def open_store(
         if fresh and record.queue_offset > 0 and start > store.log.begin:
             gaps.add(key)
             continue
-        if not store.dispatch(found, index=crashed or found.offset >= begin):
+        if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):
             gaps.add(key)
     for queue in store.queues.values():
         queue.cut_log(store.log.end)
@@ -332,6 +349,25 @@ def open_store(
         _fill_gaps(store, gaps)
     store.flushed = store.log.end if not crashed else store.log.begin
     return store
+
+
+def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
+    """Leave of the index what was on the disk for sure before a crash.
+
+    Returns the offset of the log before which all is, the one to look at its records from, and that of the last message
+    that is in the index with all its keys.
+    """
+    marked = store.marked_end
+    if marked is None:
+        begin = _crash_begin(store)
+        store.index.drop_after(store.checkpoint.index_ms)
+        index_begin = max(store.log.begin, store.index.end_offset)
+        return begin, _file_begin(store, min(begin, index_begin)), -1
+    store.log.end = store.log.files.end
+    store.index.cut_log(marked, lambda offset: store.log.read(offset).record.stored_ms)
+    indexed = store.index.end_offset
+    # Those between have no keys, or the files of the index are gone.
+    return marked, min(marked, max(store.log.begin, indexed)), indexed
 
 
 def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:

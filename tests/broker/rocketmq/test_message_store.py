@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
+from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
@@ -84,7 +85,9 @@ def test_golden_store_is_written_again_byte_for_byte(tmp_path: Path) -> None:
         for path in golden.rglob("*")
         if path.is_file() and path.relative_to(golden).parts[0] in WRITTEN
     }
-    assert root.contents() == theirs
+    ours = root.contents()
+    assert len(ours.pop(MARK_NAME)) == FLUSH_MARK.size
+    assert ours == theirs
 
 
 def test_golden_store_is_opened_and_left_as_it_was(tmp_path: Path) -> None:
@@ -212,6 +215,91 @@ def test_file_of_another_size_is_refused() -> None:
     root.folder("commitlog").open("00000000000000000000", 2048)
     with pytest.raises(StoreDamaged, match="has 2048 bytes, but the files of this store have 1024; set the file size"):
         open_small(root)
+
+
+class Reads:
+    """From which offsets stores have looked for the end of the log."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begins: list[int] = []
+        recover = CommitLog.recover
+
+        def counted(log: CommitLog, begin: int) -> Iterator[Found]:
+            self.begins.append(begin)
+            return recover(log, begin)
+
+        monkeypatch.setattr(CommitLog, "recover", counted)
+
+
+def test_after_a_crash_nothing_is_read_that_was_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    places = []
+    for number in range(45):
+        places.append(store.put(make_message(number, queue_id=number % 3), 1_000_000 + number).offset)
+        if number == 39:
+            store.flush()
+    reads = Reads(monkeypatch)
+    again = open_small(root.after_crash())
+    # The last message that was in the index then, and those behind it.
+    assert reads.begins == [places[39]]
+    assert again.log.end == store.log.end
+    for number, place in enumerate(places):
+        assert again.index.find("topic", f"id{number}", 0, 1 << 40, 5) == [place]
+    assert [bodies(again, queue_id=each) for each in range(3)] == [list(range(each, 45, 3)) for each in range(3)]
+
+
+def test_mark_counts_for_nothing_once_the_original_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    for number in range(20):
+        store.put(make_message(number), 1_000_000 + number)
+    store.flush()
+    marked = bytes(root.files[MARK_NAME].data)
+    for number in range(20, 40):
+        store.put(make_message(number), 1_000_000 + number)
+    store.flush()
+    for mark in (marked, bytes(len(marked))):
+        crashed = root.after_crash()
+        crashed.files[MARK_NAME].data[:] = mark
+        reads = Reads(monkeypatch)
+        again = open_small(crashed)
+        assert reads.begins == [0]
+        assert bodies(again) == list(range(40))
+
+
+BLOCK = 40
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObject) -> None:
+    """Power failed: of queues and index each block is as it was at the last flush, or at the end."""
+    root = MemoryFolder()
+    store = open_small(root)
+    flushed, late = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 25))
+    places = []
+    for number in range(flushed + late):
+        places.append(store.put(make_message(number, queue_id=number % 2), 1_000_000 + number).offset)
+        if number + 1 == flushed:
+            store.flush()
+            before = root.after_crash().contents()
+    crashed = root.after_crash()
+    folders = [crashed.folder("index")]
+    folders += [crashed.folder("consumequeue").folder("topic").folder(str(each)) for each in range(2)]
+    paths = ["index", "consumequeue/topic/0", "consumequeue/topic/1"]
+    for path, folder in zip(paths, folders, strict=True):
+        for name, content in folder.files.items():
+            old = before.get(f"{path}/{name}", bytes(len(content.data)))
+            for at in range(0, len(content.data), BLOCK):
+                if content.data[at : at + BLOCK] != old[at : at + BLOCK] and data.draw(st.booleans()):
+                    content.data[at : at + BLOCK] = old[at : at + BLOCK]
+    again = open_small(crashed)
+    for queue_id in range(2):
+        assert bodies(again, queue_id=queue_id) == list(range(queue_id, flushed + late, 2))
+    for number, place in enumerate(places):
+        assert again.index.find("topic", f"id{number}", 0, 1 << 40, 9) == [place]
+        assert place in again.index.find("topic", f"key{number % 3}", 0, 1 << 40, 99)
 
 
 def test_message_for_which_there_is_no_disk_is_not_stored() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.rocketmq.core.plain_sending import WAYS_MAX
@@ -112,7 +112,7 @@ TOPICS = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(sent, max_size=4), max_size=5))
 def test_outcome_is_that_of_the_general_way(steps: list[list[tuple[bytes, str, dict[str, Any]]]]) -> None:
     plain, general = Way(topics=TOPICS), Way(plain=False, topics=TOPICS)
