@@ -76,9 +76,9 @@ def test_a_primary_has_the_leader_give_a_lease_above_what_was_written(older: int
     assert cluster.faults() == []
 
 
-def say(cluster: Members, node_id: int, choice: PrimaryStatusAdvisory | PartitionMessage, r_id: int | None) -> None:
+def say(cluster: Members, node_id: int, choice: PrimaryStatusAdvisory) -> None:
     """Have a node tell the leader, node 0, what the node's code would not."""
-    message = ControlMessage(r_id=r_id, choice=ClusterMessage(choice=choice))
+    message = ControlMessage(choice=ClusterMessage(choice=choice))
     cluster.wires[node_id, 0].send_event(build_schema_event(ber.encode(message)))
     cluster.run(3000)
 
@@ -103,18 +103,18 @@ def passive(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
 )
 def test_nobody_but_its_primary_raises_a_lease(node_id: int, advisory: PrimaryStatusAdvisory) -> None:
     cluster = members(partition_count=2, spread=True)
-    say(cluster, node_id, advisory, None)
+    say(cluster, node_id, advisory)
     assert [leases(each) for each in cluster.processes.values()] == [[1, 1]] * 3
 
 
 def test_a_primary_raises_its_lease_by_far_up_to_a_bound_only() -> None:
     cluster = members(partition_count=2, spread=True)
-    say(cluster, 1, passive(1, LEASE_TOLD_MAX + 1), None)
+    say(cluster, 1, passive(1, LEASE_TOLD_MAX + 1))
     assert leases(cluster.processes[2]) == [1, LEASE_TOLD_MAX + 1]
     for lease_id in (LEASE_TOLD_MAX + 3, HIGHEST):
-        say(cluster, 1, passive(1, lease_id), None)
+        say(cluster, 1, passive(1, lease_id))
         assert leases(cluster.processes[2]) == [1, LEASE_TOLD_MAX + 1]
-    say(cluster, 1, passive(1, LEASE_TOLD_MAX + 2), None)
+    say(cluster, 1, passive(1, LEASE_TOLD_MAX + 2))
     assert leases(cluster.processes[2]) == [1, LEASE_TOLD_MAX + 2]
     # One that has lost its disk takes that, too.
     cluster.kill(2)
@@ -170,6 +170,10 @@ def test_a_replica_that_boasts_unasked_is_refused() -> None:
     )
     partition = cluster.processes[0].member.partitions[0]
     before = partition.standings[1]
-    say(cluster, 1, PartitionMessage(choice=request), 77)
+    message = ControlMessage(r_id=77, choice=ClusterMessage(choice=PartitionMessage(choice=request)))
+    data = memoryview(build_schema_event(ber.encode(message)))
+    (frame,) = iter_frames(data, 0, len(data), len(data))
+    cluster.processes[0].member.receive(1, data, frame)
     assert partition.standings[1] == before
+    cluster.run(1000)
     assert is_served(cluster)
