@@ -1,0 +1,181 @@
+"""The commands of the manual: each block that is marked is run, and what it prints is compared with the page.
+
+A block that follows the comment `<!-- run -->` is run in a folder of the page's own, against a node whose store is
+`bmq-data` there. A block of Python that follows `<!-- file: NAME -->` is written to that file before. Numbers, dates,
+keys and GUIDs are masked, and the port is the node's. A line of three dots stands for any lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bmqctl.node_process import NodeProcess
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MAIN = "from bmqctl.app import main; main()"
+DOCUMENTED_PORT = "30114"
+COMMAND_S_MAX = 120
+START_S_MAX = 120
+# Commands that take their broker by an option, which the pages leave at its default.
+WITH_BROKER = {"admin", "replay", "cluster", "bench"}
+
+_BLOCK = re.compile(r"^<!-- (run|file: (?P<file>\S+)) -->\n+```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_MASKS = (
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?"), "TIME"),
+    (re.compile(r"\b[0-9A-F]{32}\b"), "GUID"),
+    (re.compile(r"\b(?=[0-9A-F]*\d)[0-9A-F]{10}\b"), "KEY"),
+    (re.compile(r"\d[\d,.]*"), "N"),
+    (re.compile(r"(?<!\S)-(?!\S)"), "N"),
+    (re.compile(r"\bN (h|min|s|ms)\b|\bN(h|m|s|ms|d)\b"), "N"),
+    (re.compile(r"[-=]{3,}"), "---"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+class Command(NamedTuple):
+    """A command of a page, what it reads, and what the page says that it prints."""
+
+    line: str
+    stdin: str
+    output: list[str]
+
+
+class Guide(NamedTuple):
+    """What of a page is run: its files, then its commands in their order."""
+
+    files: dict[str, str]
+    commands: list[Command]
+
+
+def commands_of(block: str) -> Iterator[Command]:
+    """The commands of a block: `$ COMMAND`, maybe with a here-document, and the lines that it prints."""
+    lines = block.splitlines()
+    while lines:
+        line = lines.pop(0)
+        assert line.startswith("$ "), f"a command was expected: {line}"
+        line = line.removeprefix("$ ")
+        while line.endswith("\\"):
+            line = line[:-1] + lines.pop(0).strip()
+        stdin: list[str] = []
+        if found := re.search(r" <<'(\w+)'$", line):
+            line = line[: found.start()]
+            end = lines.index(found[1])
+            stdin, lines = lines[:end], lines[end + 1 :]
+        output = []
+        while lines and not lines[0].startswith("$ "):
+            output.append(lines.pop(0))
+        yield Command(line, "".join(f"{each}\n" for each in stdin), output)
+
+
+def guide_of(page: Path) -> Guide:
+    files: dict[str, str] = {}
+    commands: list[Command] = []
+    for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["file"]:
+            files[block["file"]] = block["text"]
+        else:
+            commands.extend(commands_of(block["text"]))
+    return Guide(files, commands)
+
+
+def shape(text: str) -> str:
+    """A line without what differs from run to run."""
+    for pattern, mask in _MASKS:
+        text = pattern.sub(mask, text)
+    return text.strip()
+
+
+def is_like(printed: list[str], documented: list[str]) -> bool:
+    """Return whether lines have the documented shapes, in which `...` is any number of lines."""
+    if not documented:
+        return not printed
+    if documented[0] == "...":
+        return any(is_like(printed[start:], documented[1:]) for start in range(len(printed) + 1))
+    return bool(printed) and printed[0] == documented[0] and is_like(printed[1:], documented[1:])
+
+
+def shapes(lines: list[str]) -> list[str]:
+    return [line if line == "..." else shape(line) for line in lines if line.strip()]
+
+
+def run(command: Command, folder: Path, port: int) -> list[str]:
+    """The lines that a command prints, to whichever stream."""
+    program, *words = shlex.split(command.line.replace(DOCUMENTED_PORT, str(port)))
+    if program == "bmqctl":
+        if words[0] in WITH_BROKER and not {"-b", "--broker"} & set(words):
+            # Behind the subcommand, before the words of a command to the broker.
+            at = 2 if words[0] == "cluster" else 1
+            words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
+        start = [sys.executable, "-c", MAIN]
+    else:
+        assert program == "python", f"neither bmqctl nor python: {command.line}"
+        start = [sys.executable]
+    done = subprocess.run(
+        [*start, *words],
+        input=command.stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_S_MAX,
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "400", "BMQ_PORT": str(port)},
+        check=False,
+    )
+    return done.stdout.splitlines()
+
+
+GUIDES = {page.relative_to(DOCS).as_posix(): guide_of(page) for page in sorted(DOCS.rglob("*.md"))}
+RUNNABLE = {name: guide for name, guide in GUIDES.items() if guide.commands}
+
+
+def test_there_are_commands_to_run() -> None:
+    assert sum(len(guide.commands) for guide in RUNNABLE.values()) >= 10
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+@pytest.mark.timeout(600)
+def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
+    guide = RUNNABLE[name]
+    with NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node:
+        for file, text in guide.files.items():
+            (tmp_path / file).write_text(text.replace(DOCUMENTED_PORT, str(node.port)))
+        for command in guide.commands:
+            printed = run(command, tmp_path, node.port)
+            text = "\n".join(printed)
+            assert is_like(shapes(printed), shapes(command.output)), f"{command.line} printed:\n{text}"
+
+
+def test_blocks_are_taken_apart() -> None:
+    first, second = commands_of("$ bmqctl tool <<'END'\nstart\nEND\n> 1\n$ bmqctl admin \\\n    HELP\n")
+    assert first == Command("bmqctl tool", "start\n", ["> 1"])
+    assert second == Command("bmqctl admin HELP", "", [])
+
+
+def test_shapes_have_no_numbers() -> None:
+    line = "0  7  5.1 KiB  11s  -  2026-11-22T15:41:10Z  1D7D4648A9  400000000000A6B1EC68B2BBA3A9199C"
+    assert shape(line) == "N N N KiB N N TIME KEY GUID"
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [(["a", "b"], True), (["a", "x", "y", "b"], True), (["a"], False), (["b"], False), (["a", "b", "c"], False)],
+)
+def test_dots_are_any_lines(printed: list[str], expected: bool) -> None:
+    assert is_like(printed, ["a", "...", "b"]) is expected
+
+
+def test_links_lead_somewhere() -> None:
+    for page in DOCS.rglob("*.md"):
+        if page.relative_to(DOCS).parts[0] == "reference":
+            continue  # what is made by a program is checked where it is made
+        for target in re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).is_file(), f"{page.relative_to(DOCS)} leads to {target}"
