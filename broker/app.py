@@ -152,6 +152,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         )
         timestamps = _Timestamps(directory)
         is_member = len(cluster.nodes) > 1
+        outlives_power = fsync.mode is not FsyncMode.NEVER
         opened = open_shards(
             directory,
             partition.num_partitions,
@@ -159,10 +160,18 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             limits,
             now,
             timestamps,
-            outlives_power=fsync.mode is not FsyncMode.NEVER,
+            outlives_power=outlives_power,
             heals=is_member,
         )
-        ledger = open_ledger(directory, partition.max_csl_file_size, now, timestamps, opened, heals=is_member)
+        ledger = open_ledger(
+            directory,
+            partition.max_csl_file_size,
+            now,
+            timestamps,
+            opened,
+            outlives_power=outlives_power,
+            heals=is_member,
+        )
         shards = {shard.partition_id: shard for shard, _ in opened}
         domains = Domains(config)
         node = Node(

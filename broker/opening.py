@@ -150,6 +150,7 @@ def open_ledger(
     make_timestamp: Callable[[str], str],
     opened: list[tuple[Shard, Recovered]],
     *,
+    outlives_power: bool = False,
     heals: bool = False,
 ) -> Ledger:
     """The cluster-state ledger as far as there is one. `StoreDamaged` if it cannot be read.
@@ -158,7 +159,7 @@ def open_ledger(
     that `heals` opens such a partition anew, in its place.
     """
     damage = Damage(directory, LEDGER_NOTE)
-    ledger = Ledger(directory, size_max, now, make_timestamp, damage)
+    ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
     refused = _read_ledger(ledger)
     if refused is not None:
         ledger.let_go()
@@ -166,7 +167,7 @@ def open_ledger(
             raise refused
         names = [name for name in directory.names() if parse_ledger_file_name(name)]
         _set_aside(directory, damage, "the cluster-state ledger", names, refused.found)
-        ledger = Ledger(directory, size_max, now, make_timestamp, damage)
+        ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
     for index, (shard, recovered) in enumerate(opened):
         mismatch = _mismatch(shard, recovered, ledger)
         if mismatch is None:

@@ -56,7 +56,6 @@ log = logging.getLogger("broker.relay")
 
 _OPEN = UpstreamState.OPEN
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
-_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
 _IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
 POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
 INT64_MAX = (1 << 63) - 1
@@ -374,7 +373,6 @@ class RelayQueue(Queue):
                     return
                 self.messages[found.guid] = found
                 self.usage.add(found.size)
-            is_late = push.flags & _OUT_OF_ORDER != 0
             data = found.payload
             assert data is not None
             for info in infos or (DEFAULT_INFO,):
@@ -387,7 +385,7 @@ class RelayQueue(Queue):
                         info.sub_queue_id,
                     )
                     continue
-                self._hand_out(app, found, data, info.rda_info, is_late=is_late)
+                self._hand_out(app, found, data, info.rda_info)
             if not found.outstanding:
                 self.gone(found)
         except Exception as error:
@@ -426,7 +424,12 @@ class RelayQueue(Queue):
         message.offset = self.pushed
         return message
 
-    def _hand_out(self, app: App, message: Message, data: Buffer, rda: int, *, is_late: bool) -> None:
+    def _hand_out(self, app: App, message: Message, data: Buffer, rda: int) -> None:
+        """Give a message to a consumer of the app, or keep it behind those that wait.
+
+        The upstream sends each app its messages in their order. That one is flagged as out of order says that another
+        app has had a newer one, or that this one has had it before.
+        """
         guid = message.guid
         if not rda & UNLIMITED:
             counter = rda & RDA_COUNTER_MAX
@@ -446,15 +449,14 @@ class RelayQueue(Queue):
             app.redelivery.append(message)
             self.deliver(app)
         elif app.redelivery or app.pending or app.is_behind:
-            (app.redelivery if is_late else app.pending).append(message)
+            app.pending.append(message)
         else:
             only = app.only
             if only is not None and (subscription := only.choose()) is not None:
                 self.delivery.send(subscription, message, data)
             elif self.delivery.offer(app, message, data) is STOP:
                 self.delivery.log_exit(app, message)
-                # Those that come behind it, and late as well, wait there.
-                (app.redelivery if is_late else app.pending).append(message)
+                app.pending.append(message)
 
     def removed(self, guid: bytes | None) -> None:
         """The root has removed a message, or all: nobody needs it any longer, whoever has it."""

@@ -140,12 +140,15 @@ class Ledger:
         now: Now,
         make_timestamp: Callable[[str], str],
         damage: Damage | None = None,
+        *,
+        outlives_power: bool = False,
     ) -> None:
         self.damage = damage or Damage(directory, LEDGER_NOTE)
         self.directory = directory
         self.size_max = size_max
         self.now = now
         self.make_timestamp = make_timestamp
+        self._outlives_power = outlives_power
         self.state = ClusterState()
         self.sequence_number = 0
         self.uncommitted: dict[Number, Uncommitted] = {}
@@ -160,15 +163,16 @@ class Ledger:
     def recover(self) -> bool:
         """Read the newest ledger in the folder; False when there is none.
 
-        A record that the end of a process cut short is cut off, and so is a file that holds no whole record: the one
-        before it is still there then, and is used. FormatError when a ledger is damaged; `file` is the one.
+        A record that the end of a process cut short is cut off, and so is a file that holds no whole record, or was
+        being filled: the one before it is still there then, and is used. FormatError when a ledger is damaged; `file`
+        is the one.
         """
         names = sorted(name for name in self.directory.names() if parse_ledger_file_name(name))
         found = False
         while names and not found:
             name = names.pop()
             self.file = self.directory.open(name, self.size_max)
-            found = self._read(self.file)
+            found = not (names and _is_unfinished(self.file)) and self._read(self.file)
             if not found:
                 self._drop()
         for name in names:
@@ -373,14 +377,32 @@ class Ledger:
             file.close()
             self.directory.remove(file.name)
             raise Full("STORAGE_FAILURE", NO_ROOM)
-        file.buffer[: len(head)] = head
-        if self.file is not None:
+        if self.file is None:
+            file.buffer[: len(head)] = head
+        else:
+            self._replace(file, head)
             old = parse_ledger_file_name(self.file.name)
             was = old.log_id.hex().upper() if old else self.file.name
             log.info("Rolling over from log with logId [%s] to new log with logId [%s]", was, log_id.hex().upper())
         self._drop()
         self.file = file
         self.end = len(head)
+
+    def _replace(self, file: StoreFile, head: bytes) -> None:
+        """Fill the file that is to replace the one in use, its header last: it counts for nothing without.
+
+        When power fails, any part of what was not waited for may be on the disk. Some of the records alone would pass
+        for all, as a snapshot has the number of the newest.
+        """
+        file.buffer[LEDGER_FILE_HEADER.size : len(head)] = head[LEDGER_FILE_HEADER.size :]
+        if self._outlives_power:
+            with Change("a new file of the cluster-state ledger"):
+                file.flush()
+        file.buffer[: LEDGER_FILE_HEADER.size] = head[: LEDGER_FILE_HEADER.size]
+        if self._outlives_power:
+            with Change("a new file of the cluster-state ledger"):
+                file.flush()
+                self.directory.flush()
 
     def _drop(self) -> None:
         """Delete the file in use."""
@@ -406,6 +428,11 @@ class Ledger:
         if self.file is not None:
             self.file.close(self.end)
             self.file = None
+
+
+def _is_unfinished(file: StoreFile) -> bool:
+    """Return whether a file was being filled to replace the one before it."""
+    return not any(file.buffer[: LEDGER_FILE_HEADER.size])
 
 
 def _is_torn(file: StoreFile, at: int) -> bool:

@@ -179,7 +179,7 @@ def start(
         return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
     opened = open_shards(directory, num_partitions, 0, limits, now, make_timestamp, outlives_power=outlives_power)
-    ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened)
+    ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened, outlives_power=outlives_power)
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
     shards = {shard.partition_id: shard for shard, _ in opened}
     node = Node(identity, now, known.get, ledger, shards, guids.__next__, authorizations)

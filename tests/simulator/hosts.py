@@ -177,7 +177,7 @@ class Host:
             outlives_power=is_synced,
             heals=heals,
         )
-        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, heals=heals)
+        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, outlives_power=is_synced, heals=heals)
         shards = {shard.partition_id: shard for shard, _ in opened}
         self.disk.check_start(shards.values(), damage)
         node = Node(self._identity(), now, self.domains.get, ledger, shards, lambda: guids.make(now.ms))

@@ -71,6 +71,8 @@ class Post:
     again: bool = False
     # It was sent when there was little room: it may have been refused, later ones not, and the answer been lost.
     unsure: bool = False
+    # Its payload had rotted, and no node that could be reached had it whole: later ones have passed it.
+    withheld: bool = False
     # An operator had it removed, or may have.
     purged: bool = False
 
@@ -221,7 +223,7 @@ class Records:
     def is_unordered(self, post: Post, app: str) -> bool:
         """Return whether a message may come after later ones."""
         is_again = (post.guid, app) in self.again
-        return is_again or post.refused or self.promises[post.uri] is Promise.PASSED
+        return is_again or post.refused or post.withheld or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:
         """Return whether a majority has it that an app is done with a message."""

@@ -87,6 +87,9 @@ class Passage:
         if node is None:
             return
         broker = self._broker(host, node)
+        for shard in node.shards.values():
+            for _, guid in shard.payloads.withheld:
+                self._records.posts[guid].withheld = True
         for uri, queue in node.queues.items():
             if uri not in self._records.views or queue.broadcast:
                 continue
@@ -167,7 +170,7 @@ class Passage:
         self._note(owed, host, queue)
         if app.app_id != EXTRA_APP and not self._records.may_be_new(post, app.app_id):
             self._judge_again(host, broker, queue, post, owed, now_us)
-        if owed in self._records.again or post.purged or post.refused or post.unsure:
+        if owed in self._records.again or post.purged or post.refused or post.unsure or post.withheld:
             self.exempt += 1
             return
         self.judged += 1

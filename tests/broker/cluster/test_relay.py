@@ -235,16 +235,18 @@ def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: Wo
     assert not world.nodes[1].rig.node.queues[QUEUE].messages
 
 
-def test_what_comes_late_and_has_to_wait_stays_in_order(world: World) -> None:
-    """All of it comes before what is in order; there is no consumer with room when it comes."""
+@pytest.mark.parametrize("late", [{1, 2}, {0, 1, 2}, {2, 3}, set[int]()])
+def test_what_has_to_wait_at_a_hop_stays_in_the_order_in_which_it_came(world: World, late: set[int]) -> None:
+    """Its upstream flags a message as out of order if another app had a newer one before, which says nothing here."""
     consumer = world.client(1)
     consumer.open(1, QUEUE, READ)
     relay = world.nodes[1].rig.node.queues[QUEUE]
     assert isinstance(relay, RelayQueue)
-    for number, flags in ((1, PushFlag.OUT_OF_ORDER), (2, PushFlag.OUT_OF_ORDER), (3, 0), (0, PushFlag.OUT_OF_ORDER)):
-        relay.on_push(Push(int(flags), 0, guid(number), 0, 0, memoryview(b""), memoryview(b"%d" % number)), ())
+    for number in (1, 2, 3, 0):
+        flags = int(PushFlag.OUT_OF_ORDER) if number in late else 0
+        relay.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(b"%d" % number)), ())
     consumer.configure(1)
-    assert consumer.payloads() == [b"1", b"2", b"0", b"3"]
+    assert consumer.payloads() == [b"1", b"2", b"3", b"0"]
 
 
 def test_what_nobody_behind_the_hop_wants_any_longer_goes_elsewhere(world: World) -> None:

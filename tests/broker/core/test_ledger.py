@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from broker.core.clock import Now
-from broker.core.ledger import ClusterState, Ledger, app_infos
+from broker.core.faults import Inconsistent
+from broker.core.ledger import ClusterState, Ledger, Number, app_infos
 from broker.core.queue import Full
 from formats.control import ber
 from formats.control.messages import (
     ClusterMessage,
     LeaderMessageSequence,
     PartitionPrimaryInfo,
+    QueueAssignmentAdvisory,
     QueueInfo,
     QueueInfoUpdate,
     QueueUnAssignmentAdvisory,
     QueueUpdateAdvisory,
 )
 from formats.disk.keys import derive_key
-from formats.disk.ledger import LedgerRecordType, parse_ledger_file_name
+from formats.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_file_name
 from formats.disk.recover import iter_ledger
 from formats.disk.validate import FileView, validate_ledger
 from formats.errors import FormatError
 from tests.broker.fakes import Content, Crash, MemoryDirectory
 from tests.broker.rig import START_S
 from tests.golden.archives import map_file, only, unpack_store
+from tests.simulator.disk import Disk
 
 SIZE = 2 << 10
 PRIMARIES = {0: PartitionPrimaryInfo(partition_id=0, primary_node_id=0, primary_lease_id=1)}
@@ -266,6 +270,61 @@ def test_a_file_that_was_just_being_made_gives_way_to_the_one_before(written: by
     assert known(directory) == uris(2)
     opened(directory)
     assert name not in directory.names()
+
+
+def replicated(directory: MemoryDirectory, advisories: int) -> Ledger:
+    """A ledger that outlives power failures, full of advisories of which none is committed."""
+    numbers = count(len(directory.names()))
+
+    def make_timestamp(prefix: str) -> str:
+        return f"20261121_{next(numbers):06}"
+
+    ledger = Ledger(directory, SIZE, Now(START_S), make_timestamp, outlives_power=True)
+    ledger.recover()
+    for number in range(1, advisories + 1):
+        advise(ledger, number)
+    return ledger
+
+
+def recorded(directory: MemoryDirectory) -> list[str]:
+    """The queues that the records in the folder name, committed or not."""
+    return list(replicated(directory, 0).state.queues)
+
+
+def advise(ledger: Ledger, number: int) -> None:
+    advised = LeaderMessageSequence(elector_term=1, sequence_number=number)
+    advisory = QueueAssignmentAdvisory(sequence_number=advised, queues=(queue(number),))
+    body = ber.encode(ClusterMessage(choice=advisory))
+    ledger.append(Number(1, number), advisory, build_ledger_record(LedgerRecordType.UPDATE, 1, number, START_S, body))
+
+
+@pytest.mark.parametrize("what", ["steps_left", "flushes_left"])
+def test_power_that_fails_while_a_full_file_is_followed_by_another_takes_no_advisory(what: str) -> None:
+    """Among them those that are not committed: this node may have acknowledged them."""
+    last = 1
+    directory = MemoryDirectory()
+    ledger = replicated(directory, last)
+    first = directory.names()
+    while directory.names() == first:
+        last += 1
+        advise(ledger, last)
+    points = 0
+    for left in range(20):
+        directory = MemoryDirectory()
+        ledger = replicated(directory, last - 1)
+        ledger.flush()
+        directory.flush()
+        setattr(directory, what, left)
+        try:
+            advise(ledger, last)
+        except (Crash, Inconsistent):
+            points += 1
+        for way in range(16):
+            disk = Disk(Random(way), directory.after_crash())
+            disk.power_lost(in_order=way % 2 == 0, keeps_folders=way % 4 < 2)
+            disk.directory.steps_left = 1 << 40
+            assert recorded(disk.directory)[: last - 1] == uris(last)[1:], (left, way)
+    assert points > 1
 
 
 def test_the_older_of_two_is_dropped() -> None:
