@@ -175,6 +175,7 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
         is_fast = rates[name] >= WANTED_PER_S
         figures += [
             Figure(f"{name}: end to end", rates[name], "messages/s", f">= {WANTED_PER_S:,}", is_fast),
+            Figure("  refused, as the broker was busy", middle("refused"), ""),
             Figure("  until the acknowledgment, p50", middle("send_p50_ms"), "ms"),
             Figure("  p99", middle("send_p99_ms"), "ms"),
             Figure("  until the consumer has it, p50", middle("delivery_p50_ms"), "ms"),
@@ -185,8 +186,8 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
     if len(runs) == 2:
         (ours, theirs), (our_runs, their_runs) = rates.values(), runs.values()
         spent = [median(each.broker_us for each in found) for found in (our_runs, their_runs)]
-        figures.append(Figure("ours / reference: messages/s", ours / theirs, ""))
-        figures.append(Figure("  processor time of the broker, a message", spent[0] / spent[1], ""))
+        figures.append(Figure("ours / reference: messages/s", ours / theirs, "x"))
+        figures.append(Figure("  processor time of the broker, a message", spent[0] / spent[1], "x"))
     return figures
 
 
@@ -214,7 +215,7 @@ def _ratios(found: list[tuple[float, float]], *names: str) -> list[Figure]:
         return []
     ours, theirs = found
     prefix = "ours / reference: "
-    return [Figure(prefix + name.strip(), a / b, "") for name, a, b in zip(names, ours, theirs, strict=True)]
+    return [Figure(prefix + name.strip(), a / b, "x") for name, a, b in zip(names, ours, theirs, strict=True)]
 
 
 def fill(folder: Path, messages: int, body_bytes: int) -> None:

@@ -8,6 +8,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -15,6 +17,7 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
 
 /**
  * Sends messages through the official Java client and consumes them:
@@ -52,6 +55,7 @@ public class Load {
     private static final Times sent = new Times();
     private static final Times got = new Times();
     private static final AtomicLong produced = new AtomicLong();
+    private static final AtomicLong refused = new AtomicLong();
     private static final AtomicLong consumed = new AtomicLong();
     private static final AtomicReference<String> fault = new AtomicReference<>();
     private static volatile boolean measures;
@@ -85,9 +89,19 @@ public class Load {
         producer.setSendMsgTimeout(20_000);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
-        // The topic is there before anybody subscribes to it.
-        producer.send(new Message(topic, body(bytes)));
-        produced.incrementAndGet();
+        // The topic is there before anybody subscribes to it. A nameserver hears of a new broker after a while.
+        long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        while (produced.get() == 0) {
+            try {
+                producer.send(new Message(topic, body(bytes)));
+                produced.incrementAndGet();
+            } catch (MQClientException thrown) {
+                if (System.nanoTime() > patience) {
+                    throw thrown;
+                }
+                Thread.sleep(100);
+            }
+        }
 
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("C_" + topic);
         consumer.setNamesrvAddr(nameserver);
@@ -105,7 +119,7 @@ public class Load {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
         while (consumed.get() == 0 && System.nanoTime() < patience) {
             Thread.sleep(10);
         }
@@ -134,6 +148,7 @@ public class Load {
         }
         System.out.println("load produced_per_s " + producedIn / seconds);
         System.out.println("load consumed_per_s " + consumedIn / seconds);
+        System.out.println("load refused " + refused.get());
         System.out.println("load messages " + producedIn);
         sent.print("send");
         got.print("delivery");
@@ -178,8 +193,14 @@ public class Load {
 
                     @Override
                     public void onException(Throwable thrown) {
-                        fault.compareAndSet(null, String.valueOf(thrown));
-                        done();
+                        if (thrown instanceof MQBrokerException
+                            && ((MQBrokerException) thrown).getResponseCode() == ResponseCode.SYSTEM_BUSY) {
+                            // The original refuses what has waited for 200 ms.
+                            refused.incrementAndGet();
+                        } else {
+                            fault.compareAndSet(null, String.valueOf(thrown));
+                        }
+                        free.release();
                     }
 
                     private void done() {
