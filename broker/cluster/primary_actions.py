@@ -26,6 +26,7 @@ from broker.cluster.replication import Stream
 from broker.cluster.take_over import Restoration, TakeOver
 from broker.core.cluster_errors import ClusterError
 from broker.core.messages import Full
+from broker.store.removals import Unreadable
 from formats.control.messages import (
     PartitionSequenceNumber,
     PrimaryStateResponse,
@@ -311,7 +312,7 @@ class PrimaryActions(PartitionBase):
         shard.copies_wanted = self.copies_wanted
         # How old messages are is told by the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
-        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._has_rotted)
+        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._cannot_restore)
         self.taking_over.begin()
 
     def _want_lease_above(self, lease_id: int) -> None:
@@ -320,12 +321,19 @@ class PrimaryActions(PartitionBase):
         self.outdated(lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
-    def _has_rotted(self, error: FormatError) -> None:
-        """The files of this node are not as they were written: it receives them from others."""
+    def _cannot_restore(self, error: FormatError | Unreadable) -> None:
+        """Files of this node are not as they were written: it receives them from others. Or they cannot be opened for
+        now: it waits until they can, for without them posts that come again would be taken for new ones.
+        """
         assert self.taking_over is not None
         self.taking_over.give_up()
         self.taking_over = None
         self.shard.forget_restored()
+        if isinstance(error, Unreadable):
+            text = "Partition [%d]: cannot be served: which messages were removed is in %s, which cannot be opened: %s"
+            log.error(text, self.shard.partition_id, error.filename, error.strerror)
+            self.reapply_primary_later(Event.WATCHDOG, Fact())
+            return
         self.copy.note_rot(error)
         self.shard.damage.note(str(error))
         self._begins_anew = True

@@ -12,7 +12,7 @@ from typing import Protocol
 from broker.core.shard import Shard
 from broker.core.work import Task, Work
 from broker.store.recovery import RecoveredMessage, RecoveredQueue
-from broker.store.removals import Removed
+from broker.store.removals import Removed, Unreadable
 from broker.store.sliced_recovery import SlicedRecovery
 from formats.errors import FormatError
 
@@ -42,7 +42,7 @@ class Restoration(Protocol):
 
 
 class TakeOver:
-    """One such: `done` is called when all is put back, `failed` if the files have rotted.
+    """One such: `done` is called when all is put back, `failed` if the files have rotted, or cannot all be read now.
 
     The newest record of another primary is of `newest_s`, in seconds since the epoch.
     """
@@ -53,7 +53,7 @@ class TakeOver:
         restoration: Restoration,
         newest_s: int,
         done: Callable[[Restoration], None],
-        failed: Callable[[FormatError], None],
+        failed: Callable[[FormatError | Unreadable], None],
     ) -> None:
         self._shard = shard
         self._restoration = restoration
@@ -79,7 +79,7 @@ class TakeOver:
     def _task(self, work: Work) -> Task:
         try:
             yield from self._put_back(work)
-        except FormatError as error:
+        except (FormatError, Unreadable) as error:
             self._failed(error)
             return
         if not self._is_given_up:

@@ -21,6 +21,7 @@ machine, or is another machine's. A block is as old as the one says that says le
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 from collections import deque
@@ -42,7 +43,7 @@ from formats.errors import FormatError
 from formats.guid import GUID_SIZE
 from formats.schema import Buffer
 
-__all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "hashes_of", "latest_of"]
+__all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "Unreadable", "hashes_of", "latest_of"]
 
 log = logging.getLogger("broker.shard")
 
@@ -70,6 +71,13 @@ _QUEUE = struct.Struct(f"<{KEY_SIZE}s3xII")
 PRODUCER_SIZE = 13
 
 _MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+# What a process or its machine may lack for a while, and have again: the file itself is as it was.
+_LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Unreadable(OSError):
+    """A file that cannot be opened for now, for want of descriptors or memory."""
 
 
 class Removed(NamedTuple):
@@ -294,10 +302,17 @@ class Removals:
     # -- what nodes tell each other
 
     def told(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[Told]:
-        """Yield what was removed before the journal in use began, as far back as anybody asks, file by file."""
+        """Yield what was removed before the journal in use began, as far back as anybody asks, file by file; but for
+        files that cannot be opened.
+        """
         current = _stamp(files)
         for name in [*sorted(self._closed_ms), *([self._file.name] if self._file is not None else ())]:
-            for block in _blocks(name, self._content_of(name)):
+            try:
+                content = self._content_of(name)
+            except Unreadable as error:
+                log.warning("%s cannot be read: %s", name, error.strerror)
+                continue
+            for block in _blocks(name, content):
                 if block.journal != current and _age_ms(block, newest_s, now_ms) <= self.retention_ms:
                     yield Told(block.last_s, _passed_ms(block, now_ms), bytes(block.body))
 
@@ -314,7 +329,7 @@ class Removals:
     def before(self, files: PartitionFiles, newest_s: int, now_ms: int) -> dict[bytes, list[Removed]]:
         """By queue key: what was removed before the journal in use began, oldest first.
 
-        `newest_s` is the time of the last record.
+        `newest_s` is the time of the last record. Raises `Unreadable`.
         """
         out: dict[bytes, list[Removed]] = {}
         for some in self.before_slowly(files, newest_s, now_ms):
@@ -344,6 +359,7 @@ class Removals:
     def _content_of(self, name: str) -> bytes:
         """A copy of what a file holds. Whoever reads it lets others be served in between, and a file cannot be closed
         while somebody reads in it: the one in use when it is full or old enough, another when it was read to its end.
+        Raises `Unreadable` where that may pass.
         """
         if self._file is not None and name == self._file.name:
             return bytes(self._file.buffer[: self._end])
@@ -352,6 +368,8 @@ class Removals:
         try:
             file = self._directory.open(name, len(FILE_MAGIC))
         except OSError as error:
+            if error.errno in _LACKING:
+                raise Unreadable(error.errno, error.strerror, name) from error
             log.warning("%s cannot be read: %s", name, error.strerror)
             return b""
         try:

@@ -141,6 +141,7 @@ MIXED_FAILED_ONCE = {
     1825: "power failed while a replaced set of files was removed, and one file of it stayed for good",
     4328: "a node was cut off while it took a shard over, and its queues did not hear of it",
     13: "a malformed word of a member gave its app another number, which is the member's to choose",
+    9383: "a new primary without descriptors could not read what was removed before, and served without it",
 }
 
 

@@ -174,3 +174,34 @@ def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
     bus.settle(3000)
     assert bus.disks[0].damaged
     check_served(bus)
+
+
+@pytest.mark.parametrize("amount", [0, AMOUNT])
+def test_a_primary_without_descriptors_waits_until_it_can_read_what_was_removed(amount: int) -> None:
+    bus = Bus(limits=LIMITS, amount=amount)
+    bus.assign(0)
+    bus.settle()
+    for number in range(1500):
+        bus.nodes[0].post(number)
+        bus.nodes[0].remove(number)
+        if number % 10 == 9:
+            bus.settle()
+    assert bus.nodes[0].directory.archived
+    # A file that is open is read as it is.
+    bus.kill(0)
+    bus.kill(1)
+    bus.restart(1)
+    node = bus.assign(1)
+    node.directory.is_out_of_descriptors = True
+    bus.settle(3000)
+    assert not any(each.serving for each in bus.nodes.values())
+    assert not node.shard.active
+    node.directory.is_out_of_descriptors = False
+    bus.settle(1000)
+    assert node.serving
+    assert not any(node.history.is_new(guid(number)) for number in range(1500))
+    assert node.outdated == []
+    node.post(*range(5000, 5010))
+    bus.settle(1000)
+    assert node.acked == list(range(5000, 5010))
+    bus.check_equal()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from broker.core.history import History
 from broker.core.purges import purge
 from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
-from broker.store.removals import PRODUCER_SIZE, hashes_of, latest_of
+from broker.store.removals import PRODUCER_SIZE, Unreadable, hashes_of, latest_of
 from formats.codes import AckStatus
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
@@ -140,6 +142,34 @@ def test_files_can_be_closed_and_read_by_others_while_somebody_reads_them(tmp_pa
     assert sum(len(removed.hashes) for _, removed in before) == 60
     rig.stop()
     directory.close()
+
+
+def test_a_node_alone_that_cannot_open_its_files_of_removals_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take posts that come again for new ones for as long as it runs."""
+    rig = begin()
+    pass_on(rig, 1, 2)
+    rig.node.shards[0].roll_over()
+    rig.stop()
+
+    def take_descriptor(directory: MemoryDirectory, name: str) -> None:
+        if name.endswith(".removed"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(MemoryDirectory, "take_descriptor", take_descriptor)
+        with pytest.raises(Unreadable, match="Too many open files"):
+            rig.restart()
+
+
+def test_whoever_is_healed_is_told_what_can_be_read() -> None:
+    rig = begin()
+    pass_on(rig, 1, 2)
+    shard = rig.node.shards[0]
+    shard.roll_over()
+    shard.removals.close(0)
+    assert len(list(shard.removals.told(shard.files, rig.node.now.wall_s, 0))) == 1
+    rig.directory.is_out_of_descriptors = True
+    assert list(shard.removals.told(shard.files, rig.node.now.wall_s, 0)) == []
 
 
 def test_an_hour_is_an_hour() -> None:
