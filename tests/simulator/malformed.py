@@ -42,8 +42,8 @@ KINDS = (
 )
 EXTREME = 1 << 30
 LEAP = 1 << 36
-# What a sender calls its own queues and apps may be any number, and it is taken at its word.
-NAMES = ("q_id", "sub_id")
+# What a sender calls its own queues, apps and subscriptions may be any number: it is taken at its word.
+NAMES = ("q_id", "sub_id", "s_id")
 _BODIES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
     EventType.STORAGE: iter_storage,
     EventType.PARTITION_SYNC: iter_storage,
