@@ -19,6 +19,8 @@ from typing import NamedTuple
 import pytest
 
 from bmqctl.node_process import NodeProcess
+from broker.config.domain_schema import DomainVariant
+from broker.config.load import parse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MAIN = "from bmqctl.app import main; main()"
@@ -179,3 +181,30 @@ def test_links_lead_somewhere() -> None:
             continue  # what is made by a program is checked where it is made
         for target in re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).is_file(), f"{page.relative_to(DOCS)} leads to {target}"
+
+
+def test_lifecycles_are_as_they_are_declared() -> None:
+    design = (DOCS.parent / "broker" / "DESIGN.md").read_text(encoding="utf-8")
+    page = (DOCS / "contribute" / "ordering-and-lifecycles.md").read_text(encoding="utf-8")
+    diagrams = re.findall(r"^```\n.*?^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(diagrams) == 4
+    for diagram in diagrams:
+        assert diagram in design
+
+
+def test_the_documented_domain_can_be_used() -> None:
+    page = (DOCS / "use" / "consistency.md").read_text(encoding="utf-8")
+    found = re.search(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    domain = parse(DomainVariant, found[1].encode(), "consistency.md").definition
+    assert domain is not None
+    assert domain.parameters.consistency.strong is not None
+
+
+def test_all_alarms_are_in_the_table() -> None:
+    page = (DOCS / "operate" / "alarms.md").read_text(encoding="utf-8")
+    sources = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "broker").rglob("*.py"))
+    names = set(re.findall(r"\b(?:alarm|panic)\(\s*log,\s*\"([A-Z_]+)\"", sources))
+    names |= set(re.findall(r"\b(?:ALARM|PANIC) \[([A-Z_]+)\]", sources))
+    assert len(names) >= 10
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
