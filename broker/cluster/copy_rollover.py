@@ -1,10 +1,10 @@
 """A replica's rollover: its primary goes on in new files, and what was carried over is the same here.
 
 With very many messages it goes on in slices. What was alive at the last record of the old files is found in them
-(`broker.store.sliced_recovery`) and carried over (`broker.store.moving`). Meanwhile the primary's next records are
-written to the new files, behind what is carried over: where that is, the first of them says. Until all is there, and is
-as long as the primary's, the old files are what a next process goes on with; so no receipt is sent, and nobody is told
-how far this node is.
+(`broker.store.sliced_recovery`) and carried over (`broker.store.moving`); a copy of that record, a sync point, follows.
+Meanwhile the primary's next records are written to the new files, behind that copy: where it is, the first of them
+says. Until all is there, and is as long as the primary's, the old files are what a next process goes on with; so no
+receipt is sent, and nobody is told how far this node is. Nothing more is needed from the primary for that.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from broker.store.chunked import Chunked
 from broker.store.moving import Moving
 from broker.store.partition_files import Ends, PartitionFiles
-from broker.store.rollover import clear_header, write_header
+from broker.store.rollover import clear_header, copy_sync_point, write_header
 from broker.store.sliced_recovery import SlicedRecovery
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.disk.padding import DWORD, WORD
 from formats.schema import Buffer
@@ -41,12 +42,14 @@ class Place:
 class CopyRollover:
     """One rollover: `advance` until it `is_copied`; `tail` is what the next records are written to.
 
-    `begins` is where the tail does, None before its first record. `fault` says why it came to nothing.
+    `begins` is where the tail does, with a copy of the last record of `old`; None before that is known. `fault` says why
+    it came to nothing.
     """
 
     def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:
         self.old = old
         self.fresh = fresh
+        self._ended = bytes(old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
         self._partition_id = partition_id
         # The tail is there before what goes in front of it.
         clear_header(fresh)
@@ -79,19 +82,26 @@ class CopyRollover:
             self.is_copied = True
         return max(1, units)
 
-    def begin_tail(self, record: Buffer, at: int) -> bool:
-        """The primary's first record in the new files is for `at`; False if it cannot be the first there."""
+    def tail_before(self, record: Buffer, at: int) -> Ends | None:
+        """Where the tail begins if the primary's first record in the new files is for `at`; None if it cannot be."""
         sync_point = JOURNAL_OP_RECORD.unpack(record)
-        begins = Ends(at, sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD)
+        data, qlist = sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD
+        begins = Ends(at - JOURNAL_RECORD_SIZE, data, qlist)
         old, least = self.old, self.fresh.ends
         if sync_point.sync_point_type != SyncPointType.REGULAR or not all(
             low <= each <= max(low, high) for low, each, high in zip(least, begins, old.ends, strict=True)
         ):
-            return False
-        if self.is_copied and begins != least:
+            return None
+        return None if self.is_copied and begins != least else begins
+
+    def begin_tail(self, begins: Ends) -> bool:
+        """Write the first record of the new files' own there; False if there is no disk for it."""
+        tail = self.tail
+        if not tail.journal.reserve(begins.journal + JOURNAL_RECORD_SIZE):
             return False
         self.begins = begins
-        self.tail.journal_end, self.tail.data_end, self.tail.qlist_end = begins
+        tail.journal_end, tail.data_end, tail.qlist_end = begins
+        copy_sync_point(tail, self._ended)
         return True
 
     def check(self) -> bool:

@@ -213,8 +213,8 @@ class Copy:
 
     @property
     def will_roll(self) -> bool:
-        """Return whether a rollover is not finished that needs nothing more from the primary."""
-        return self._rolling is not None and self._rolling.begins is not None and not self._rolling.fault
+        """Return whether a rollover is not finished, and will be."""
+        return self._rolling is not None and not self._rolling.fault
 
     @property
     def is_busy(self) -> bool:
@@ -427,7 +427,7 @@ class Copy:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
         self._kept = self.position
         rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
-        # Nothing is for 0: the first record says where this goes on.
+        # Nothing is for 0: the first record says where this goes on, if it comes before that is known here.
         self._attach(rolling.tail, self._base + old.data_end)
         self._segments.append(Segment(self._base, rolling.tail))
         if work is not None:
@@ -438,6 +438,7 @@ class Copy:
     def _copy_all(self, rolling: CopyRollover) -> None:
         while not (rolling.is_copied or rolling.fault):
             self._advance(rolling, 1 << 40)
+        self._end_rollover(rolling)
         if rolling.fault:
             raise OutOfStep(rolling.fault)
 
@@ -453,12 +454,9 @@ class Copy:
         """The primary rolls over once more: this has to be over before."""
         self._finish_placing()
         self._copy_all(rolling)
-        self._end_rollover(rolling)
-        if rolling.fault:
-            raise OutOfStep(rolling.fault)
 
     def finish_rollover(self) -> None:
-        """The node stops: what came behind a rollover is kept, if nothing more is needed for that."""
+        """The node stops: what came behind a rollover is kept."""
         if self._rolling is not None and self.will_roll:
             try:
                 self._complete(self._rolling)
@@ -472,8 +470,11 @@ class Copy:
             self.shard.work.complete(self._finishing)
 
     def _begin_tail(self, rolling: CopyRollover, record: memoryview, at: int) -> None:
-        if record[0] >> 4 != _JOURNAL_OP or not rolling.begin_tail(record, at):
+        begins = rolling.tail_before(record, at) if record[0] >> 4 == _JOURNAL_OP else None
+        if begins is None:
             raise OutOfStep(f"a record for {at} cannot be the first behind a rollover")
+        if not rolling.begin_tail(begins):
+            raise self._no_room(rolling.tail.journal, at)
 
     def _roll_slowly(self, rolling: CopyRollover, work: Work, before: Task | None) -> Task:
         if before is not None:
@@ -493,12 +494,17 @@ class Copy:
         while not rolling.is_over and shard.removals.catch_up(rolling.old, shard.now.ms):
             work.left = 0
             yield
-        if not rolling.is_over and rolling.begins is not None:
+        if not rolling.is_over:
             self._end_rollover(rolling)
 
     def _end_rollover(self, rolling: CopyRollover) -> None:
         """All is in the new files: a next process goes on with them."""
         shard, old = self.shard, rolling.old
+        if rolling.fault:
+            return
+        if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):
+            rolling.fault = f"no disk for what follows {old.journal.name}"
+            return
         if not rolling.check():
             rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
             return
@@ -542,7 +548,7 @@ class Copy:
         self._finishing = None
 
     def settle(self) -> None:
-        """No more comes from this primary: half a rollover is undone."""
+        """No more comes from this primary: a rollover that came to nothing is undone."""
         rolling = self._rolling
         if rolling is not None:
             self._rolling = None

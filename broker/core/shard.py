@@ -22,14 +22,14 @@ from broker.core.faults import Change, Inconsistent
 from broker.core.held_records import HeldRecords
 from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
-from broker.core.sliced_rollover import SlicedRollover, Wanted
+from broker.core.sliced_rollover import SYNC_POINTS, SlicedRollover, Wanted
 from broker.core.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
 from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.removals import Removals
-from broker.store.rollover import Rollover
+from broker.store.rollover import Rollover, copy_sync_point
 from formats.disk.data import data_record_size, write_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import (
@@ -211,7 +211,7 @@ class Shard:
         self.active = False  # this node is its primary: it may write
         self.hears = False  # a record has come from the primary as it wrote it, since the last tick
         self.heard: Heard | None = None  # the last that did
-        # Called when all is in the old files, and when the new ones are ready for their first sync point, at an offset.
+        # Called when all is in the old files, and when the new ones are whole: what replicas get begins at an offset.
         self.before_rollover: Callable[[], None] = lambda: None
         self.after_rollover: Callable[[int], None] = lambda start: None
         self.on_rollover: Callable[[str], None] = lambda timestamp: None
@@ -854,7 +854,7 @@ class Shard:
             (
                 "journal",
                 plan.journal_bytes + self.due * JOURNAL_RECORD_SIZE,
-                (wanted.records + 1) * JOURNAL_RECORD_SIZE,  # and the sync point that the new file begins with
+                (wanted.records + SYNC_POINTS) * JOURNAL_RECORD_SIZE,
                 self.limits.journal,
                 part_max,
             ),
@@ -870,7 +870,7 @@ class Shard:
             timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
         except OSError as error:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no new files: {error.strerror}") from None
-        fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + 1)
+        fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + SYNC_POINTS)
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
         self.change_files(fresh, lambda first_sync_point: plan.finish(fresh, first_sync_point), offsets_from=0)
@@ -886,11 +886,16 @@ class Shard:
     def change_files(
         self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None
     ) -> None:
-        """Write to new files from now on, which have all that is alive; `write_header` gets their first sync point."""
+        """Write to new files from now on, which have all that is alive; `write_header` gets their first sync point.
+
+        That is a copy of the one that ends the old files, which replicas write by themselves. They are sent what is
+        behind it: the first is a sync point of the new files.
+        """
         old, held = self.files, self._held
         if held is not None:
             self.sequence_number = held.number
-        if old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE):
+        is_ended = old.journal.reserve(old.journal_end + JOURNAL_RECORD_SIZE)
+        if is_ended:
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
         if self.copies_wanted > 1:
@@ -899,12 +904,16 @@ class Shard:
         self.offsets_from = self.offsets_from + old.data_end if offsets_from is None else offsets_from
         self._journal_granted = self._data_granted = 0
         first_sync_point = fresh.journal_end
-        self.after_rollover(first_sync_point)
-        self._sync_point(SyncPointType.REGULAR)
+        if is_ended:
+            copy_sync_point(fresh, old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
+        else:
+            self._sync_point(SyncPointType.REGULAR)
         self._closed = self._alarmed = False
         self.keep_removals(old)
         self.finish(fresh, lambda: write_header(first_sync_point))
-        # Not before: by anything behind the sync point a next process would take the new files for whole.
+        # Not before: by anything behind the first sync point a next process would take the new files for whole.
+        self.after_rollover(fresh.journal_end)
+        self._sync_point(SyncPointType.REGULAR)
         self._release_held(self.sequence_number)
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self.on_rollover(fresh.timestamp)

@@ -24,7 +24,7 @@ from formats.disk.keys import KEY_SIZE
 if TYPE_CHECKING:
     from broker.core.shard import Shard
 
-__all__ = ["SlicedRollover", "Wanted"]
+__all__ = ["SYNC_POINTS", "SlicedRollover", "Wanted"]
 
 log = logging.getLogger("broker.shard")
 
@@ -35,6 +35,10 @@ PLACED_PER_UNIT = 8
 
 # The last records are looked at together with the change of files.
 LAST_ROWS = 2
+
+
+# What is carried over is followed by the old files' last sync point, and by one of the new files' own.
+SYNC_POINTS = 2
 
 
 class Wanted(NamedTuple):
@@ -195,7 +199,7 @@ class SlicedRollover:
             (
                 "journal",
                 fresh.journal_end + due * JOURNAL_RECORD_SIZE,
-                (wanted.records + 1) * JOURNAL_RECORD_SIZE,
+                (wanted.records + SYNC_POINTS) * JOURNAL_RECORD_SIZE,
                 limits.journal,
             ),
             ("data", fresh.data_end, wanted.data, limits.data),
@@ -216,7 +220,7 @@ class SlicedRollover:
                 self.give_up(f"partition {shard.partition_id}: no disk for new files")
                 return
         fresh = moving.fresh
-        records = shard.due + shard.records_held + 1
+        records = shard.due + shard.records_held + SYNC_POINTS
         if not (
             fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
             and fresh.qlist.reserve(fresh.qlist_end + shard.qlist_held)

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from broker.store.partition_files import PartitionFiles
 from broker.store.recovery import record_keys
-from broker.store.rollover import MAKING, MESSAGE_WORDS_MASK, copy_queue, write_first_sync_point
+from broker.store.rollover import (
+    MAKING,
+    MESSAGE_WORDS_MASK,
+    copy_queue,
+    is_kept_operation,
+    write_first_sync_point,
+)
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
     ANY_RECORD,
@@ -31,7 +37,6 @@ from formats.disk.journal import (
     scan,
     select,
 )
-from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 
 __all__ = ["Located", "Moving"]
@@ -198,9 +203,8 @@ class Moving:
             makes = op.queue_op_type in MAKING
             if makes and op.queue_key in self._queue_keys:
                 self._made.add(op.queue_key)
-            # What became of one app still says something about the messages before it.
             is_new = row >= self._rows_before - self._row
-            if op.queue_key in self._made and (makes or is_new or op.app_key != NULL_KEY):
+            if op.queue_key in self._made and (is_new or is_kept_operation(op)):
                 kept.append(row)
         return np.array(kept, np.int64)
 

@@ -1,11 +1,12 @@
 """Moving what is alive from one set of files to the next.
 
-Kept are, in the order of the old journal: the operations that made the living queues and those on single apps, the
-records of messages that are alive, and the confirms of those. They keep their lease id, sequence number and time; only
-where a message's payload and a queue's QLIST record lie is new.
+Kept are, in the order of the old journal: the operations that made the living queues, those on single apps and
+purges, the records of messages that are alive, and the confirms of those. They keep their lease id, sequence number and
+time; only where a message's payload and a queue's QLIST record lie is new.
 
-The new journal's header names its first sync point last of all: a set without it is not finished, and recovery
-takes the older one (source: mqbs::FileStore::rollover).
+Behind them is a copy of the sync point that ended the old journal, under its own number: a replica writes it by itself.
+The new journal's header names it last of all: a set without that is not finished, and recovery takes the older one
+(source: mqbs::FileStore::rolloverImpl).
 """
 
 from __future__ import annotations
@@ -30,16 +31,21 @@ from formats.disk.files import (
 )
 from formats.disk.journal import (
     ANY_RECORD,
+    JOURNAL_OP_RECORD,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
+    QueueOpRecord,
     QueueOpType,
     RecordType,
+    SyncPointType,
+    pack_sync_point,
     scan,
     select,
 )
 from formats.disk.keys import KEY_SIZE, NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
+from formats.schema import Buffer
 
 __all__ = [
     "MAKING",
@@ -47,6 +53,8 @@ __all__ = [
     "Rollover",
     "clear_header",
     "copy_queue",
+    "copy_sync_point",
+    "is_kept_operation",
     "write_first_sync_point",
     "write_header",
 ]
@@ -136,9 +144,7 @@ class Rollover:
         kept = []
         for n, row in enumerate(rows.tolist()):
             op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
-            # What became of one app still says something about the messages before it.
-            tells = op.queue_op_type in MAKING or op.app_key != NULL_KEY
-            if tells and op.queue_key in self._queue_keys:
+            if op.queue_key in self._queue_keys and is_kept_operation(op):
                 kept.append(row)
                 if op.queue_op_type in MAKING:
                     record = parse_queue_record(self._files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
@@ -202,6 +208,15 @@ def _numbers(data: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(data, ">u8").astype(np.uint64)
 
 
+def is_kept_operation(op: QueueOpRecord) -> bool:
+    """Return whether an operation on a living queue is carried over.
+
+    What became of one app still says something about the messages before it; and as the reference keeps all purges,
+    whoever does not is out of step with it.
+    """
+    return op.queue_op_type in (*MAKING, QueueOpType.PURGE) or op.app_key != NULL_KEY
+
+
 def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
     """Carry over what the operation at `at` of the new journal has in QLIST, if it makes something."""
     record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
@@ -212,6 +227,28 @@ def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
     fresh.qlist_end = start + source.end - source.offset
     fresh.qlist.buffer[start : fresh.qlist_end] = files.qlist.buffer[source.offset : source.end]
     QUEUE_OP_RECORD.pack_into(fresh.journal.buffer, at, record._replace(queue_uri_record_offset_words=start // WORD))
+
+
+def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
+    """Write the first sync point of new files: the one that ended the old ones, with where these end.
+
+    There has to be room for it.
+    """
+    ended = JOURNAL_OP_RECORD.unpack(record)
+    pack_sync_point(
+        fresh.journal.buffer,
+        fresh.journal_end,
+        ended.primary_lease_id,
+        ended.sequence_number,
+        ended.timestamp,
+        SyncPointType.REGULAR,
+        ended.sync_point_primary_lease_id,
+        ended.sync_point_sequence_number,
+        ended.primary_node_id,
+        fresh.data_end // DWORD,
+        fresh.qlist_end // WORD,
+    )
+    fresh.journal_end += JOURNAL_RECORD_SIZE
 
 
 def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:

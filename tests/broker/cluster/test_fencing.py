@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.partition_table import State
-from broker.cluster.positions import NOWHERE, Position
+from broker.cluster.positions import NOWHERE, Position, first_sync_point
 from broker.cluster.replication import pack_records
 from formats.codes import EventType
 from formats.control import ber
@@ -148,17 +148,22 @@ def test_a_replica_takes_no_payload_with_another_checksum(bus: Bus) -> None:
     bus.check_equal()
 
 
-def test_half_a_rollover_is_undone_when_the_primary_changes(bus: Bus) -> None:
-    """A journal that never says that it is whole would be left out at the next start, and what is in it be lost."""
+def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_behind_it(bus: Bus) -> None:
+    """What begins the new files is a copy of the record that ended the old ones: a replica needs nothing more."""
     primary, replica = bus.nodes[0], bus.nodes[2]
     bus.links[0, 2].clear()
     primary.shard.roll_over()
     primary.flush()
     first, *_ = storage(bus, 0, 2)
     replica.receive(0, first)
-    assert replica.partition.copy.is_rolling
-    names = replica.directory.names()
-    assert sum(name.endswith("journal") for name in names) == 2, "it has begun to roll over"
+    files = replica.shard.files
+    assert not replica.partition.copy.is_rolling
+    assert files.timestamp == max(name for name in replica.directory.names() if name.endswith("journal"))[6:21]
+    ended = Position(1, primary.shard.sequence_number - 1)
+    assert position(replica) == first_sync_point(files) == ended
+    assert bytes(files.journal.buffer[: files.journal_end]) == bytes(
+        primary.shard.files.journal.buffer[: files.journal_end]
+    )
     bus.kill(0)
     new = bus.assign(1)
     bus.settle(3000)

@@ -220,7 +220,22 @@ def test_the_old_files_end_with_a_rollover_sync_point() -> None:
     *_, (_, last) = iter_journal(rig.directory.archived[name])
     assert isinstance(last, JournalOpRecord)
     assert last.sync_point_type == SyncPointType.ROLLOVER
-    assert sync_points(rig)[0] is SyncPointType.REGULAR
+    # The new ones begin with a copy of it, under its own number, and one of their own.
+    journal = rig.directory.files[rig.directory.find("journal")].data
+    header = open_file(journal).header
+    assert isinstance(header, JournalFileHeader)
+    records = list(iter_journal(journal))
+    (at, copy), (_, first) = [each for each in records if isinstance(each[1], JournalOpRecord)][:2]
+    assert at == header.first_sync_point_after_rollover_offset_words * 4
+    assert isinstance(copy, JournalOpRecord)
+    ends = copy.data_file_offset_dwords, copy.qlist_file_offset_words
+    assert copy == last._replace(
+        sync_point_type=SyncPointType.REGULAR, data_file_offset_dwords=ends[0], qlist_file_offset_words=ends[1]
+    )
+    assert isinstance(first, JournalOpRecord)
+    assert first.sync_point_type == SyncPointType.REGULAR
+    assert (first.data_file_offset_dwords, first.qlist_file_offset_words) == ends
+    assert first.sequence_number == copy.sequence_number + 1 == first.sync_point_sequence_number
 
 
 # -- the disk

@@ -11,7 +11,7 @@ from broker.store.recovery import recover
 from broker.store.rollover import Rollover
 from formats.disk.faults import Severity
 from formats.disk.files import JOURNAL_RECORD_SIZE, group_file_sets
-from formats.disk.journal import ConfirmReason, QueueOpType
+from formats.disk.journal import ConfirmReason, QueueOpRecord, QueueOpType
 from formats.disk.recover import iter_journal
 from formats.disk.validate import FileView, validate_file_set
 from tests.broker.fakes import MemoryDirectory
@@ -125,6 +125,17 @@ def test_what_became_of_single_apps_is_remembered(partition: Partition) -> None:
     before = partition.outstanding()
     rolled(partition)
     assert partition.outstanding() == before == {1: {"baz"}, 2: {"foo", "baz"}, 3: {"foo", "baz"}}
+    assert faults(partition) == []
+
+
+def test_purges_are_carried_over_as_the_reference_does() -> None:
+    partition = Partition().create().create(OTHER)
+    partition.post(1).operate(QueueOpType.PURGE).post(2).operate(QueueOpType.PURGE, OTHER)
+    partition.operate(QueueOpType.DELETION, OTHER)
+    fresh = rolled(partition)
+    kept = [record.queue_op_type for _, record in iter_journal(fresh.journal.buffer) if isinstance(record, QueueOpRecord)]
+    assert kept == [QueueOpType.CREATION, QueueOpType.PURGE]
+    assert partition.outstanding() == {2: ALL}
     assert faults(partition) == []
 
 
