@@ -2,7 +2,7 @@
 
 Replicas hold the same records under the same numbers; where a record's payload and its queue's name lie in the other
 files is each node's own, and not compared. A journal that was rolled over has lost what was no longer alive then: up
-to its first sync point a missing record says nothing.
+to its first sync point a missing record says nothing; that is a copy of the one that ended the journal before.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from formats.disk.journal import (
     MessageRecord,
     Record,
     RecordType,
+    SyncPointType,
     decode_record,
     scan,
 )
@@ -196,7 +197,7 @@ def compare(a: Replica, b: Replica, samples_max: int, on_progress: Progress) -> 
         items = list(group)
         if count % PROGRESS_RECORDS == 0:
             on_progress(items[0].offset * 2, total)
-        if len(items) == 2 and _same(items[0].raw, items[1].raw):
+        if len(items) == 2 and _same(items[0].raw, items[1].raw, ends_rollover=number == complete_from):
             if parted:
                 for beyond in found.beyond:
                     beyond.same += 1
@@ -275,8 +276,20 @@ _PLACELESS: dict[int, Callable[[bytes], Record]] = {
 }
 
 
-def _same(a: bytes, b: bytes) -> bool:
+def _same(a: bytes, b: bytes, *, ends_rollover: bool) -> bool:
+    """Whether two records of one number are the same, or sync points that both tell of the end of one rollover.
+
+    The old journal ends with one, the new one goes on with a copy that each replica makes: the reference's primary
+    gives it a time of its own.
+    """
     if a == b:
         return True
+    if ends_rollover and a[0] >> 4 == b[0] >> 4 == RecordType.JOURNAL_OP:
+        a, b = (
+            JOURNAL_OP_RECORD.pack(
+                JOURNAL_OP_RECORD.unpack(each)._replace(timestamp=0, sync_point_type=SyncPointType.REGULAR)
+            )
+            for each in (a, b)
+        )
     placeless = _PLACELESS.get(a[0] >> 4)
     return placeless is not None and a[0] >> 4 == b[0] >> 4 and placeless(a) == placeless(b)

@@ -42,8 +42,8 @@ class Place:
 class CopyRollover:
     """One rollover: `advance` until it `is_copied`; `tail` is what the next records are written to.
 
-    `begins` is where the tail does, with a copy of the last record of `old`; None before that is known. `fault` says why
-    it came to nothing.
+    `begins` is where the tail does, with a copy of the last record of `old`; None before that is known. `fault` says
+    why it came to nothing.
     """
 
     def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:

@@ -151,12 +151,18 @@ COPIES = (
         unit="tests/broker/cluster/test_divergence.py::test_the_cases",
     ),
     Mutant(
-        "half-rollover-stays",
+        "rollover-waits-for-primary",
         "rollover",
-        "A replica keeps half a rollover when its primary changes.",
-        "broker.cluster.partition_base",
-        (("        else:\n            self.copy.settle()\n        self.standings", "        self.standings"),),
-        unit="tests/broker/cluster/test_fencing.py::test_half_a_rollover_is_undone_when_the_primary_changes",
+        "A replica that has not been told what follows a rollover does not finish it.",
+        "broker.cluster.copying",
+        (
+            (
+                "        if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):\n",
+                "        if rolling.begins is None:\n",
+            ),
+        ),
+        hidden="It receives the shard anew from the next primary, with all that was acknowledged.",
+        unit="tests/broker/cluster/test_fencing.py::test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_behind_it",
     ),
     Mutant(
         "answers-before-healed",
@@ -303,8 +309,8 @@ COPIES = (
         "broker.store.rollover",
         (
             (
-                "            tells = op.queue_op_type in MAKING or op.app_key != NULL_KEY\n",
-                "            tells = op.queue_op_type in MAKING\n",
+                "    return op.queue_op_type in (*MAKING, QueueOpType.PURGE) or op.app_key != NULL_KEY\n",
+                "    return op.queue_op_type in MAKING\n",
             ),
         ),
         hidden="The ledger and the domain say which apps there are: one that the journal brings back is removed again, and the app that comes and goes in worlds is owed nothing.",
@@ -331,7 +337,7 @@ COPIES = (
         "broker.store.moving",
         (
             (
-                "            if op.queue_key in self._made and (makes or is_new or op.app_key != NULL_KEY):\n",
+                "            if op.queue_key in self._made and (is_new or is_kept_operation(op)):\n",
                 "            if op.queue_key in self._made and (makes or is_new):\n",
             ),
         ),

@@ -146,6 +146,18 @@ def test_what_a_rollover_left_out_is_no_difference(tmp_path: Path) -> None:
     assert compare(whole, rolled)["status"] == "a-ahead"
 
 
+@pytest.mark.parametrize("old", [{"sync_point_type": "ROLLOVER"}, {"timestamp": START_S + 100}])
+def test_the_copy_that_a_rolled_over_journal_begins_with_is_no_difference(tmp_path: Path, old: dict[str, Any]) -> None:
+    a = build(tmp_path / "a", message(1), {**SYNC, "timestamp": START_S, **old})
+    b = build(tmp_path / "b", message(1), {**SYNC, "timestamp": START_S})
+    assert compare(a, b)["status"] == "diverged"
+    with only(b, ".bmq_journal").open("r+b") as file:
+        file.seek(36)
+        file.write(((HEADER + 3 * JOURNAL_RECORD_SIZE) // 4).to_bytes(8, "big"))
+    assert (found := compare(a, b))["status"] == "equal"
+    assert last(found) == (1, 4)
+
+
 def test_golden_replicas_are_equal_and_a_cut_one_is_behind(tmp_path: Path) -> None:
     a, b = (unpack_store(name, tmp_path) for name in ("cluster-node0", "cluster-node2"))
     found = compare(a, b)

@@ -116,10 +116,12 @@ def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
 
 
 def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
-    """The receipts for it leave before the primary says that the new files are whole."""
+    """The receipts for it leave before the new files are whole."""
     bus = small()
-    roll_over(bus)
     node = bus.nodes[REPLICA]
+    node.work.amount = node.work.left = 4
+    node.shard.work_with(node.work)
+    roll_over(bus)
     old = node.shard.files
     while not node.partition.copy.is_rolling:
         bus.step()

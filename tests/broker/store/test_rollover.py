@@ -133,7 +133,9 @@ def test_purges_are_carried_over_as_the_reference_does() -> None:
     partition.post(1).operate(QueueOpType.PURGE).post(2).operate(QueueOpType.PURGE, OTHER)
     partition.operate(QueueOpType.DELETION, OTHER)
     fresh = rolled(partition)
-    kept = [record.queue_op_type for _, record in iter_journal(fresh.journal.buffer) if isinstance(record, QueueOpRecord)]
+    kept = [
+        record.queue_op_type for _, record in iter_journal(fresh.journal.buffer) if isinstance(record, QueueOpRecord)
+    ]
     assert kept == [QueueOpType.CREATION, QueueOpType.PURGE]
     assert partition.outstanding() == {2: ALL}
     assert faults(partition) == []
