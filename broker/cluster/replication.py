@@ -240,7 +240,8 @@ class Stream:
             for node_id in live:
                 links.send(node_id, event)
         self._sent = end
-        self._sent_number = shard.sequence_number
+        # Those that are held have yet to get theirs.
+        self._sent_number = last_position(shard.files).number
 
     def _awaited(self, behind: int = 0) -> set[int]:
         """The sequence numbers of the messages that somebody waits for, those behind a number."""

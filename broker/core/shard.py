@@ -22,7 +22,8 @@ from broker.core.faults import Change, Inconsistent
 from broker.core.held_records import HeldRecords
 from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
-from broker.core.sliced_rollover import SYNC_POINTS, SlicedRollover, Wanted
+from broker.core.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, Wanted
+from broker.core.tight import Tight
 from broker.core.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
 from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
@@ -155,6 +156,7 @@ class Shard:
         "removals",
         "sequence_number",
         "stores",
+        "tight",
     )
 
     def __init__(
@@ -188,6 +190,7 @@ class Shard:
         self._rolling: SlicedRollover | None = None
         self._held: HeldRecords | None = None  # while nothing may be added to the files
         self._out: PartitionFiles | HeldRecords = files  # where records of confirms and removals go
+        self.tight: Tight | None = None  # while what is due has no room
         self._waiting: deque[tuple[Callable[[], None], int]] = deque()  # posts that wait for a rollover, their bytes
         self._waiting_bytes = 0
         self._lets_posts_in = False  # those that have waited
@@ -223,7 +226,8 @@ class Shard:
     @limits.setter
     def limits(self, limits: PartitionLimits) -> None:
         self._limits = limits
-        self._spare_records = min(SPARE_RECORDS_MAX, int(limits.journal // JOURNAL_RECORD_SIZE * SPARE_PART_MAX))
+        records = int(limits.journal // JOURNAL_RECORD_SIZE * SPARE_PART_MAX)
+        self._spare_records = max(SYNC_POINTS_KEPT, min(SPARE_RECORDS_MAX, records))
 
     # -- leases and sync points
 
@@ -254,20 +258,67 @@ class Shard:
             if not is_begun:
                 self._sync_point(SyncPointType.REGULAR)
             return
-        # The files were filled under larger limits than today's, or to the brim: new ones, with room for what is alive.
+        files, limits = self.files, self.limits
+        if files.journal_end > limits.journal or files.data_end > limits.data or files.qlist_end > limits.qlist:
+            # The files were filled under larger limits than today's: new ones, with room for what is alive.
+            self.limits = PartitionLimits(
+                journal=max(limits.journal, 2 * (files.journal_end + self.due * JOURNAL_RECORD_SIZE)),
+                data=max(limits.data, 2 * files.data_end),
+                qlist=max(limits.qlist, 2 * files.qlist_end),
+            )
+            self._roll_over()
+            return
+        try:
+            with self.rollover_change():
+                self._move(_NOTHING_WANTED, part_max=1.0)
+        except Full as full:
+            if self._has_room(not is_begun):
+                raise  # there is no disk
+            self._begin_tight(str(full), is_begun=is_begun)
+
+    def _begin_tight(self, reason: str, *, is_begun: bool) -> None:
+        """Serve what a primary has left that kept no room for what is due: the reference's."""
+        if not is_begun:
+            end = self.files.journal_end + JOURNAL_RECORD_SIZE
+            if end > self.limits.journal or not self.files.journal.reserve(end):
+                raise Full("STORAGE_FAILURE", reason)
+            self._sync_point(SyncPointType.REGULAR)
+        self._tell_full(reason)
+        self._journal_granted = self._data_granted = 0
+        self.tight = Tight(self)
+
+    def end_tight(self) -> bool:
+        """Take messages again if all that is due has room, and disk; whether it has."""
+        records = self.due + self._spare_records
         files = self.files
-        self.limits = PartitionLimits(
-            journal=max(self.limits.journal, 2 * (files.journal_end + self.due * JOURNAL_RECORD_SIZE)),
-            data=max(self.limits.data, 2 * files.data_end),
-            qlist=max(self.limits.qlist, 2 * files.qlist_end),
-        )
-        self._roll_over()
+        if not (self.has_room_for_due and files.journal.reserve(files.journal_end + records * JOURNAL_RECORD_SIZE)):
+            return False
+        self.tight = None
+        self._full = ""
+        self._alarmed = self._closed = False
+        log.info("Partition [%d]: has room for all that is due", self.partition_id)
+        return True
+
+    @property
+    def would_have_room(self) -> bool:
+        """Return whether the journal would have it with nothing but messages in it."""
+        records = self.message_count + self.due + self._spare_records + SYNC_POINTS
+        return FILE_HEADERS_SIZE_MAX + records * JOURNAL_RECORD_SIZE <= self.limits.journal
+
+    @property
+    def has_room_for_due(self) -> bool:
+        """Return whether the journal has room for all that outstanding messages will still need."""
+        records = self.due + self._spare_records
+        return self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self.limits.journal
 
     def give_up_rollover(self) -> None:
         """This node will soon be primary no longer: what was held back for a rollover is written before."""
         rolling = self._rolling
         if rolling is not None and not rolling.is_changed:
             rolling.give_up("another node becomes primary")
+        tight, self.tight = self.tight, None
+        if tight is not None:
+            tight.give_up()
 
     def unkept_records(self) -> bytes:
         """The last records of this lease that too few nodes are known to have."""
@@ -307,6 +358,9 @@ class Shard:
         if not self.active:
             return
         self._full = ""
+        if self.tight is not None:
+            self.tight.tick()
+            return
         is_due = self.sequence_number != self._synced_at and self._held is None
         if is_due and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
@@ -502,7 +556,7 @@ class Shard:
         A whole queue can be purged in a journal that takes nothing else, for that makes room. `Full` otherwise.
         """
         frees = kind is QueueOpType.PURGE and app_key == NULL_KEY
-        if self._alarmed and frees:
+        if frees and (self._alarmed or self.tight is not None):
             text = (
                 "Partition [%d]: Writing PURGE record for queueKey [%s] to journal despite partition being unavailable"
             )
@@ -594,7 +648,9 @@ class Shard:
 
     def _has_room(self, records: int) -> bool:
         """Return whether `records` more leave room in the journal for what is due."""
-        records += self.due + self.records_held
+        if self.tight is not None:
+            return False
+        records += self.due + self.records_held + SYNC_POINTS_KEPT
         return self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self.limits.journal
 
     def _has_qlist_room(self, size: int) -> bool:
@@ -608,6 +664,8 @@ class Shard:
         """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""
         if not self.available:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
+        if self.tight is not None:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full, and has to be drained")
         if self.is_closed_to_posts:
             raise Held
         files = self.files
@@ -641,7 +699,8 @@ class Shard:
                 files.data_end > self.limits.data * EARLY_PART
                 or (
                     journal_end > self.limits.journal * EARLY_PART
-                    and (self._count() + self.due) * JOURNAL_RECORD_SIZE < self.limits.journal * (1 - FREED_PART_MIN)
+                    and (self.message_count + self.due) * JOURNAL_RECORD_SIZE
+                    < self.limits.journal * (1 - FREED_PART_MIN)
                 )
             )
             and self.copies_wanted == 1
@@ -665,14 +724,16 @@ class Shard:
         """
         if self._rolling is not None:
             return
+        if self.tight is not None:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full, and rolls over as it is drained")
         self._declined_at = 0
         if self._may_slice():
             self._begin_slices(1.0)
             return
-        with self._rollover():
+        with self.rollover_change():
             self._move(Wanted(), part_max=1.0)
 
-    def _rollover(self) -> Change:
+    def rollover_change(self) -> Change:
         """A rollover is a change of its own, whatever it is made for: half of it must not be gone on with."""
         return Change(f"the rollover of partition {self.partition_id}", Full)
 
@@ -687,14 +748,16 @@ class Shard:
         """The long tasks of the node; None if all is done at once."""
         return self._work
 
-    def _count(self) -> int:
+    @property
+    def message_count(self) -> int:
+        """The messages that are alive."""
         return sum(map(len, self.stores.values()))
 
     def _may_slice(self) -> bool:
         """Return whether a rollover can be made in slices, and is worth the trouble."""
         if self._work is None or self._rolling is not None:
             return False
-        count = self._count()
+        count = self.message_count
         return count > self._work.amount and not self._is_declined(count)
 
     def _is_declined(self, count: int) -> bool:
@@ -704,16 +767,12 @@ class Shard:
     def _begin_slices(self, part_max: float, wanted: Wanted = _NOTHING_WANTED) -> None:
         """Begin a rollover. `Full` if there is no disk for its files."""
         assert self._work is not None
-        with self._rollover():
+        with self.rollover_change():
             try:
-                timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
-                fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
-            except OSError as error:
-                log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
-                fresh = None
-            if fresh is None:
+                fresh = self.create_files()
+            except Full:
                 self._not_before_ms = self.now.ms + RETRY_MS
-                raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+                raise
             log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
             holds = self.copies_wanted > 1
             self._rolling = SlicedRollover(self, self._work, fresh, part_max, wanted, holds=holds)
@@ -722,12 +781,24 @@ class Shard:
                 self._journal_granted = self._data_granted = 0
             self._work.add(self._rolling.task())
 
+    def create_files(self) -> PartitionFiles:
+        """Make files to roll over to. `Full` if there is no disk for them."""
+        try:
+            timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
+            fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
+        except OSError as error:
+            log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
+            fresh = None
+        if fresh is None:
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+        return fresh
+
     def rollover_is_over(self) -> None:
         """The rollover in slices has come to its end, or to nothing."""
         rolling = self._rolling
         assert rolling is not None
         self._rolling = None
-        self._declined_at = self._count() if rolling.is_declined else 0
+        self._declined_at = self.message_count if rolling.is_declined else 0
         if not rolling.refusal:
             return
         self._not_before_ms = self.now.ms + RETRY_MS
@@ -766,8 +837,26 @@ class Shard:
 
     def hold_records(self) -> None:
         """From now on nothing is added to the files: other records follow when the rollover is over."""
-        records_max = self.due + self._spare_records + HELD_OPERATIONS_MAX
-        self._out = self._held = HeldRecords(records_max, self.limits.qlist, self.sequence_number)
+        self.hold_in(HeldRecords(self.held_max, self.limits.qlist, self.sequence_number))
+
+    @property
+    def held_max(self) -> int:
+        """The records that may have to be held."""
+        return self.due + self._spare_records + HELD_OPERATIONS_MAX
+
+    def hold_in(self, held: HeldRecords) -> None:
+        """Add records to these from now on; those that it has follow the last one written."""
+        self._out = self._held = held
+        self.sequence_number = held.number + held.journal_end // JOURNAL_RECORD_SIZE
+
+    def take_held(self) -> bytes:
+        """The records that are held, as if they had not been made."""
+        held, self._held = self._held, None
+        self._out = self.files
+        if held is None:
+            return b""
+        self.sequence_number = held.number
+        return bytes(held.journal.buffer[: held.journal_end])
 
     @property
     def records_held(self) -> int:
@@ -814,15 +903,15 @@ class Shard:
         Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
         whole journal to find out, so that once refused, the next try waits for the next tick.
         """
-        if self._full:
-            raise Full("STORAGE_FAILURE", self._full)
+        if self._full or self.tight is not None:
+            raise Full("STORAGE_FAILURE", self._full or f"partition {self.partition_id} is full")
         wanted = wanted or Wanted(records=self._spare_records)
         try:
-            with self._rollover():
+            with self.rollover_change():
                 if self._rolling is not None and not self._rolling.is_changed:
                     self._rolling.change()
                     self._check_room(wanted)
-                elif self._is_declined(self._count()):
+                elif self._is_declined(self.message_count):
                     reason = (
                         f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
                     )
@@ -952,6 +1041,8 @@ class Shard:
             self._rolling.complete()
         elif self._rolling is not None:
             self._rolling.give_up("the node stops")
+        if self.tight is not None:
+            self.tight.give_up()
         self.files.close()
         self.removals.close(self.now.ms)
 
@@ -964,5 +1055,5 @@ class Shard:
             self.sequence_number,
             files.journal_end,
             files.data_end,
-            sum(map(len, self.stores.values())),
+            self.message_count,
         )

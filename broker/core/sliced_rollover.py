@@ -24,7 +24,7 @@ from formats.disk.keys import KEY_SIZE
 if TYPE_CHECKING:
     from broker.core.shard import Shard
 
-__all__ = ["SYNC_POINTS", "SlicedRollover", "Wanted"]
+__all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
 
 log = logging.getLogger("broker.shard")
 
@@ -39,6 +39,8 @@ LAST_ROWS = 2
 
 # What is carried over is followed by the old files' last sync point, and by one of the new files' own.
 SYNC_POINTS = 2
+# Two always have room: a next primary's first, and the one that ends the files.
+SYNC_POINTS_KEPT = 2
 
 
 class Wanted(NamedTuple):
