@@ -45,11 +45,11 @@ class GuidFields(NamedTuple):
         8 | timer_tick_lower 16 | client_id 48           |
     """
 
-    version: Annotated[int, bits(2)]
-    counter: Annotated[int, bits(22)]
-    timer_tick_upper: Annotated[int, bits(40)]
-    timer_tick_lower: Annotated[int, u16]
-    client_id: Annotated[bytes, raw(CLIENT_ID_SIZE)]
+    version: Annotated[int, bits(2), "1, the only version that is made."]
+    counter: Annotated[int, bits(22), "Grows with every GUID of the generator."]
+    timer_tick_upper: Annotated[int, bits(40), "High 40 bits of the nanoseconds since the generator was made."]
+    timer_tick_lower: Annotated[int, u16, "Low 16 bits of them."]
+    client_id: Annotated[bytes, raw(CLIENT_ID_SIZE), "Tells generators apart: the head of an MD5."]
 
 
 GUID = Layout(GuidFields, size=GUID_SIZE, upstream="bmqt::MessageGUID")

@@ -48,12 +48,14 @@ class DataHeader(NamedTuple):
         8 | schema_id 16 | reserved 16        |
     """
 
-    header_words: Annotated[int, bits(3)]
-    message_words: Annotated[int, bits(29)]
-    options_words: Annotated[int, bits(24)]
-    flags: Annotated[int, bits(8)]
-    schema_id: Annotated[int, u16]
-    reserved: Annotated[bytes, zeros(2)]
+    header_words: Annotated[int, bits(3), "Words of this header."]
+    message_words: Annotated[int, bits(29), "Words of the whole record: header, options, data and padding."]
+    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
+    flags: Annotated[int, bits(8), "DataHeaderFlags."]
+    schema_id: Annotated[
+        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
+    ]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
 
 
 DATA_HEADER = Layout(DataHeader, size=12, upstream="mqbs::DataHeader")

@@ -89,15 +89,15 @@ class FileHeader(NamedTuple):
         24 | reserved2 64                                                                 |
     """
 
-    magic1: Annotated[int, u32]
-    magic2: Annotated[int, u32]
-    protocol_version: Annotated[int, bits(2)]
-    header_words: Annotated[int, bits(6)]
-    bitness: Annotated[int, bits(1)]
-    file_type: Annotated[int, bits(7)]
-    reserved1: Annotated[bytes, zeros(10)]
-    partition_id: Annotated[int, i32]
-    reserved2: Annotated[bytes, zeros(8)]
+    magic1: Annotated[int, u32, '0x21626D71, "!bmq".']
+    magic2: Annotated[int, u32, '0x424D5121, "BMQ!".']
+    protocol_version: Annotated[int, bits(2), "Version of the file format: 1."]
+    header_words: Annotated[int, bits(6), "Words of this header."]
+    bitness: Annotated[int, bits(1), "1 for a 64-bit writer."]
+    file_type: Annotated[int, bits(7), "A FileType."]
+    reserved1: Annotated[bytes, zeros(10), "Reserved; written as zero."]
+    partition_id: Annotated[int, i32, "The partition's number."]
+    reserved2: Annotated[bytes, zeros(8), "Reserved; written as zero."]
 
 
 class DataFileHeader(NamedTuple):
@@ -108,10 +108,10 @@ class DataFileHeader(NamedTuple):
         0 | header_words 8 | reserved1 8 | file_key 40 | reserved2 8 |
     """
 
-    header_words: Annotated[int, u8]
-    reserved1: Annotated[bytes, zeros(1)]
-    file_key: Annotated[bytes, raw(KEY_SIZE)]
-    reserved2: Annotated[bytes, zeros(1)]
+    header_words: Annotated[int, u8, "Words of this header."]
+    reserved1: Annotated[bytes, zeros(1), "Reserved; written as zero."]
+    file_key: Annotated[bytes, raw(KEY_SIZE), "Not used; the null key."]
+    reserved2: Annotated[bytes, zeros(1), "Reserved; written as zero."]
 
 
 class JournalFileHeader(NamedTuple):
@@ -126,10 +126,14 @@ class JournalFileHeader(NamedTuple):
         4 | first_sync_point_after_rollover_offset_words 64 |
     """
 
-    header_words: Annotated[int, u8]
-    record_words: Annotated[int, u8]
-    reserved: Annotated[bytes, zeros(2)]
-    first_sync_point_after_rollover_offset_words: Annotated[int, u64]
+    header_words: Annotated[int, u8, "Words of this header."]
+    record_words: Annotated[int, u8, "Words of each record: 15."]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
+    first_sync_point_after_rollover_offset_words: Annotated[
+        int,
+        u64,
+        "Where the first sync point after a rollover lies, in words; 0 until the rollover into this file is complete.",
+    ]
 
 
 class QlistFileHeader(NamedTuple):
@@ -140,8 +144,8 @@ class QlistFileHeader(NamedTuple):
         0 | header_words 8 | reserved 24 |
     """
 
-    header_words: Annotated[int, u8]
-    reserved: Annotated[bytes, zeros(3)]
+    header_words: Annotated[int, u8, "Words of this header."]
+    reserved: Annotated[bytes, zeros(3), "Reserved; written as zero."]
 
 
 FILE_HEADER = Layout(FileHeader, size=32, upstream="mqbs::FileHeader")

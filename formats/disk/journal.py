@@ -124,13 +124,13 @@ class AnyRecord(NamedTuple):
         56 | magic 32                               |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    flags: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    body: Annotated[bytes, raw(36)]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType."]
+    flags: Annotated[int, bits(12), "The kind's own 12 bits."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    body: Annotated[bytes, raw(36), "The kind's own fields."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
 
 class MessageRecord(NamedTuple):
@@ -150,20 +150,22 @@ class MessageRecord(NamedTuple):
         56 | magic 32                                                                   |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    ref_count_low: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    ref_count_high: Annotated[int, u8]
-    reserved: Annotated[int, bits(5)]
-    compression: Annotated[int, bits(3)]
-    queue_key: Annotated[bytes, raw(KEY_SIZE)]
-    file_key: Annotated[bytes, raw(KEY_SIZE)]
-    message_offset_dwords: Annotated[int, u32]
-    guid: Annotated[bytes, raw(GUID_SIZE)]
-    crc32c: Annotated[int, u32]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType: MESSAGE."]
+    ref_count_low: Annotated[int, bits(12), "Low 12 bits of the reference count, the number of apps that must confirm."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    ref_count_high: Annotated[int, u8, "High 8 bits of the reference count."]
+    reserved: Annotated[int, bits(5), "Reserved; written as zero."]
+    compression: Annotated[int, bits(3), "A CompressionAlgorithm."]
+    queue_key: Annotated[bytes, raw(KEY_SIZE), "The queue's key."]
+    file_key: Annotated[bytes, raw(KEY_SIZE), "Not used; the null key."]
+    message_offset_dwords: Annotated[
+        int, u32, "Where the message's record begins in the DATA file, in units of 8 bytes."
+    ]
+    guid: Annotated[bytes, raw(GUID_SIZE), "The message's GUID."]
+    crc32c: Annotated[int, u32, "CRC32-C of properties and payload in the DATA file, without padding."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
     @property
     def ref_count(self) -> int:
@@ -184,17 +186,17 @@ class ConfirmRecord(NamedTuple):
         56 | magic 32                                 |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    reason: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    reserved1: Annotated[bytes, zeros(2)]
-    queue_key: Annotated[bytes, raw(KEY_SIZE)]
-    app_key: Annotated[bytes, raw(KEY_SIZE)]
-    guid: Annotated[bytes, raw(GUID_SIZE)]
-    reserved2: Annotated[bytes, zeros(8)]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType: CONFIRM."]
+    reason: Annotated[int, bits(12), "A ConfirmReason."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    reserved1: Annotated[bytes, zeros(2), "Reserved; written as zero."]
+    queue_key: Annotated[bytes, raw(KEY_SIZE), "The queue's key."]
+    app_key: Annotated[bytes, raw(KEY_SIZE), "The key of the app that is done with the message; null without fan-out."]
+    guid: Annotated[bytes, raw(GUID_SIZE), "The message's GUID."]
+    reserved2: Annotated[bytes, zeros(8), "Reserved; written as zero."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
 
 class DeletionRecord(NamedTuple):
@@ -211,16 +213,16 @@ class DeletionRecord(NamedTuple):
         56 | magic 32                                       |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    deletion_flag: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    reserved1: Annotated[bytes, zeros(3)]
-    queue_key: Annotated[bytes, raw(KEY_SIZE)]
-    guid: Annotated[bytes, raw(GUID_SIZE)]
-    reserved2: Annotated[bytes, zeros(12)]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType: DELETION."]
+    deletion_flag: Annotated[int, bits(12), "A DeletionRecordFlag: why the message went."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    reserved1: Annotated[bytes, zeros(3), "Reserved; written as zero."]
+    queue_key: Annotated[bytes, raw(KEY_SIZE), "The queue's key."]
+    guid: Annotated[bytes, raw(GUID_SIZE), "The message's GUID."]
+    reserved2: Annotated[bytes, zeros(12), "Reserved; written as zero."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
 
 class QueueOpRecord(NamedTuple):
@@ -243,20 +245,24 @@ class QueueOpRecord(NamedTuple):
         56 | magic 32                                 |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    flags: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    reserved1: Annotated[bytes, zeros(2)]
-    queue_key: Annotated[bytes, raw(KEY_SIZE)]
-    app_key: Annotated[bytes, raw(KEY_SIZE)]
-    queue_op_type: Annotated[int, i32]
-    queue_uri_record_offset_words: Annotated[int, u32]
-    start_sequence_number: Annotated[int, u64]
-    start_primary_lease_id: Annotated[int, u32]
-    reserved2: Annotated[bytes, zeros(4)]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType: QUEUE_OP."]
+    flags: Annotated[int, bits(12), "Not used."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    reserved1: Annotated[bytes, zeros(2), "Reserved; written as zero."]
+    queue_key: Annotated[bytes, raw(KEY_SIZE), "The queue's key."]
+    app_key: Annotated[bytes, raw(KEY_SIZE), "The app that it concerns; null for the whole queue."]
+    queue_op_type: Annotated[int, i32, "A QueueOpType."]
+    queue_uri_record_offset_words: Annotated[
+        int, u32, "CREATION and ADDITION: where the queue's record begins in the QLIST file, in words."
+    ]
+    start_sequence_number: Annotated[
+        int, u64, "PURGE of one app: the sequence number of the oldest message that it touches."
+    ]
+    start_primary_lease_id: Annotated[int, u32, "PURGE of one app: the lease of that message."]
+    reserved2: Annotated[bytes, zeros(4), "Reserved; written as zero."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
 
 class JournalOpRecord(NamedTuple):
@@ -280,21 +286,21 @@ class JournalOpRecord(NamedTuple):
         56 | magic 32                               |
     """
 
-    type: Annotated[int, bits(4, word=64)]
-    flags: Annotated[int, bits(12)]
-    sequence_number: Annotated[int, bits(48)]
-    primary_lease_id: Annotated[int, u32]
-    timestamp: Annotated[int, u64]
-    reserved1: Annotated[bytes, zeros(3)]
-    sync_point_type: Annotated[int, u8]
-    journal_op_type: Annotated[int, i32]
-    sync_point_sequence_number: Annotated[int, u64]
-    primary_node_id: Annotated[int, i32]
-    sync_point_primary_lease_id: Annotated[int, u32]
-    data_file_offset_dwords: Annotated[int, u32]
-    qlist_file_offset_words: Annotated[int, u32]
-    reserved2: Annotated[bytes, zeros(4)]
-    magic: Annotated[int, u32]
+    type: Annotated[int, bits(4, word=64), "A RecordType: JOURNAL_OP."]
+    flags: Annotated[int, bits(12), "Not used."]
+    sequence_number: Annotated[int, bits(48), "The record's number within the lease, from 1."]
+    primary_lease_id: Annotated[int, u32, "The lease of the primary that wrote the record."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
+    reserved1: Annotated[bytes, zeros(3), "Reserved; written as zero."]
+    sync_point_type: Annotated[int, u8, "A SyncPointType."]
+    journal_op_type: Annotated[int, i32, "A JournalOpType: SYNCPOINT."]
+    sync_point_sequence_number: Annotated[int, u64, "The sequence number of the sync point itself."]
+    primary_node_id: Annotated[int, i32, "The node that was primary."]
+    sync_point_primary_lease_id: Annotated[int, u32, "The lease of that primary."]
+    data_file_offset_dwords: Annotated[int, u32, "Size of the DATA file at this point, in units of 8 bytes."]
+    qlist_file_offset_words: Annotated[int, u32, "Size of the QLIST file at this point, in words."]
+    reserved2: Annotated[bytes, zeros(4), "Reserved; written as zero."]
+    magic: Annotated[int, u32, 'Ends every record: 0x2A724563, "*rEc".']
 
 
 Record = MessageRecord | ConfirmRecord | DeletionRecord | QueueOpRecord | JournalOpRecord

@@ -65,10 +65,10 @@ class LedgerFileHeader(NamedTuple):
         0 | protocol_version 2 | header_words 6 | file_key 40 | reserved 16 |
     """
 
-    protocol_version: Annotated[int, bits(2)]
-    header_words: Annotated[int, bits(6)]
-    file_key: Annotated[bytes, raw(KEY_SIZE)]
-    reserved: Annotated[bytes, zeros(2)]
+    protocol_version: Annotated[int, bits(2), "Version of the ledger's format: 1."]
+    header_words: Annotated[int, bits(6), "Words of this header."]
+    file_key: Annotated[bytes, raw(KEY_SIZE), "The log's id, which the file's name holds too."]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
 
 
 class LedgerRecordHeader(NamedTuple):
@@ -83,14 +83,14 @@ class LedgerRecordHeader(NamedTuple):
         24 | timestamp 64                                 |
     """
 
-    header_words: Annotated[int, bits(4)]
-    record_type: Annotated[int, bits(4)]
-    reserved: Annotated[bytes, zeros(3)]
-    reserved_bits: Annotated[int, bits(4)]
-    leader_advisory_words: Annotated[int, bits(28)]
-    elector_term: Annotated[int, u64]
-    sequence_number: Annotated[int, u64]
-    timestamp: Annotated[int, u64]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    record_type: Annotated[int, bits(4), "A LedgerRecordType."]
+    reserved: Annotated[bytes, zeros(3), "Reserved; written as zero."]
+    reserved_bits: Annotated[int, bits(4), "Reserved; written as zero."]
+    leader_advisory_words: Annotated[int, bits(28), "Words of what follows the header: message, padding and checksum."]
+    elector_term: Annotated[int, u64, "The term of the leader that wrote the record."]
+    sequence_number: Annotated[int, u64, "The record's number within the term."]
+    timestamp: Annotated[int, u64, "When the record was written, in seconds since the epoch."]
 
 
 LEDGER_FILE_HEADER = Layout(LedgerFileHeader, size=8, upstream="mqbc::ClusterStateFileHeader")

@@ -47,11 +47,11 @@ class QueueRecordHeader(NamedTuple):
         8 | reserved 96                                |
     """
 
-    queue_uri_length_words: Annotated[int, u16]
-    num_app_ids: Annotated[int, u16]
-    header_words: Annotated[int, bits(8, word=32)]
-    queue_record_words: Annotated[int, bits(24)]
-    reserved: Annotated[bytes, zeros(12)]
+    queue_uri_length_words: Annotated[int, u16, "Words of the padded URI."]
+    num_app_ids: Annotated[int, u16, "How many apps follow."]
+    header_words: Annotated[int, bits(8, word=32), "Words of this header."]
+    queue_record_words: Annotated[int, bits(24), "Words of the whole record, its magic included."]
+    reserved: Annotated[bytes, zeros(12), "Reserved; written as zero."]
 
 
 class AppIdHeader(NamedTuple):
@@ -62,8 +62,8 @@ class AppIdHeader(NamedTuple):
         0 | reserved 16 | app_id_length_words 16 |
     """
 
-    reserved: Annotated[int, u16]
-    app_id_length_words: Annotated[int, u16]
+    reserved: Annotated[int, u16, "Reserved; written as zero."]
+    app_id_length_words: Annotated[int, u16, "Words of the padded app id."]
 
 
 QUEUE_RECORD_HEADER = Layout(QueueRecordHeader, size=20, upstream="mqbs::QueueRecordHeader")

@@ -25,11 +25,13 @@ class BatchFront(NamedTuple):
         16 | body_size 32 |
     """
 
-    size: Annotated[int, i32]
-    magic: Annotated[int, u32]
-    body_crc: Annotated[int, u32]
-    flag: Annotated[int, i32]
-    body_size: Annotated[int, i32]
+    size: Annotated[int, i32, "Bytes of the message, this field included."]
+    magic: Annotated[int, u32, "0."]
+    body_crc: Annotated[int, u32, "0: clients leave the checksum out."]
+    flag: Annotated[int, i32, "The application's own number."]
+    body_size: Annotated[
+        int, i32, "Bytes of the body, which follows; behind it, after two bytes of length, the properties."
+    ]
 
 
 BATCH_FRONT = Layout(BatchFront, size=20, upstream="rocketmq::MessageDecoder")

@@ -25,11 +25,11 @@ class StoreCheckpoint(NamedTuple):
         32 | confirm_offset 64        |
     """
 
-    commit_log_ms: Annotated[int, i64]
-    consume_queue_ms: Annotated[int, i64]
-    index_ms: Annotated[int, i64]
-    master_flushed_offset: Annotated[int, i64]
-    confirm_offset: Annotated[int, i64]
+    commit_log_ms: Annotated[int, i64, "The commit log is on the disk up to messages stored at this time."]
+    consume_queue_ms: Annotated[int, i64, "So are the consume queues."]
+    index_ms: Annotated[int, i64, "So is the index."]
+    master_flushed_offset: Annotated[int, i64, "With replicas: up to where the master's commit log was on its disk."]
+    confirm_offset: Annotated[int, i64, "With replicas: up to where the commit log is confirmed."]
 
 
 class TimerCheckpoint(NamedTuple):
@@ -48,13 +48,13 @@ class TimerCheckpoint(NamedTuple):
         48 | version_counter 64     |
     """
 
-    last_read_ms: Annotated[int, i64]
-    log_flushed: Annotated[int, i64]
-    queue_offset: Annotated[int, i64]
-    master_queue_offset: Annotated[int, i64]
-    state_version: Annotated[int, i64]
-    version_ms: Annotated[int, i64]
-    version_counter: Annotated[int, i64]
+    last_read_ms: Annotated[int, i64, "Up to this time timer messages were given out."]
+    log_flushed: Annotated[int, i64, "Up to this position the timer log is on the disk."]
+    queue_offset: Annotated[int, i64, "The entry of the timer topic's consume queue that is taken in next."]
+    master_queue_offset: Annotated[int, i64, "The same at the master."]
+    state_version: Annotated[int, i64, "Data version: the state machine's."]
+    version_ms: Annotated[int, i64, "Data version: when it was made."]
+    version_counter: Annotated[int, i64, "Data version: its number."]
 
 
 STORE_CHECKPOINT = Layout(StoreCheckpoint, size=40, upstream="rocketmq::StoreCheckpoint")

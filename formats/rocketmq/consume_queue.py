@@ -26,9 +26,11 @@ class ConsumeQueueEntry(NamedTuple):
         12 | tags_code 64       |
     """
 
-    physical_offset: Annotated[int, i64]
-    size: Annotated[int, i32]
-    tags_code: Annotated[int, i64]
+    physical_offset: Annotated[int, i64, "Where the message's record begins in the commit log."]
+    size: Annotated[int, i32, "Bytes of that record; 0 ends the queue."]
+    tags_code: Annotated[
+        int, i64, "Hash of the message's tag; for messages of the delay topic the time at which they are due."
+    ]
 
 
 CONSUME_QUEUE_ENTRY = Layout(ConsumeQueueEntry, size=20, upstream="rocketmq::ConsumeQueue")

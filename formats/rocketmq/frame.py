@@ -91,11 +91,11 @@ class BinaryFront(NamedTuple):
         0 | code 16 | language 8 | version 16 | opaque 32 | flag 32 |
     """
 
-    code: Annotated[int, i16]
-    language: Annotated[int, i8]
-    version: Annotated[int, i16]
-    opaque: Annotated[int, i32]
-    flag: Annotated[int, i32]
+    code: Annotated[int, i16, "A RequestCode, or the ResponseCode of an answer."]
+    language: Annotated[int, i8, "A LanguageCode."]
+    version: Annotated[int, i16, "The sender's version, as a number."]
+    opaque: Annotated[int, i32, "Chosen by who asks, repeated in the answer."]
+    flag: Annotated[int, i32, "FrameFlag."]
 
 
 BINARY_FRONT = Layout(BinaryFront, size=13, upstream="rocketmq::RocketMQSerializable")

@@ -44,12 +44,12 @@ class IndexHeader(NamedTuple):
         36 | index_count 32  |
     """
 
-    begin_ms: Annotated[int, i64]
-    end_ms: Annotated[int, i64]
-    begin_offset: Annotated[int, i64]
-    end_offset: Annotated[int, i64]
-    slot_count: Annotated[int, i32]
-    index_count: Annotated[int, i32]
+    begin_ms: Annotated[int, i64, "When the file's first message was stored."]
+    end_ms: Annotated[int, i64, "When its last message was stored."]
+    begin_offset: Annotated[int, i64, "Where the first message begins in the commit log."]
+    end_offset: Annotated[int, i64, "Where the last one begins."]
+    slot_count: Annotated[int, i32, "How many slots are in use."]
+    index_count: Annotated[int, i32, "The number of the next entry."]
 
 
 class IndexEntry(NamedTuple):
@@ -65,10 +65,10 @@ class IndexEntry(NamedTuple):
         16 | previous 32        |
     """
 
-    key_hash: Annotated[int, u32]
-    physical_offset: Annotated[int, i64]
-    seconds: Annotated[int, i32]
-    previous: Annotated[int, i32]
+    key_hash: Annotated[int, u32, "Hash of topic and key."]
+    physical_offset: Annotated[int, i64, "Where the message's record begins in the commit log."]
+    seconds: Annotated[int, i32, "How long after the file's first message it was stored."]
+    previous: Annotated[int, i32, "The number of the entry before it in the same slot; 0 for none."]
 
 
 INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")

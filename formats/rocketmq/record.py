@@ -79,21 +79,21 @@ class RecordFront(NamedTuple):
         84 | body_size 32                   |
     """
 
-    size: Annotated[int, u32]
-    magic: Annotated[int, u32]
-    body_crc: Annotated[int, u32]
-    queue_id: Annotated[int, i32]
-    flag: Annotated[int, i32]
-    queue_offset: Annotated[int, i64]
-    physical_offset: Annotated[int, i64]
-    system_flags: Annotated[int, i32]
-    born_ms: Annotated[int, i64]
-    born_host: Annotated[bytes, raw(8)]
-    stored_ms: Annotated[int, i64]
-    store_host: Annotated[bytes, raw(8)]
-    reconsume_times: Annotated[int, i32]
-    prepared_transaction_offset: Annotated[int, i64]
-    body_size: Annotated[int, i32]
+    size: Annotated[int, u32, "Bytes of the whole record."]
+    magic: Annotated[int, u32, "A Magic: the record's version."]
+    body_crc: Annotated[int, u32, "CRC-32 of the body as stored, its top bit cleared."]
+    queue_id: Annotated[int, i32, "The queue's number in its topic."]
+    flag: Annotated[int, i32, "The application's own number."]
+    queue_offset: Annotated[int, i64, "The message's offset in its queue."]
+    physical_offset: Annotated[int, i64, "Where the record begins in the commit log."]
+    system_flags: Annotated[int, i32, "SystemFlag."]
+    born_ms: Annotated[int, i64, "When the producer made the message."]
+    born_host: Annotated[bytes, raw(8), "The producer's address and port; 20 bytes with IPv6."]
+    stored_ms: Annotated[int, i64, "When the broker stored it."]
+    store_host: Annotated[bytes, raw(8), "The broker's address and port; 20 bytes with IPv6."]
+    reconsume_times: Annotated[int, i32, "How often it was sent back."]
+    prepared_transaction_offset: Annotated[int, i64, "Where the half message of its transaction begins."]
+    body_size: Annotated[int, i32, "Bytes of the body, which follows."]
 
 
 _V6 = raw(20)

@@ -52,11 +52,11 @@ class TimerSlot(NamedTuple):
         28 | magic 32    |
     """
 
-    ticks: Annotated[int, i64]
-    first: Annotated[int, i64]
-    last: Annotated[int, i64]
-    messages: Annotated[int, i32]
-    magic: Annotated[int, i32]
+    ticks: Annotated[int, i64, "The slot's time, in ticks."]
+    first: Annotated[int, i64, "Position of its first record in the timer log; -1 for none."]
+    last: Annotated[int, i64, "Position of its last record."]
+    messages: Annotated[int, i32, "How many records it has."]
+    magic: Annotated[int, i32, "Not used."]
 
 
 class TimerRecord(NamedTuple):
@@ -77,15 +77,15 @@ class TimerRecord(NamedTuple):
         44 | reserved 64        |
     """
 
-    size: Annotated[int, i32]
-    previous: Annotated[int, i64]
-    flags: Annotated[int, u32]
-    written_ms: Annotated[int, i64]
-    delay_ms: Annotated[int, i32]
-    physical_offset: Annotated[int, i64]
-    message_size: Annotated[int, i32]
-    topic_hash: Annotated[int, i32]
-    reserved: Annotated[int, i64]
+    size: Annotated[int, i32, "Bytes of this record."]
+    previous: Annotated[int, i64, "Position of the slot's record before this one; -1 for the first."]
+    flags: Annotated[int, u32, "TimerFlag."]
+    written_ms: Annotated[int, i64, "When it was written, in milliseconds since the epoch."]
+    delay_ms: Annotated[int, i32, "The delivery time is `written_ms` plus this."]
+    physical_offset: Annotated[int, i64, "Where the message's record begins in the commit log."]
+    message_size: Annotated[int, i32, "Bytes of that record."]
+    topic_hash: Annotated[int, i32, "Hash of the topic that the message goes to in the end."]
+    reserved: Annotated[int, i64, "Reserved; written as zero."]
 
 
 TIMER_SLOT = Layout(TimerSlot, size=32, upstream="rocketmq::Slot")

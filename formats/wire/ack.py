@@ -36,10 +36,10 @@ class AckHeader(NamedTuple):
         0 | header_words 4 | per_message_words 4 | flags 8 | reserved 16 |
     """
 
-    header_words: Annotated[int, bits(4)]
-    per_message_words: Annotated[int, bits(4)]
-    flags: Annotated[int, u8]
-    reserved: Annotated[bytes, zeros(2)]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    per_message_words: Annotated[int, bits(4), "Words of each message that follows."]
+    flags: Annotated[int, u8, "Not used."]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
 
 
 class Ack(NamedTuple):
@@ -52,11 +52,13 @@ class Ack(NamedTuple):
         20 | queue_id 32                               |
     """
 
-    reserved: Annotated[int, bits(4, word=32)]
-    status: Annotated[int, bits(4)]
-    correlation_id: Annotated[int, bits(24)]
-    guid: Annotated[bytes, raw(16)]
-    queue_id: Annotated[int, i32]
+    reserved: Annotated[int, bits(4, word=32), "Reserved; written as zero."]
+    status: Annotated[int, bits(4), "An AckStatus."]
+    correlation_id: Annotated[
+        int, bits(24), "The producer's number for the message; 0 for a client that makes its own GUIDs."
+    ]
+    guid: Annotated[bytes, raw(16), "The message's GUID."]
+    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
 
 
 ACK_HEADER = Layout(AckHeader, size=4, upstream="bmqp::AckHeader")

@@ -43,13 +43,15 @@ class EventHeader(NamedTuple):
         4 | protocol_version 2 | type 6 | header_words 8 | type_specific 8 | reserved 8 |
     """
 
-    fragment: Annotated[int, bits(1)]
-    length: Annotated[int, bits(31)]
-    protocol_version: Annotated[int, bits(2)]
-    type: Annotated[int, bits(6)]
-    header_words: Annotated[int, u8]
-    type_specific: Annotated[int, u8]
-    reserved: Annotated[bytes, zeros(1)]
+    fragment: Annotated[int, bits(1), "Always 0: events are not split."]
+    length: Annotated[int, bits(31), "Bytes of the event, this header included."]
+    protocol_version: Annotated[int, bits(2), "Version of the protocol: 1."]
+    type: Annotated[int, bits(6), "An EventType."]
+    header_words: Annotated[int, u8, "Words of this header."]
+    type_specific: Annotated[
+        int, u8, "For schema messages: the encoding (EncodingType) in the top three bits. Otherwise 0."
+    ]
+    reserved: Annotated[bytes, zeros(1), "Reserved; written as zero."]
 
 
 EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")

@@ -47,10 +47,10 @@ class OptionHeader(NamedTuple):
         0 | type 6 | packed 1 | type_specific 4 | words 21 |
     """
 
-    type: Annotated[int, bits(6)]
-    packed: Annotated[int, bits(1)]
-    type_specific: Annotated[int, bits(4)]
-    words: Annotated[int, bits(21)]
+    type: Annotated[int, bits(6), "An OptionType."]
+    packed: Annotated[int, bits(1), "1: the option is this header alone, and `words` is its value."]
+    type_specific: Annotated[int, bits(4), "SUB_QUEUE_INFOS: words of each SubQueueInfo."]
+    words: Annotated[int, bits(21), "Words of the option, header included; the value of a packed option."]
 
 
 class SubQueueInfo(NamedTuple):
@@ -62,9 +62,9 @@ class SubQueueInfo(NamedTuple):
         4 | rda_info 8 | reserved 24 |
     """
 
-    sub_queue_id: Annotated[int, u32]
-    rda_info: Annotated[int, u8]
-    reserved: Annotated[bytes, zeros(3)] = bytes(3)
+    sub_queue_id: Annotated[int, u32, "The subscription that the message goes to."]
+    rda_info: Annotated[int, u8, "Remaining delivery attempts: an RdaInfo."]
+    reserved: Annotated[bytes, zeros(3), "Reserved; written as zero."] = bytes(3)
 
 
 OPTION_HEADER = Layout(OptionHeader, size=4, upstream="bmqp::OptionHeader")

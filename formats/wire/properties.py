@@ -50,12 +50,12 @@ class MessagePropertiesHeader(NamedTuple):
         4 | reserved 8 | num_properties 8                                                  |
     """
 
-    reserved_bits: Annotated[int, bits(2, word=32)]
-    property_header_size_2x: Annotated[int, bits(3)]
-    header_size_2x: Annotated[int, bits(3)]
-    area_words: Annotated[int, bits(24)]
-    reserved: Annotated[int, u8]
-    num_properties: Annotated[int, u8]
+    reserved_bits: Annotated[int, bits(2, word=32), "Reserved; written as zero."]
+    property_header_size_2x: Annotated[int, bits(3), "Size of each property's header, halved: 3."]
+    header_size_2x: Annotated[int, bits(3), "Size of this header, halved: 3."]
+    area_words: Annotated[int, bits(24), "Words of the whole area: headers, names, values and padding."]
+    reserved: Annotated[int, u8, "Reserved; written as zero."]
+    num_properties: Annotated[int, u8, "How many properties follow."]
 
 
 class MessagePropertyHeader(NamedTuple):
@@ -67,11 +67,13 @@ class MessagePropertyHeader(NamedTuple):
         4 | reserved_bits 4 | name_length 12          |
     """
 
-    reserved_bit: Annotated[int, bits(1)]
-    type: Annotated[int, bits(5)]
-    value_length: Annotated[int, bits(26)]
-    reserved_bits: Annotated[int, bits(4)]
-    name_length: Annotated[int, bits(12)]
+    reserved_bit: Annotated[int, bits(1), "Reserved; written as zero."]
+    type: Annotated[int, bits(5), "A PropertyType."]
+    value_length: Annotated[
+        int, bits(26), "Older encoding: bytes of the value. Newer: offset of the name from the first name."
+    ]
+    reserved_bits: Annotated[int, bits(4), "Reserved; written as zero."]
+    name_length: Annotated[int, bits(12), "Bytes of the name."]
 
 
 PROPERTIES_HEADER = Layout(MessagePropertiesHeader, size=6, upstream="bmqp::MessagePropertiesHeader")

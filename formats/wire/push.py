@@ -42,15 +42,17 @@ class PushHeader(NamedTuple):
         28 | schema_id 16 | reserved 16                        |
     """
 
-    flags: Annotated[int, bits(4)]
-    message_words: Annotated[int, bits(28)]
-    options_words: Annotated[int, bits(24)]
-    compression: Annotated[int, bits(3)]
-    header_words: Annotated[int, bits(5)]
-    queue_id: Annotated[int, i32]
-    guid: Annotated[bytes, raw(16)]
-    schema_id: Annotated[int, u16]
-    reserved: Annotated[bytes, zeros(2)]
+    flags: Annotated[int, bits(4), "PushFlag."]
+    message_words: Annotated[int, bits(28), "Words of the whole message: header, options, data and padding."]
+    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
+    compression: Annotated[int, bits(3), "A CompressionAlgorithm."]
+    header_words: Annotated[int, bits(5), "Words of this header."]
+    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
+    guid: Annotated[bytes, raw(16), "The message's GUID."]
+    schema_id: Annotated[
+        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
+    ]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
 
 
 class PushToOne(NamedTuple):
@@ -67,20 +69,22 @@ class PushToOne(NamedTuple):
         36 | subscription_id 32                                                  |
     """
 
-    flags: Annotated[int, bits(4)]
-    message_words: Annotated[int, bits(28)]
-    options_words: Annotated[int, bits(24)]
-    compression: Annotated[int, bits(3)]
-    header_words: Annotated[int, bits(5)]
-    queue_id: Annotated[int, i32]
-    guid: Annotated[bytes, raw(16)]
-    schema_id: Annotated[int, u16]
-    reserved: Annotated[bytes, zeros(2)]
-    option_type: Annotated[int, bits(6)]
-    packed: Annotated[int, bits(1)]
-    option_type_specific: Annotated[int, bits(4)]
-    option_words: Annotated[int, bits(21)]
-    subscription_id: Annotated[int, u32]
+    flags: Annotated[int, bits(4), "PushFlag."]
+    message_words: Annotated[int, bits(28), "Words of the whole message: header, options, data and padding."]
+    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
+    compression: Annotated[int, bits(3), "A CompressionAlgorithm."]
+    header_words: Annotated[int, bits(5), "Words of this header."]
+    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
+    guid: Annotated[bytes, raw(16), "The message's GUID."]
+    schema_id: Annotated[
+        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
+    ]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
+    option_type: Annotated[int, bits(6), "An OptionType: SUB_QUEUE_IDS_OLD."]
+    packed: Annotated[int, bits(1), "0."]
+    option_type_specific: Annotated[int, bits(4), "0."]
+    option_words: Annotated[int, bits(21), "Words of the option: 2."]
+    subscription_id: Annotated[int, u32, "The consumer's subscription that the message goes to."]
 
 
 PUSH_HEADER = Layout(PushHeader, size=32, upstream="bmqp::PushHeader")

@@ -43,16 +43,18 @@ class PutHeader(NamedTuple):
         32 | schema_id 16 | reserved 16                        |
     """
 
-    flags: Annotated[int, bits(4)]
-    message_words: Annotated[int, bits(28)]
-    options_words: Annotated[int, bits(24)]
-    compression: Annotated[int, bits(3)]
-    header_words: Annotated[int, bits(5)]
-    queue_id: Annotated[int, i32]
-    guid: Annotated[bytes, raw(16)]
-    crc32c: Annotated[int, u32]
-    schema_id: Annotated[int, u16]
-    reserved: Annotated[bytes, zeros(2)]
+    flags: Annotated[int, bits(4), "PutFlag."]
+    message_words: Annotated[int, bits(28), "Words of the whole message: header, options, data and padding."]
+    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
+    compression: Annotated[int, bits(3), "A CompressionAlgorithm."]
+    header_words: Annotated[int, bits(5), "Words of this header."]
+    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
+    guid: Annotated[bytes, raw(16), "The message's GUID."]
+    crc32c: Annotated[int, u32, "CRC32-C of properties and payload as they are sent, without padding."]
+    schema_id: Annotated[
+        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
+    ]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
 
 
 PUT_HEADER = Layout(PutHeader, size=36, upstream="bmqp::PutHeader")

@@ -22,9 +22,9 @@ class RdaInfo(NamedTuple):
         0 | unlimited 1 | poisonous 1 | counter 6 |
     """
 
-    unlimited: Annotated[int, bits(1)]
-    poisonous: Annotated[int, bits(1)]
-    counter: Annotated[int, bits(6)]
+    unlimited: Annotated[int, bits(1), "1: the message may be delivered as often as it takes; the other bits are 0."]
+    poisonous: Annotated[int, bits(1), "1: a consumer went away with the message unconfirmed."]
+    counter: Annotated[int, bits(6), "How often the message may still be delivered."]
 
 
 RDA_INFO = Layout(RdaInfo, size=1, upstream="bmqp::RdaInfo")

@@ -25,9 +25,9 @@ class Receipt(NamedTuple):
         12 | primary_lease_id 32 |
     """
 
-    partition_id: Annotated[int, u32]
-    sequence_number: Annotated[int, u64]
-    primary_lease_id: Annotated[int, u32]
+    partition_id: Annotated[int, u32, "The partition's number."]
+    sequence_number: Annotated[int, u64, "The last record that the replica has."]
+    primary_lease_id: Annotated[int, u32, "The lease of that record."]
 
 
 RECEIPT = Layout(Receipt, size=16, upstream="bmqp::ReplicationReceipt")

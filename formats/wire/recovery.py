@@ -39,15 +39,15 @@ class RecoveryHeader(NamedTuple):
         12 | md5 128                                                           |
     """
 
-    final: Annotated[int, bits(1)]
-    reserved_bits: Annotated[int, bits(3)]
-    message_words: Annotated[int, bits(28)]
-    reserved: Annotated[int, u8]
-    header_words: Annotated[int, bits(4)]
-    file_chunk_type: Annotated[int, bits(4)]
-    partition_id: Annotated[int, u16]
-    chunk_sequence_number: Annotated[int, u32]
-    md5: Annotated[bytes, raw(16)]
+    final: Annotated[int, bits(1), "1 for the last chunk of the file."]
+    reserved_bits: Annotated[int, bits(3), "Reserved; written as zero."]
+    message_words: Annotated[int, bits(28), "Words of the whole message: header, chunk and padding."]
+    reserved: Annotated[int, u8, "Reserved; written as zero."]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    file_chunk_type: Annotated[int, bits(4), "A RecoveryFileChunkType."]
+    partition_id: Annotated[int, u16, "The partition's number."]
+    chunk_sequence_number: Annotated[int, u32, "The chunk's number."]
+    md5: Annotated[bytes, raw(16), "MD5 of the chunk; zeros if the sender made none."]
 
 
 RECOVERY_HEADER = Layout(RecoveryHeader, size=28, upstream="bmqp::RecoveryHeader")

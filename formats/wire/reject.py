@@ -36,9 +36,9 @@ class RejectHeader(NamedTuple):
         0 | header_words 4 | per_message_words 4 | reserved 24 |
     """
 
-    header_words: Annotated[int, bits(4)]
-    per_message_words: Annotated[int, bits(4)]
-    reserved: Annotated[bytes, zeros(3)]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    per_message_words: Annotated[int, bits(4), "Words of each message that follows."]
+    reserved: Annotated[bytes, zeros(3), "Reserved; written as zero."]
 
 
 class Reject(NamedTuple):
@@ -51,9 +51,11 @@ class Reject(NamedTuple):
         20 | sub_queue_id 32 |
     """
 
-    queue_id: Annotated[int, i32]
-    guid: Annotated[bytes, raw(16)]
-    sub_queue_id: Annotated[int, i32]
+    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
+    guid: Annotated[bytes, raw(16), "The message's GUID."]
+    sub_queue_id: Annotated[
+        int, i32, "The id that the consumer chose for the app when it opened the queue; 0 without fan-out."
+    ]
 
 
 REJECT_HEADER = Layout(RejectHeader, size=4, upstream="bmqp::RejectHeader")

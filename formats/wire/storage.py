@@ -42,14 +42,14 @@ class StorageHeader(NamedTuple):
         8 | journal_offset_words 32                                                                     |
     """
 
-    flags: Annotated[int, bits(5)]
-    message_words: Annotated[int, bits(27)]
-    reserved: Annotated[int, bits(2)]
-    storage_protocol_version: Annotated[int, bits(2)]
-    header_words: Annotated[int, bits(4)]
-    message_type: Annotated[int, u8]
-    partition_id: Annotated[int, u16]
-    journal_offset_words: Annotated[int, u32]
+    flags: Annotated[int, bits(5), "StorageFlag."]
+    message_words: Annotated[int, bits(27), "Words of the whole message: header, journal record and what it points to."]
+    reserved: Annotated[int, bits(2), "Reserved; written as zero."]
+    storage_protocol_version: Annotated[int, bits(2), "Version of the file format: 1."]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    message_type: Annotated[int, u8, "A StorageMessageType."]
+    partition_id: Annotated[int, u16, "The partition's number."]
+    journal_offset_words: Annotated[int, u32, "Where the sender's journal has the record, in words."]
 
 
 STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")

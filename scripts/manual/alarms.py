@@ -1,0 +1,108 @@
+"""The alarms of the broker: their names and the lines that they write, as the source has them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import broker
+
+__all__ = ["Alarm", "alarms", "alarms_page"]
+
+from scripts.manual.markdown import code, heading, page, table
+
+_WRITTEN = re.compile(r"(ALARM|PANIC) \[(\w+)\] (.*)", re.DOTALL)
+_GAP = "…"
+
+
+class Alarm(NamedTuple):
+    """One place that raises an alarm; what is known only there when it does is `…` in the line."""
+
+    name: str
+    severity: str
+    line: str
+    module: str
+
+
+def alarms() -> list[Alarm]:
+    """Every place in the broker that raises an alarm, by name."""
+    root = Path(next(iter(broker.__path__)))
+    found = [
+        alarm
+        for path in sorted(root.rglob("*.py"))
+        for alarm in _alarms_of(path, ".".join(path.relative_to(root.parent).with_suffix("").parts))
+    ]
+    return sorted(found)
+
+
+def _alarms_of(path: Path, module: str) -> Iterator[Alarm]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called in ("alarm", "panic") and len(node.args) == 3:
+            for name in _names(node.args[1], module):
+                yield Alarm(name, "ALARM" if called == "alarm" else "PANIC", _line(node.args[2]), module)
+        elif isinstance(node.func, ast.Attribute) and (written := _WRITTEN.fullmatch(_line(node.args[0]))):
+            severity, name, line = written.groups()
+            yield Alarm(name, severity, line, module)
+
+
+def _names(node: ast.expr, module: str) -> list[str]:
+    """The names that an expression can have: a text, a constant of the module, or a text with an enumeration's name."""
+    if isinstance(node, ast.Name):
+        return [str(getattr(importlib.import_module(module), node.id))]
+    line = _line(node)
+    if _GAP not in line:
+        return [line]
+    from broker.core.capacity import Fullness
+
+    assert line == f"CAPACITY_STATE_{_GAP}", f"{module}: {line} is not known here"
+    return [f"CAPACITY_STATE_{state.name}" for state in Fullness if state is not Fullness.NORMAL]
+
+
+def _line(node: ast.expr) -> str:
+    """The text of an expression, with gaps for what is put into it."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return re.sub(r"%[sd]", _GAP, value)
+        case ast.JoinedStr(values=values):
+            return "".join(_line(each) for each in values)
+        case ast.BinOp(left=left, right=right):
+            return _line(left) + _line(right)
+        case _:
+            return _GAP
+
+
+def alarms_page() -> str:
+    """The alarms by name."""
+    by_name: dict[str, list[Alarm]] = {}
+    for each in alarms():
+        by_name.setdefault(each.name, []).append(each)
+    sections = (
+        "\n\n".join(
+            (
+                heading(2, name, name.lower()),
+                table(
+                    ["begins with", "the line goes on", "written by"],
+                    [[f"`{e.severity} [{name}]`", _shown(e.line), code(e.module)] for e in found],
+                ),
+            )
+        )
+        for name, found in by_name.items()
+    )
+    return page(
+        "# Alarms",
+        "An alarm is a line of the log at severity ERROR that begins with `ALARM [NAME]`, or with `PANIC [NAME]` where "
+        "the broker cannot do a part of its work. Their names are those of the BlazingMQ broker where it has the same "
+        f"alarm. `{_GAP}` stands for what is known only when the line is written. Most lines end with the remedy.",
+        *sections,
+    )
+
+
+def _shown(line: str) -> str:
+    return code(" ".join(line.split())) if re.search(r"\w", line) else _GAP

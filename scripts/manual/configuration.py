@@ -1,0 +1,182 @@
+"""The configuration's reference: a page for each file, from its model."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from broker.config.broker_schema import Configuration
+from broker.config.cluster_schema import ClustersDefinition
+from broker.config.domain_schema import DomainVariant
+from broker.config.model import Choice
+from scripts.manual.markdown import code, heading, page, table, text
+from scripts.manual.structures import anchor, described
+
+__all__ = ["FILES", "configuration_pages", "meanings", "models"]
+
+FILES: dict[str, tuple[str, type[BaseModel], str]] = {
+    "broker.md": ("bmqbrkrcfg.json", Configuration, "The process: its network, its log, who may connect."),
+    "clusters.md": (
+        "clusters.json",
+        ClustersDefinition,
+        "The clusters that a node is in, or is a proxy to. A file `proxyclusters/<name>.json` holds one "
+        "[ClusterProxyDefinition](#clusterproxydefinition).",
+    ),
+    "domains.md": ("domains/<name>.json", DomainVariant, "One domain: the parameters of its queues."),
+}
+
+_RANGES = {
+    (-(1 << 31), (1 << 31) - 1): "32-bit integer",
+    (0, (1 << 32) - 1): "unsigned 32-bit integer",
+    (-(1 << 63), (1 << 63) - 1): "64-bit integer",
+    (0, (1 << 64) - 1): "unsigned 64-bit integer",
+    (0, 65535): "port",
+    (-1, 65535): "port, or -1",
+}
+
+
+def configuration_pages() -> dict[str, str]:
+    """By path: an index, and a page for each file."""
+    pages = {
+        path: page(f"# {text(name)}", about, *(_section(model) for model in models(root)))
+        for path, (name, root, about) in FILES.items()
+    }
+    pages["index.md"] = page(
+        "# Configuration",
+        "A node reads the files of the BlazingMQ broker. Elements that are not in these tables are passed over. An "
+        "integer or a boolean may stand in quotes. `bmqctl start node DIRECTORY` tells the first fault with its file, "
+        "the path to the element and a remedy.",
+        table(
+            ["file", "what it holds"], [[f"[`{n}`]({path})", about] for path, (n, _, about) in FILES.items()]
+        ).replace("(#clusterproxydefinition)", "(clusters.md#clusterproxydefinition)"),
+    )
+    return pages
+
+
+def models(root: type[BaseModel]) -> list[type[BaseModel]]:
+    """A model and all that it consists of, each before those that it consists of."""
+    found: dict[type[BaseModel], None] = {root: None}
+    for model in found.copy():
+        _reach(model, found)
+    return list(found)
+
+
+def _reach(model: type[BaseModel], found: dict[type[BaseModel], None]) -> None:
+    for field in model.model_fields.values():
+        for inner in _models_in(field.annotation):
+            if inner not in found:
+                found[inner] = None
+                _reach(inner, found)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models_in(each)
+
+
+@cache
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """The meaning of each field that has one: the string below it in the class's source, or in that of its bases."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if cls is BaseModel or not issubclass(cls, BaseModel):
+            continue
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(node, ast.ClassDef)
+        for field, below in zip(node.body, node.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ):
+                found[field.target.id] = " ".join(below.value.value.split())
+    return found
+
+
+def _section(model: type[BaseModel]) -> str:
+    told = meanings(model)
+    rows = [
+        [code(field.alias or name), _type(field.annotation, field.metadata), _default(field), text(told.get(name, ""))]
+        for name, field in model.model_fields.items()
+    ]
+    return "\n\n".join(
+        block
+        for block in (
+            heading(2, model.__name__, anchor(model.__name__)),
+            described(model) if model.__dict__.get("__doc__") else "",
+            "Exactly one of these elements is given." if issubclass(model, Choice) else "",
+            table(["element", "type", "default", "meaning"], rows) or "It has no elements: `{}`.",
+        )
+        if block
+    )
+
+
+def _type(annotation: Any, metadata: list[Any]) -> str:
+    if get_origin(annotation) is Annotated:
+        inner, *notes = get_args(annotation)
+        notes = [each for note in notes for each in (note.metadata if isinstance(note, FieldInfo) else [note])]
+        return _type(inner, [*metadata, *notes])
+    if get_origin(annotation) in (Union, UnionType):
+        (inner,) = (each for each in get_args(annotation) if each is not NoneType)
+        return _type(inner, metadata)
+    if get_origin(annotation) is tuple:
+        return f"list of {_type(get_args(annotation)[0], [])}" + _bounds(
+            metadata, "{} element at least", "{} elements at most"
+        )
+    if annotation is bool:
+        return "boolean"
+    if annotation is int or annotation is float:
+        return _number(annotation, metadata)
+    if annotation is SecretStr:
+        return "text, secret"
+    if annotation is str:
+        return "text" + _bounds(metadata, "not empty", "{} characters at most")
+    if issubclass(annotation, Enum):
+        return "one of " + ", ".join(code(member.value) for member in annotation)
+    return f"[{annotation.__name__}](#{anchor(annotation.__name__)})"
+
+
+def _number(kind: type, metadata: list[Any]) -> str:
+    least = next((note.ge for note in reversed(metadata) if isinstance(note, Ge)), None)
+    most = next((note.le for note in reversed(metadata) if isinstance(note, Le)), None)
+    name = "number" if kind is float else _RANGES.get((least, most), "integer")  # type: ignore[arg-type]
+    if name not in ("number", "integer") or (least is None and most is None):
+        return name
+    return f"{name}, {least}..{most}"
+
+
+def _bounds(metadata: list[Any], least: str, most: str) -> str:
+    told = [least.format(note.min_length) for note in metadata if isinstance(note, MinLen) and note.min_length]
+    told += [most.format(note.max_length) for note in metadata if isinstance(note, MaxLen)]
+    return "".join(f", {each}" for each in told)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "required"
+    if value is None or value == ():
+        return ""
+    if isinstance(value, BaseModel):
+        chosen = value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, Choice) else {}
+        return code(next(iter(chosen), "")) if chosen else "its defaults"
+    if isinstance(value, Enum):
+        return code(value.value)
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return '`""`' if value == "" else code(", ".join(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,23 @@
+"""What MkDocs calls: the generated pages join those that are written by hand, so that no page can be out of date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# MkDocs loads this file by its path, with the import path of its own program.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from scripts.manual.pages import generated_pages
+
+__all__ = ["on_files"]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for path, content in generated_pages().items():
+        files.append(File.generated(config, path, content=content))
+    return files

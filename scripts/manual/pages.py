@@ -1,0 +1,126 @@
+"""All generated pages of the manual, by their paths in `docs`. Nothing is read but the declarations and the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import formats.disk.data
+import formats.disk.files
+import formats.disk.journal
+import formats.disk.ledger
+import formats.disk.qlist
+import formats.guid
+import formats.wire.ack
+import formats.wire.confirm
+import formats.wire.event
+import formats.wire.options
+import formats.wire.properties
+import formats.wire.push
+import formats.wire.put
+import formats.wire.rda
+import formats.wire.receipt
+import formats.wire.recovery
+import formats.wire.reject
+import formats.wire.storage
+from formats.disk.faults import CATALOGUE, Severity
+from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, timer
+from formats.schema import Layout
+from scripts.manual.alarms import alarms_page
+from scripts.manual.commands import command_pages
+from scripts.manual.configuration import configuration_pages
+from scripts.manual.markdown import code, page, table, text
+from scripts.manual.messages import control_page, requests_page
+from scripts.manual.structures import described, enumeration_sections, enumerations, layouts, structure_section
+
+__all__ = ["generated_pages"]
+
+# The modules of each page in the order that a reader meets them, with the titles of their sections.
+_WIRE = {
+    "Events": formats.wire.event,
+    "PUT": formats.wire.put,
+    "ACK": formats.wire.ack,
+    "PUSH": formats.wire.push,
+    "CONFIRM": formats.wire.confirm,
+    "REJECT": formats.wire.reject,
+    "Options": formats.wire.options,
+    "Remaining delivery attempts": formats.wire.rda,
+    "Message properties": formats.wire.properties,
+    "STORAGE and PARTITION_SYNC": formats.wire.storage,
+    "REPLICATION_RECEIPT": formats.wire.receipt,
+    "RECOVERY": formats.wire.recovery,
+}
+_FILES = {
+    "Files of a partition": formats.disk.files,
+    "JOURNAL": formats.disk.journal,
+    "DATA": formats.disk.data,
+    "QLIST": formats.disk.qlist,
+    "Cluster-state ledger": formats.disk.ledger,
+    "Message GUIDs": formats.guid,
+}
+_ROCKETMQ_WIRE = {"Frames": frame, "Batches": batch}
+_ROCKETMQ_FILES = {
+    "Commit log": record,
+    "Consume queues": consume_queue,
+    "Index": index,
+    "Checkpoints": checkpoints,
+    "Timer wheel and timer log": timer,
+}
+_BIG_ENDIAN = (
+    "All integers are big-endian. A word is 4 bytes. Bit 0 is the most significant one. Every structure below is "
+    "generated from the declaration that the codecs are made of, and compared with the original in the tests."
+)
+
+
+def generated_pages() -> dict[str, str]:
+    """Path to text, in the order of the navigation."""
+    pages = {f"reference/cli/{path}": content for path, content in command_pages().items()}
+    pages |= {f"reference/configuration/{path}": content for path, content in configuration_pages().items()}
+    return pages | {
+        "reference/blazingmq/wire.md": _structures_page("Wire protocol", _WIRE),
+        "reference/blazingmq/control.md": control_page(),
+        "reference/blazingmq/files.md": _structures_page("Files", _FILES),
+        "reference/blazingmq/numbers.md": _numbers_page(rocketmq=False),
+        "reference/rocketmq/wire.md": _structures_page("Remoting protocol", _ROCKETMQ_WIRE),
+        "reference/rocketmq/requests.md": requests_page(),
+        "reference/rocketmq/files.md": _structures_page("Files", _ROCKETMQ_FILES),
+        "reference/rocketmq/numbers.md": _numbers_page(rocketmq=True),
+        "reference/faults.md": _faults_page(),
+        "reference/alarms.md": alarms_page(),
+    }
+
+
+def _structures_page(title: str, modules: dict[str, Any]) -> str:
+    blocks: list[str] = []
+    for name, module in modules.items():
+        own: Iterable[Layout[Any]] = (each for each in layouts() if each.cls.__module__ == module.__name__)
+        blocks += [f"## {name}", described(module), *(structure_section(each) for each in own)]
+    return page(f"# {title}", _BIG_ENDIAN, *blocks)
+
+
+def _numbers_page(*, rocketmq: bool) -> str:
+    own = (each for each in enumerations() if each.__module__.startswith("formats.rocketmq") == rocketmq)
+    return page(
+        "# Numbers",
+        "Kinds, states and flags. A flag's value is that of its bit; a field of flags holds the sum of those "
+        "that are set.",
+        enumeration_sections(own),
+    )
+
+
+def _faults_page() -> str:
+    tables = [
+        f"## {severity.value.capitalize()}s\n\n"
+        + table(
+            ["code", "what to do"],
+            [[code(name), text(kind.advice)] for name, kind in CATALOGUE.items() if kind.severity is severity],
+        )
+        for severity in Severity
+    ]
+    return page(
+        "# Fault codes",
+        "`bmqctl journal validate` tells each fault with its code, the file, the byte, a reason and an advice. An "
+        "error says that the files do not hold what was written to them, or contradict each other. A warning says that "
+        "they hold what a crash may leave behind, or something odd that harms nobody.",
+        *tables,
+    )
