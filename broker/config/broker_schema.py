@@ -35,22 +35,36 @@ class LogController(Model):
     """`categories` are `expression:severity:color`."""
 
     file_name: str = ""
+    """Path of the log; without one, a file in the data directory."""
     file_max_age_days: Int = 0
+    """Accepted; has no effect."""
     rotation_bytes: Int = 0
+    """Size at which a new file is begun; 0 for the default."""
     logfile_format: str = ""
+    """Format of the file's lines; empty for the default."""
     console_format: str = ""
+    """The same on the console."""
     logging_verbosity: str = ""
+    """Least severity that is logged to the file; INFO if it is above that."""
     bsls_log_severity_threshold: str = "ERROR"
+    """Accepted; has no effect."""
     console_severity_threshold: str = ""
+    """Least severity that is logged to the console."""
     categories: tuple[str, ...] = ()
+    """Accepted; has no effect."""
     syslog: SyslogConfig = SyslogConfig()
+    """Accepted; has no effect."""
     log_dump: LogDumpConfig = LogDumpConfig()
+    """Accepted; has no effect."""
 
 
 class TaskConfig(Model):
     allocator_type: AllocatorType = AllocatorType.NEWDELETE
+    """Accepted; has no effect."""
     allocation_limit: ULong = 0
+    """Accepted; has no effect."""
     log_controller: LogController = LogController()
+    """Where and how the broker logs."""
 
 
 class DispatcherProcessorParameters(Model):
@@ -123,16 +137,24 @@ class Heartbeat(Model):
     """How many heartbeats in a row a connection of each kind may leave unanswered; with 0 none are sent."""
 
     client: Int = 0
+    """For clients."""
     downstream_broker: Int = 0
+    """For proxies that are connected to this broker."""
     upstream_broker: Int = 0
+    """For brokers that this one is a proxy to."""
     cluster_peer: Int = 0
+    """For the other nodes of the cluster."""
 
 
 class TcpInterfaceListener(Model):
     name: str
+    """Its name, for faults of the configuration."""
     address: str = "0.0.0.0"
+    """Address to listen on."""
     port: Port
+    """Port to listen on."""
     tls: Bool = False
+    """Listen for TLS; needs `tlsConfig`."""
 
 
 def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterfaceListener, ...]:
@@ -147,14 +169,23 @@ class TcpInterfaceConfig(Model):
 
     name: str = ""
     port: PortOrNone
+    """Port to listen on where there are no listeners."""
     io_threads: Int = 0
+    """Accepted; has no effect."""
     max_connections: Int = 10_000
+    """Connections at most; no more are taken than there are descriptors for."""
     low_watermark: Long = 0
+    """Accepted; has no effect."""
     high_watermark: Long = 0
+    """Accepted; has no effect."""
     node_low_watermark: Long = 1024
+    """Accepted; has no effect."""
     node_high_watermark: Long = 2048
+    """Accepted; has no effect."""
     heartbeat_interval_ms: Int = 3000
+    """Time between heartbeats on a connection that is silent."""
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
+    """Addresses and ports to listen on."""
 
     @model_validator(mode="after")
     def _listens(self) -> Self:
@@ -165,7 +196,9 @@ class TcpInterfaceConfig(Model):
 
 class NetworkInterfaces(Model):
     heartbeats: Heartbeat = Heartbeat()
+    """When a connection that answers nothing is given up."""
     tcp_interface: TcpInterfaceConfig
+    """Where to listen."""
 
 
 class MessagePropertiesV2(Model):
@@ -208,12 +241,16 @@ class PluginConfig(Model):
     """`AuthenticatorPluginConfig`, `CredentialProviderConfig` and `AuthorizerPluginConfig` of the schema."""
 
     name: str
+    """The plugin's name; packages offer others as entry points."""
     settings: Annotated[tuple[PluginSettingKeyValue, ...], CONFIDENTIAL] = ()
+    """What the plugin is told."""
 
 
 class Credential(Model):
     mechanism: str
+    """The mechanism to authenticate by."""
     identity: Annotated[Secret, CONFIDENTIAL]
+    """What that mechanism is given."""
 
 
 class Disallow(Model):
@@ -222,15 +259,22 @@ class Disallow(Model):
 
 class AnonymousCredential(Choice):
     disallow: Disallow | None = None
+    """Who does not authenticate is refused."""
     credential: Annotated[Credential | None, CONFIDENTIAL] = None
+    """Who does not authenticate is taken for the owner of this."""
 
 
 class AuthenticatorConfig(Model):
     authenticators: tuple[PluginConfig, ...] = ()
+    """The mechanisms by which clients and brokers can authenticate."""
     anonymous_credential: AnonymousCredential | None = None
+    """What becomes of those who do not authenticate."""
     min_threads: Int = 1
+    """Accepted; has no effect."""
     max_threads: Int = 8
+    """How many authenticators run at the same time."""
     credential_provider: PluginConfig | None = None
+    """What this broker authenticates by at those that it connects to."""
 
 
 class AuthorizedAction(Enum):
@@ -244,8 +288,11 @@ class AuthorizationRule(Model):
     """Patterns in which `*` is any text; `domains` are what reading and writing is permitted in."""
 
     actions: Annotated[tuple[AuthorizedAction, ...], Field(min_length=1)]
+    """What is permitted."""
     principals: tuple[str, ...] = ("*",)
+    """Who may do it."""
     mechanisms: tuple[str, ...] = ("*",)
+    """By which mechanisms they must have authenticated."""
     domains: tuple[str, ...] = ("*",)
 
 
@@ -253,7 +300,9 @@ class AuthorizerConfig(Model):
     """`rules` are not in the reference's schema: its brokers pass over them."""
 
     authorizer: PluginConfig | None = None
+    """A plugin that decides."""
     rules: tuple[AuthorizationRule, ...] = ()
+    """What is permitted without one."""
 
 
 class ClientCertificate(Enum):
@@ -266,9 +315,13 @@ class TlsConfig(Model):
     """`client_certificate`, not in the reference's schema: whether who connects is asked for a certificate."""
 
     certificate_authority: str
+    """PEM file with the certificates of those who may issue."""
     certificate: str
+    """PEM file with this broker's certificate."""
     key: str
+    """PEM file with its private key."""
     versions: str = "TLSv1.3"
+    """The versions of TLS that are spoken, by commas."""
     client_certificate: ClientCertificate = ClientCertificate.NONE
 
     @property
@@ -282,27 +335,48 @@ class AppConfig(Model):
 
     broker_instance_name: str = ""
     broker_version: Int = 0
+    """Accepted; has no effect."""
     config_version: Int = 0
+    """Accepted; has no effect."""
     etc_dir: str = ""
+    """Accepted; has no effect."""
     host_name: str = ""
+    """Name of this host, by which its node in `clusters.json` is found if its address is not one of this host's."""
     host_tags: str = ""
     host_data_center: str = ""
+    """Data center of this host: a proxy prefers brokers in the same one."""
     logs_observer_max_size: Int = 0
+    """Accepted; has no effect."""
     latency_monitor_domain: str = "bmq.sys.latemon.latency"
+    """Accepted; has no effect."""
     dispatcher_config: DispatcherConfig = DispatcherConfig()
+    """Accepted; has no effect."""
     stats: StatsConfig = StatsConfig()
+    """Accepted; has no effect."""
     network_interfaces: NetworkInterfaces
+    """Where to listen."""
     bmqconf_config: BmqconfConfig = BmqconfConfig()
+    """Accepted; has no effect."""
     plugins: Plugins = Plugins()
+    """Accepted; has no effect."""
     message_properties_v2: MessagePropertiesV2 = MessagePropertiesV2()
+    """Accepted; has no effect."""
     configure_stream: Bool = False
+    """Accepted; has no effect."""
     advertise_subscriptions: Bool = False
+    """Accepted; has no effect."""
     route_command_timeout_ms: Int = 3000
+    """Accepted; has no effect."""
     authentication: AuthenticatorConfig = AuthenticatorConfig()
+    """Who connects must prove who they are."""
     authorization: AuthorizerConfig = AuthorizerConfig()
+    """What they may then do."""
     tls_config: TlsConfig | None = None
+    """Certificates, for listeners and nodes with `tls`."""
 
 
 class Configuration(Model):
     task_config: TaskConfig = TaskConfig()
+    """The process."""
     app_config: AppConfig
+    """The broker."""

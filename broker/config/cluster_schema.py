@@ -35,7 +35,9 @@ class TcpClusterNodeConnection(Model):
     """`endpoint` is `tcp://HOST:PORT`. With `tls`, which is not in the reference's schema, it listens for TLS."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
+    """Where the node listens: `tcp://HOST:PORT`."""
     tls: Bool = False
+    """Connect to it by TLS."""
 
 
 class ClusterNodeConnection(Choice):
@@ -46,10 +48,15 @@ class ClusterNode(Model):
     """`principal`, not in the reference's schema either, is who the node authenticates as, if not under its name."""
 
     id: Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+    """Its number in the cluster, the same in the files of all nodes."""
     name: str = ""
+    """Its name, the same in the files of all nodes."""
     data_center: str = ""
+    """A proxy prefers nodes in its own."""
     transport: ClusterNodeConnection
+    """Where it listens."""
     principal: str = ""
+    """Who it authenticates as, if not as its name."""
 
     @property
     def tls(self) -> bool:
@@ -87,17 +94,29 @@ class PartitionConfig(Model):
     """Where a partition's files are and how large one may get, in bytes. Relative to the working directory."""
 
     num_partitions: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
+    """How many partitions the cluster has."""
     location: Annotated[str, Field(min_length=1)]
+    """Directory of the files."""
     archive_location: Annotated[str, Field(min_length=1)]
+    """Directory that file sets are moved to after a rollover."""
     max_data_file_size: Annotated[ULong, Field(ge=1)]
+    """Bytes at which a DATA file is full."""
     max_journal_file_size: Annotated[ULong, Field(ge=1)]
+    """Bytes at which a JOURNAL is full."""
     max_qlist_file_size: Annotated[ULong, Field(ge=1)]
+    """Bytes at which a QLIST file is full."""
     max_csl_file_size: ULong = Field(default=67_108_864, alias="maxCSLFileSize")
+    """Bytes at which the ledger is full."""
     preallocate: Bool = False
+    """Accepted; has no effect."""
     max_archived_file_sets: Int = 0
+    """File sets of a partition that are kept in the archive."""
     prefault_pages: Bool = False
+    """Accepted; has no effect."""
     flush_at_shutdown: Bool = True
+    """Bring the files to the disk at a clean stop."""
     sync_config: StorageSyncConfig = StorageSyncConfig()
+    """Accepted; has no effect."""
 
 
 class MasterAssignmentAlgorithm(Enum):
@@ -109,29 +128,50 @@ class ElectorConfig(Model):
     """`quorum` 0 is a majority of the nodes; more than there are keeps every node from leading."""
 
     initial_wait_timeout_ms: Int = 8000
+    """How long a node waits for a leader before it scouts for the first time."""
     max_random_wait_timeout_ms: Int = 3000
+    """Longest random wait before it scouts again."""
     scouting_result_timeout_ms: Int = 4000
+    """How long it waits for answers to scouting."""
     election_result_timeout_ms: Int = 4000
+    """How long it waits for votes."""
     heartbeat_broadcast_period_ms: Int = 2000
+    """Time between a leader's heartbeats."""
     heartbeat_check_period_ms: Int = 1000
+    """How often a follower looks whether they come."""
     heartbeat_miss_count: Int = 10
+    """Heartbeats in a row after which a leader is given up."""
     quorum: UInt = 0
+    """Nodes that must agree."""
     leader_sync_delay_ms: Int = 80_000
+    """Accepted; has no effect."""
 
 
 class QueueOperationsConfig(Model):
     open_timeout_ms: Int = 300_000
+    """How long the opening of a queue may take."""
     configure_timeout_ms: Int = 300_000
+    """Accepted; has no effect."""
     close_timeout_ms: Int = 300_000
+    """Accepted; has no effect."""
     reopen_timeout_ms: Int = 43_200_000
+    """Accepted; has no effect."""
     reopen_retry_interval_ms: Int = 5000
+    """Accepted; has no effect."""
     reopen_max_attempts: Int = 10
+    """Accepted; has no effect."""
     assignment_timeout_ms: Int = 15_000
+    """Accepted; has no effect."""
     keepalive_duration_ms: Int = 1_800_000
+    """How long a queue that nobody has open is kept."""
     consumption_monitor_period_ms: Int = 30_000
+    """Accepted; has no effect."""
     stop_timeout_ms: Int = 10_000
+    """Accepted; has no effect."""
     shutdown_timeout_ms: Int = 20_000
+    """Accepted; has no effect."""
     ack_window_size: Int = 500
+    """Accepted; has no effect."""
 
 
 class ClusterMonitorConfig(Model):
@@ -149,12 +189,19 @@ class ClusterMonitorConfig(Model):
 
 class ClusterAttributes(Model):
     is_csl_mode_enabled: Bool = Field(default=False, alias="isCSLModeEnabled")
+    """Must be true where `isFSMWorkflow` is."""
     is_fsm_workflow: Bool = Field(default=False, alias="isFSMWorkflow")
+    """The broker speaks the newer workflow with other nodes, whatever this says."""
     does_fsm_write_qlist: Bool = Field(default=True, alias="doesFSMwriteQLIST")
+    """Accepted; has no effect."""
     cluster_fsm_watchdog_timeout_sec: Int = 300
+    """Accepted; has no effect."""
     cluster_fsm_watchdog_num_retries: Int = 1
+    """Accepted; has no effect."""
     partition_fsm_watchdog_timeout_sec: Int = 300
+    """Accepted; has no effect."""
     partition_fsm_watchdog_num_retries: Int = 1
+    """Accepted; has no effect."""
 
     @model_validator(mode="after")
     def _the_state_machines_need_the_ledger(self) -> Self:
@@ -169,9 +216,13 @@ class MessageThrottleConfig(Model):
     """Intervals in milliseconds; thresholds are remaining delivery attempts of a message."""
 
     low_threshold: UInt = 2
+    """A message with at most so many attempts left waits for `highInterval`."""
     high_threshold: UInt = 4
+    """A message with at most so many attempts left waits for `lowInterval`."""
     low_interval: UInt = 1000
+    """The shorter wait before it is delivered."""
     high_interval: UInt = 3000
+    """The longer wait."""
 
 
 def _unique_ids(nodes: tuple[ClusterNode, ...]) -> tuple[ClusterNode, ...]:
@@ -188,17 +239,26 @@ def _unique_ids(nodes: tuple[ClusterNode, ...]) -> tuple[ClusterNode, ...]:
 
 class _NamedCluster(Model):
     name: Annotated[str, Field(min_length=1)]
+    """The cluster's name."""
     nodes: Annotated[tuple[ClusterNode, ...], Field(min_length=1), AfterValidator(_unique_ids)]
+    """Its nodes."""
     queue_operations: QueueOperationsConfig = QueueOperationsConfig()
+    """Times of queues."""
     cluster_monitor_config: ClusterMonitorConfig = ClusterMonitorConfig()
+    """Accepted; has no effect."""
     message_throttle_config: MessageThrottleConfig = MessageThrottleConfig()
+    """How messages that consumers did not survive are slowed down."""
 
 
 class ClusterDefinition(_NamedCluster):
     partition_config: PartitionConfig
+    """Its files."""
     master_assignment: MasterAssignmentAlgorithm = MasterAssignmentAlgorithm.LEADER_IS_MASTER_ALL
+    """Who becomes the primary of a partition: the leader, or the node that has the fewest."""
     elector: ElectorConfig = ElectorConfig()
+    """Times and quorum of elections."""
     cluster_attributes: ClusterAttributes = ClusterAttributes()
+    """Which workflow is configured."""
 
 
 class ClusterProxyDefinition(_NamedCluster):
@@ -207,13 +267,18 @@ class ClusterProxyDefinition(_NamedCluster):
 
 class VirtualClusterInformation(Model):
     name: str
+    """The cluster's name."""
     self_node_id: Int
+    """The id of the node that it is there."""
 
 
 class ClustersDefinition(Model):
     my_clusters: tuple[ClusterDefinition, ...] = ()
+    """Clusters that this node is a member of."""
     my_virtual_clusters: tuple[VirtualClusterInformation, ...] = ()
+    """Clusters that this proxy stands for."""
     proxy_clusters: tuple[ClusterProxyDefinition, ...] = ()
+    """Clusters that this node is a proxy to."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

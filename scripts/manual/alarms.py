@@ -99,7 +99,8 @@ def alarms_page() -> str:
         "# Alarms",
         "An alarm is a line of the log at severity ERROR that begins with `ALARM [NAME]`, or with `PANIC [NAME]` where "
         "the broker cannot do a part of its work. Their names are those of the BlazingMQ broker where it has the same "
-        f"alarm. `{_GAP}` stands for what is known only when the line is written. Most lines end with the remedy.",
+        f"alarm. `{_GAP}` stands for what is known only when the line is written. What to do about each is in "
+        "[the operators' page](../operate/alarms.md).",
         *sections,
     )
 

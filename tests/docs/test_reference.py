@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -84,6 +85,25 @@ def test_configuration_has_each_element(model: type[Model]) -> None:
 def test_meaning_of_an_element_stands_below_it() -> None:
     for model in models():
         assert set(element_meanings(model)) <= set(model.model_fields)
+
+
+def test_element_that_has_no_effect_is_read_nowhere() -> None:
+    """An element is read as an attribute of its name; those that are told to have no effect are not."""
+    sources = [path for path in (ROOT / "broker").rglob("*.py") if path.parent.name != "config"]
+    read = {
+        node.attr
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    idle = [
+        f"{model.__name__}.{name}"
+        for model in models()
+        for name, meaning in element_meanings(model).items()
+        if meaning == "Accepted; has no effect."
+    ]
+    assert len(idle) > 40
+    assert [each for each in idle if each.partition(".")[2] in read] == []
 
 
 @pytest.mark.parametrize("layout", layouts(), ids=lambda layout: layout.name)
