@@ -183,6 +183,8 @@ class ReplicaActions(PartitionBase):
         receiving = self._receiving
         assert receiving is not None
         if self.copy.position == receiving.end:
+            if self.copy.is_anew:
+                self._begins_anew = False
             self.copy.complete(receiving.sync_point)
             self.shard.damage.heal(synced=self.shard.outlives_power)
             if receiving.asked is not None:

@@ -135,6 +135,7 @@ MIXED_FAILED_ONCE = {
     2625: "a damaged node was healed by a primary that wrote a confirm then, which no other node ever had",
     3136: "a primary's clock was far behind, and the next one had started since and had a right one",
     10086: "a primary without files to be healed into was healed nevertheless, and began again when it served already",
+    2375: "a replica that had been received anew threw all away when an old question of its primary came again",
     7094: "a payload had rotted that nobody could give whole, and came behind others after a fail-over",
     8238: "power failed while a ledger went on in a new file, of which only the first record was on the disk",
     6436: "a hop handed out what its upstream had flagged as out of order before what waited",

@@ -9,6 +9,7 @@ from broker.cluster.partition_table import State
 from broker.cluster.positions import history
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from formats.codes import EventType
+from formats.control.messages import ClusterMessage, ControlMessage, PartitionMessage, ReplicaStateRequest
 from formats.errors import FormatError
 from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.partition_bus import Bus
@@ -306,6 +307,29 @@ def test_a_replica_that_missed_a_rollover_is_received_anew(small: Bus) -> None:
     assert small.states() == [PRIMARY, REPLICA, REPLICA]
     small.check_equal()
     fill(small, 600, 400)
+    small.check_equal()
+
+
+def test_a_replica_that_was_received_anew_keeps_that_when_an_old_question_comes_again(small: Bus) -> None:
+    """A link may give a message twice."""
+    fill(small, 0, 30)
+    small.part(2)
+    fill(small, 100, 400)
+    small.join()
+    small.settle(3000)
+    replica, primary = small.nodes[2].partition, small.nodes[0].partition
+    at = primary.position.wire
+    question = ReplicaStateRequest(
+        partition_id=0,
+        primary_lease_id=small.lease_id,
+        latest_sequence_number=at,
+        first_sync_point_after_rollover_sequence_number=at,
+    )
+    message = ControlMessage(r_id=1, choice=ClusterMessage(choice=PartitionMessage(choice=question)))
+    assert replica.on_control(0, message)
+    small.settle(3000)
+    assert replica.state is REPLICA
+    assert replica.position == primary.position
     small.check_equal()
 
 
