@@ -42,8 +42,9 @@ KINDS = (
 )
 EXTREME = 1 << 30
 LEAP = 1 << 36
-# What a sender calls its own queues, apps and subscriptions may be any number: it is taken at its word.
-NAMES = ("q_id", "sub_id", "s_id")
+# What a sender calls its own queues, apps and subscriptions may be any number, and so may the priority of its
+# consumers: it is taken at its word.
+OWN = ("q_id", "sub_id", "s_id", "consumer_priority")
 _BODIES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
     EventType.STORAGE: iter_storage,
     EventType.PARTITION_SYNC: iter_storage,
@@ -138,7 +139,7 @@ def _integers(message: Any, before: Path = ()) -> Iterator[tuple[Path, Integer]]
         each_value = enumerate(value) if element.array else [(None, value)]
         for index, each in each_value:
             path: Path = (*before, (element.attribute, index))
-            if isinstance(element.kind, Integer) and each is not None and element.attribute not in NAMES:
+            if isinstance(element.kind, Integer) and each is not None and element.attribute not in OWN:
                 yield path, element.kind
             elif isinstance(element.kind, (Description, Choice)) and each is not None:
                 yield from _integers(each, path)
