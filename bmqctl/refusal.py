@@ -1,4 +1,4 @@
-"""How a command ends that cannot do what it was asked."""
+"""The end of a command that is refused: one line, and exit code 2."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
 
 
 def _features(cluster: ClusterDefinition) -> str:
-    """What the other nodes are told of the configuration; nothing where there are none."""
+    """The features that this node announces to the other nodes; empty where there are none."""
     if len(cluster.nodes) == 1:
         return ""
     from broker.membership import cluster_features
@@ -292,7 +292,7 @@ def _save(node: Node, shards: dict[int, Shard]) -> None:
 
 
 def _environment(config: NodeConfig, domains: Domains) -> Environment:
-    """What administration shows of the configuration."""
+    """The configuration as administration shows it."""
     assert config.cluster is not None
     assert config.self_node is not None
     own = [

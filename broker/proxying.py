@@ -139,7 +139,7 @@ def _links(
 
 
 def _environment(config: NodeConfig, domains: ProxyDomains) -> Environment:
-    """What administration shows of the configuration."""
+    """The configuration as administration shows it."""
     return Environment(
         broker_config=to_json(config.broker.app_config),
         clusters=tuple(cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters),

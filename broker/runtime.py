@@ -1,4 +1,4 @@
-"""What any node asks of Python and the clocks as it starts, whichever system it serves."""
+"""Settings of Python and the clocks that every node makes as it starts, whichever system it serves."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ _PLACELESS: dict[int, Callable[[bytes], Record]] = {
 
 
 def _same(a: bytes, b: bytes, *, ends_rollover: bool) -> bool:
-    """Whether two records of one number are the same, or sync points that both tell of the end of one rollover.
+    """Return whether two records of one number are equal, or sync points that both end one rollover.
 
     The old journal ends with one, the new one goes on with a copy that each replica makes: the reference's primary
     gives it a time of its own.

@@ -83,7 +83,7 @@ class CopyRollover:
         return max(1, units)
 
     def tail_before(self, record: Buffer, at: int) -> Ends | None:
-        """Where the tail begins if the primary's first record in the new files is for `at`; None if it cannot be."""
+        """Return the start of the tail if the first record behind a rollover is for `at`; None if it cannot be."""
         sync_point = JOURNAL_OP_RECORD.unpack(record)
         data, qlist = sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD
         begins = Ends(at - JOURNAL_RECORD_SIZE, data, qlist)

@@ -64,7 +64,7 @@ class TaskConfig(Model):
     allocation_limit: ULong = 0
     """Accepted; has no effect."""
     log_controller: LogController = LogController()
-    """Where and how the broker logs."""
+    """The broker's log: targets, levels and format."""
 
 
 class DispatcherProcessorParameters(Model):
@@ -196,9 +196,9 @@ class TcpInterfaceConfig(Model):
 
 class NetworkInterfaces(Model):
     heartbeats: Heartbeat = Heartbeat()
-    """When a connection that answers nothing is given up."""
+    """Heartbeats, after which a silent connection is closed."""
     tcp_interface: TcpInterfaceConfig
-    """Where to listen."""
+    """The addresses that the broker listens on."""
 
 
 class MessagePropertiesV2(Model):
@@ -243,14 +243,14 @@ class PluginConfig(Model):
     name: str
     """The plugin's name; packages offer others as entry points."""
     settings: Annotated[tuple[PluginSettingKeyValue, ...], CONFIDENTIAL] = ()
-    """What the plugin is told."""
+    """The plugin's own settings."""
 
 
 class Credential(Model):
     mechanism: str
     """The mechanism to authenticate by."""
     identity: Annotated[Secret, CONFIDENTIAL]
-    """What that mechanism is given."""
+    """The credential's content, as the mechanism defines it."""
 
 
 class Disallow(Model):
@@ -259,22 +259,22 @@ class Disallow(Model):
 
 class AnonymousCredential(Choice):
     disallow: Disallow | None = None
-    """Who does not authenticate is refused."""
+    """Refuse clients that do not authenticate."""
     credential: Annotated[Credential | None, CONFIDENTIAL] = None
-    """Who does not authenticate is taken for the owner of this."""
+    """The credential of clients that do not authenticate."""
 
 
 class AuthenticatorConfig(Model):
     authenticators: tuple[PluginConfig, ...] = ()
     """The mechanisms by which clients and brokers can authenticate."""
     anonymous_credential: AnonymousCredential | None = None
-    """What becomes of those who do not authenticate."""
+    """Treatment of clients that do not authenticate."""
     min_threads: Int = 1
     """Accepted; has no effect."""
     max_threads: Int = 8
-    """How many authenticators run at the same time."""
+    """Maximum number of authentications at the same time."""
     credential_provider: PluginConfig | None = None
-    """What this broker authenticates by at those that it connects to."""
+    """The provider of the credential that this broker presents to brokers that it connects to."""
 
 
 class AuthorizedAction(Enum):
@@ -288,9 +288,9 @@ class AuthorizationRule(Model):
     """Patterns in which `*` is any text; `domains` are what reading and writing is permitted in."""
 
     actions: Annotated[tuple[AuthorizedAction, ...], Field(min_length=1)]
-    """What is permitted."""
+    """The permitted actions."""
     principals: tuple[str, ...] = ("*",)
-    """Who may do it."""
+    """The principals that may perform them; `*` stands for all."""
     mechanisms: tuple[str, ...] = ("*",)
     """By which mechanisms they must have authenticated."""
     domains: tuple[str, ...] = ("*",)
@@ -302,7 +302,7 @@ class AuthorizerConfig(Model):
     authorizer: PluginConfig | None = None
     """A plugin that decides."""
     rules: tuple[AuthorizationRule, ...] = ()
-    """What is permitted without one."""
+    """The rules that apply if there is no such plugin."""
 
 
 class ClientCertificate(Enum):
@@ -354,7 +354,7 @@ class AppConfig(Model):
     stats: StatsConfig = StatsConfig()
     """Accepted; has no effect."""
     network_interfaces: NetworkInterfaces
-    """Where to listen."""
+    """The addresses that the broker listens on."""
     bmqconf_config: BmqconfConfig = BmqconfConfig()
     """Accepted; has no effect."""
     plugins: Plugins = Plugins()
@@ -368,9 +368,9 @@ class AppConfig(Model):
     route_command_timeout_ms: Int = 3000
     """Accepted; has no effect."""
     authentication: AuthenticatorConfig = AuthenticatorConfig()
-    """Who connects must prove who they are."""
+    """Authentication of clients and brokers that connect."""
     authorization: AuthorizerConfig = AuthorizerConfig()
-    """What they may then do."""
+    """Authorization of those that are connected."""
     tls_config: TlsConfig | None = None
     """Certificates, for listeners and nodes with `tls`."""
 

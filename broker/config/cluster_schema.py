@@ -35,7 +35,7 @@ class TcpClusterNodeConnection(Model):
     """`endpoint` is `tcp://HOST:PORT`. With `tls`, which is not in the reference's schema, it listens for TLS."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
-    """Where the node listens: `tcp://HOST:PORT`."""
+    """The node's address: `tcp://HOST:PORT`."""
     tls: Bool = False
     """Connect to it by TLS."""
 
@@ -54,9 +54,9 @@ class ClusterNode(Model):
     data_center: str = ""
     """A proxy prefers nodes in its own."""
     transport: ClusterNodeConnection
-    """Where it listens."""
+    """The node's address."""
     principal: str = ""
-    """Who it authenticates as, if not as its name."""
+    """The principal that the node authenticates as; its name if empty."""
 
     @property
     def tls(self) -> bool:
@@ -94,7 +94,7 @@ class PartitionConfig(Model):
     """Where a partition's files are and how large one may get, in bytes. Relative to the working directory."""
 
     num_partitions: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
-    """How many partitions the cluster has."""
+    """Number of partitions."""
     location: Annotated[str, Field(min_length=1)]
     """Directory of the files."""
     archive_location: Annotated[str, Field(min_length=1)]
@@ -128,17 +128,17 @@ class ElectorConfig(Model):
     """`quorum` 0 is a majority of the nodes; more than there are keeps every node from leading."""
 
     initial_wait_timeout_ms: Int = 8000
-    """How long a node waits for a leader before it scouts for the first time."""
+    """Time that a node waits for a leader before it scouts for the first time."""
     max_random_wait_timeout_ms: Int = 3000
     """Longest random wait before it scouts again."""
     scouting_result_timeout_ms: Int = 4000
-    """How long it waits for answers to scouting."""
+    """Time to wait for answers to scouting."""
     election_result_timeout_ms: Int = 4000
-    """How long it waits for votes."""
+    """Time to wait for votes."""
     heartbeat_broadcast_period_ms: Int = 2000
     """Time between a leader's heartbeats."""
     heartbeat_check_period_ms: Int = 1000
-    """How often a follower looks whether they come."""
+    """Interval at which a follower checks for heartbeats."""
     heartbeat_miss_count: Int = 10
     """Heartbeats in a row after which a leader is given up."""
     quorum: UInt = 0
@@ -149,7 +149,7 @@ class ElectorConfig(Model):
 
 class QueueOperationsConfig(Model):
     open_timeout_ms: Int = 300_000
-    """How long the opening of a queue may take."""
+    """Time limit for opening a queue."""
     configure_timeout_ms: Int = 300_000
     """Accepted; has no effect."""
     close_timeout_ms: Int = 300_000
@@ -163,7 +163,7 @@ class QueueOperationsConfig(Model):
     assignment_timeout_ms: Int = 15_000
     """Accepted; has no effect."""
     keepalive_duration_ms: Int = 1_800_000
-    """How long a queue that nobody has open is kept."""
+    """Time after which a queue that nobody has open is removed."""
     consumption_monitor_period_ms: Int = 30_000
     """Accepted; has no effect."""
     stop_timeout_ms: Int = 10_000
@@ -247,18 +247,18 @@ class _NamedCluster(Model):
     cluster_monitor_config: ClusterMonitorConfig = ClusterMonitorConfig()
     """Accepted; has no effect."""
     message_throttle_config: MessageThrottleConfig = MessageThrottleConfig()
-    """How messages that consumers did not survive are slowed down."""
+    """Delays between deliveries of messages that consumers did not survive."""
 
 
 class ClusterDefinition(_NamedCluster):
     partition_config: PartitionConfig
     """Its files."""
     master_assignment: MasterAssignmentAlgorithm = MasterAssignmentAlgorithm.LEADER_IS_MASTER_ALL
-    """Who becomes the primary of a partition: the leader, or the node that has the fewest."""
+    """The node that becomes primary of a partition: the leader, or the one with the fewest."""
     elector: ElectorConfig = ElectorConfig()
     """Times and quorum of elections."""
     cluster_attributes: ClusterAttributes = ClusterAttributes()
-    """Which workflow is configured."""
+    """The configured workflow."""
 
 
 class ClusterProxyDefinition(_NamedCluster):

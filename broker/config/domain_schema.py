@@ -97,7 +97,7 @@ class Subscription(Model):
     app_id: str
     """The app."""
     expression: Expression = Expression()
-    """Which messages it receives."""
+    """The expression that selects its messages."""
 
 
 class InMemoryStorage(Model):
@@ -121,7 +121,7 @@ class StorageDefinition(Model):
     queue_limits: Limits
     """Limits of each queue."""
     config: Storage
-    """Where messages are kept."""
+    """Storage of messages: in files or in memory."""
 
 
 # What the reference does where no consistency is given.
@@ -134,9 +134,9 @@ class Domain(Model):
     name: str = ""
     """The domain's name."""
     mode: QueueMode
-    """How messages are handed out."""
+    """Routing of messages to consumers."""
     storage: StorageDefinition
-    """Where messages are kept, and how many."""
+    """Storage of messages, and its limits."""
     max_consumers: Int = 0
     """Consumers of a queue at most; 0 for no limit."""
     max_producers: Int = 0
@@ -150,13 +150,13 @@ class Domain(Model):
     message_ttl: Annotated[Long, Field(ge=0)]
     """Seconds that a message is kept."""
     max_delivery_attempts: Int = 0
-    """How often a message is delivered before it is given up; 0 for as often as it takes."""
+    """Maximum number of deliveries of a message; 0 for no limit."""
     deduplication_time_ms: Int = 300_000
-    """How long a message that is posted again is known by its GUID."""
+    """Time in which a message that is posted again is recognized by its GUID."""
     consistency: Consistency = _EVENTUAL
-    """When a post is acknowledged."""
+    """Copies that a post needs before it is acknowledged."""
     subscriptions: tuple[Subscription, ...] = ()
-    """Which messages each app receives."""
+    """The expressions that select each app's messages."""
 
 
 class DomainDefinition(Model):

@@ -1,4 +1,4 @@
-"""How much a proxy keeps for its clients."""
+"""Limits of what a proxy keeps for its clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["BridgeLimits"]
 
 
 class BridgeLimits(NamedTuple):
-    """What a proxy keeps at most, of all queues together, of posts that are not acknowledged yet."""
+    """Limits of the posts of all queues together that a proxy keeps until they are acknowledged."""
 
     bytes_max: int = PUT_BYTES_MAX
     messages_max: int = PUTS_MAX

@@ -14,7 +14,7 @@ PROPERTIES_BYTES_MAX = 0x7FFF
 
 
 class BatchFront(NamedTuple):
-    """What stands before a message's body. Clients leave magic number and checksum 0.
+    """The head of a message in a batch. Clients leave magic number and checksum 0.
 
     rocketmq::MessageDecoder, 20 bytes:
 

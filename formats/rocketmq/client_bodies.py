@@ -68,7 +68,7 @@ class ProducerData(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """What a client is. With a fingerprint that the broker knows it may leave out its subscriptions."""
+    """A client's heartbeat. With a fingerprint that the broker knows it may leave out its subscriptions."""
 
     client_id: Annotated[str, "clientID"]
     consumer_data_set: list[ConsumerData] = []
@@ -78,7 +78,7 @@ class Heartbeat(NamedTuple):
 
 
 class GroupRetryPolicy(NamedTuple):
-    """How long a message waits before it comes again: the broker's levels, unless something else is configured."""
+    """The delays before a message comes again: the broker's levels, unless others are configured."""
 
     type: str = "CUSTOMIZED"
 

@@ -14,7 +14,7 @@ __all__ = ["CONSUME_QUEUE_ENTRY", "FILLER", "ConsumeQueueEntry"]
 
 
 class ConsumeQueueEntry(NamedTuple):
-    """Where a message is in the commit log, and how long its record is.
+    """A message's place in the commit log, and the length of its record.
 
     `tags_code` is the hash of the message's tag (`java.string_hash`), 0 without one; for messages of the delay topic
     it is the time at which they are due, in milliseconds since the epoch. A size of 0 ends the queue.

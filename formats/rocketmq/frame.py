@@ -120,12 +120,12 @@ class Frame(NamedTuple):
 
     @property
     def is_response(self) -> bool:
-        """Whether the frame answers one."""
+        """Return whether the frame is an answer."""
         return self.flag & _RESPONSE != 0
 
     @property
     def is_one_way(self) -> bool:
-        """Whether no answer is wanted."""
+        """Return whether no answer is wanted."""
         return self.flag & _ONE_WAY != 0
 
 

@@ -32,7 +32,7 @@ _SECONDS_MAX = 0x7FFFFFFF
 
 
 class IndexHeader(NamedTuple):
-    """What a file spans. `slot_count` is how many slots are in use; `index_count` is the number of the next entry.
+    """The span of a file. `slot_count` is the number of slots in use; `index_count` is the number of the next entry.
 
     rocketmq::IndexHeader, 40 bytes:
 
@@ -135,7 +135,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry needs another file."""
+        """Return whether the next entry needs another file."""
         return self.next_entry >= self.entries
 
     def slot(self, number: int) -> int:
@@ -183,7 +183,7 @@ class IndexFile:
         _write_header(buffer, 0, *header)
 
     def entries_before(self, data_end: int) -> int:
-        """How many entries may have been written, if all bytes from `data_end` on are zero."""
+        """Return the greatest possible number of entries if all bytes from `data_end` on are zero."""
         return max(0, min(self.entries - 1, -((self._entries_at - data_end) // _ENTRY_BYTES) - 1))
 
     def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int]) -> bool:

@@ -29,7 +29,7 @@ def _unhex(kind: str, text: str) -> bytes:
 
 
 class OffsetId(NamedTuple):
-    """Where a message is: the broker that stores it, and the offset of its record."""
+    """A message's place: the broker that stores it, and the offset of its record."""
 
     host: Host
     physical_offset: int
@@ -45,7 +45,7 @@ class OffsetId(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """Who made a message, and when: `month_ms` is the time since the start of the month, in the client's time zone."""
+    """A message's origin: `month_ms` is the time since the start of the month, in the client's time zone."""
 
     address: str
     pid: int

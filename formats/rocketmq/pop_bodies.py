@@ -218,7 +218,7 @@ def write_note(note: Note) -> tuple[str, bytes]:
 
 
 def read_note(tag: str, body: Buffer) -> Note:
-    """What a message of the revive log says. Raises `FormatError`."""
+    """Parse a message of the revive log. Raises `FormatError`."""
     codec = _NOTES.get(tag)
     if codec is None:
         raise FormatError("Note", 0, f"{tag[:40]!r} is no tag of a revive log")

@@ -61,7 +61,7 @@ class Receipt(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the message is consumed in order."""
+        """Return whether the message is consumed in order."""
         return self.revive_queue == ORDERED
 
 

@@ -144,7 +144,7 @@ class Record(NamedTuple):
 
     @property
     def is_body_sound(self) -> bool:
-        """Whether the body is the one that its checksum was made of."""
+        """Return whether the body matches its checksum."""
         return body_crc(self.body) == self.body_crc
 
 

@@ -44,7 +44,7 @@ INFLATED_BYTES_MAX: Final = 64 << 20
 
 
 class Permission(IntFlag):
-    """What may be done with a topic on a broker (source: PermName)."""
+    """Permissions of a topic on a broker (source: PermName)."""
 
     INHERIT = 1
     WRITE = 2
@@ -82,7 +82,7 @@ class TopicConfigs(NamedTuple):
 
 
 class RegisterBrokerBody(NamedTuple):
-    """What a broker tells a nameserver."""
+    """The body of a broker's registration."""
 
     topic_config_serialize_wrapper: TopicConfigs = TopicConfigs()
     filter_server_list: list[str] = []
@@ -109,7 +109,7 @@ class QueueData(NamedTuple):
 
 
 class TopicRoute(NamedTuple):
-    """Where a topic is."""
+    """A topic's route."""
 
     broker_datas: list[BrokerData]
     queue_datas: list[QueueData]
@@ -158,7 +158,7 @@ _NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicF
 
 
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
-    """What a broker tells a nameserver in the compressed form.
+    """Parse the body of a broker's registration in the compressed form.
 
     Inflated, it is a data version in JSON, then each topic as words with spaces between them, then the filter servers,
     each behind its length. Raises `FormatError`.

@@ -52,7 +52,7 @@ def _commands_of(words: tuple[str, ...], found: Any, context: Any) -> Iterator[C
 
 
 def refusal_of(arguments: list[str]) -> str | None:
-    """Why the program would refuse these words before it runs anything; None if it would not."""
+    """Return the error with which the program refuses these words; None if it accepts them."""
     found: Any = get_command(app)
     context = None
     words = [PROGRAM]

@@ -1,4 +1,4 @@
-"""What MkDocs calls: the generated pages join those that are written by hand, so that no page can be out of date."""
+"""Hooks of MkDocs that add the generated pages to the written ones, so that none can be out of date."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def structure_section(layout: Layout[Any], level: int = 3) -> str:
 
 
 def _bits(at: int, width: int) -> str:
-    """Which bits of the byte at which it begins, the most significant being 0; nothing for whole bytes."""
+    """Return the bits of its first byte, the most significant being 0; empty for whole bytes."""
     first = at % 8
     if not first and not width % 8:
         return ""
@@ -104,7 +104,7 @@ def _linked(meaning: str) -> str:
 
 @cache
 def places() -> dict[str, str]:
-    """Where the section of each structure and enumeration is: a link from a page of the same system."""
+    """Return the links to the sections of all structures and enumerations, from a page of the same system."""
     found = {each.name: f"{structure_page(each)}#{anchor(each.name)}" for each in layouts()}
     return found | {each.__name__: f"numbers.md#{anchor(each.__name__)}" for each in enumerations()}
 

@@ -1,4 +1,4 @@
-"""How far each group has come in each queue, and the file that keeps it (source: ConsumerOffsetManager).
+"""Each group's offsets in each queue, and the file that keeps them (source: ConsumerOffsetManager).
 
 Offsets are kept from time to time, not with every commit: after a crash some messages come again.
 """
@@ -67,7 +67,7 @@ class Offsets:
             self.changed = True
 
     def file(self, now_ms: int) -> bytes:
-        """What the file is to hold now."""
+        """Return the file's next content."""
         if self.changed:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
             self.changed = False

@@ -1,4 +1,4 @@
-"""Who a broker is, and how it is configured; the names and defaults are the original's (source: BrokerConfig)."""
+"""A broker's identity and configuration; names and defaults are the original's (source: BrokerConfig)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _READ: Final = int(Permission.READ)
 
 
 class Found(NamedTuple):
-    """What a queue has from an offset on. `status` is the original's word, which the answer carries."""
+    """The content of a queue from an offset on. `status` is the original's word, which the answer carries."""
 
     status: str
     next_offset: int
@@ -296,7 +296,7 @@ class Puller:
         return group, topic, subscription
 
     def _subscription(self, header: PullMessageRequest) -> Subscription:
-        """What the request says itself, or what its group's consumers have said."""
+        """Return the request's own subscription, or that of its group's consumers."""
         if header.system_flags & _SUBSCRIPTION:
             text, version = header.subscription or "", header.subscription_version
             if header.expression_type not in (None, "", TAG):

@@ -97,7 +97,7 @@ class Sender:
         return Frame(ResponseCode.SUCCESS, 0, ext_fields={**fields, **RESPONSE.write(answer)})
 
     def fields(self) -> dict[str, str]:
-        """What every answer to a request to store messages has."""
+        """Return the fields that every answer to a request to store messages has."""
         return {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
 
     def check(self, request: Frame, now_ms: int) -> Sent:

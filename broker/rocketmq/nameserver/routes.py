@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself."""
+    """A broker's registration."""
 
     cluster: str
     address: str
@@ -200,7 +200,7 @@ class Routes:
     # -- topics
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic is; None if nobody has it."""
+        """Return a topic's route; None if no broker has the topic."""
         queues = self._topics.get(topic)
         brokers = [self._data(name) for name in queues or () if name in self._brokers]
         if not queues or not brokers:
@@ -210,7 +210,7 @@ class Routes:
         return TopicRoute(brokers, list(queues.values()))
 
     def _with_acting_master(self, data: BrokerData, queues: QueueData) -> BrokerData:
-        """Where no master is, and nothing can be written, the broker with the least id is presented as one."""
+        """Present the broker with the least id as master where there is none and nothing can be written."""
         addresses = data.broker_addrs
         if MASTER_ID in addresses or not data.enable_acting_master or queues.perm & Permission.WRITE or not addresses:
             return data

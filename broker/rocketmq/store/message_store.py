@@ -46,7 +46,7 @@ CHECKPOINT_SLACK_MS = 3000
 
 
 class StoreOptions(NamedTuple):
-    """How large the files are; the numbers are the original's defaults."""
+    """Sizes of the files; the defaults are the original's."""
 
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
@@ -55,7 +55,7 @@ class StoreOptions(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Where a message was stored."""
+    """The place at which a message was stored."""
 
     offset: int
     size: int
@@ -266,7 +266,7 @@ class MessageStore:
 
     @property
     def checkpoint(self) -> StoreCheckpoint:
-        """What the checkpoint file says."""
+        """Return the checkpoint file's content."""
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
 
     def expire(self, before: int) -> int:
@@ -390,7 +390,7 @@ def _file_begin(store: MessageStore, offset: int) -> int:
 
 
 def _clean_begin(store: MessageStore) -> int:
-    """Where the log goes on behind what the consume queues have; its begin if it does not reach there."""
+    """Return where the log continues behind the consume queues; the log's begin if it does not reach there."""
     end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
     return end if end <= store.log.files.end else store.log.begin
 

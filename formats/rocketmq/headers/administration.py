@@ -156,7 +156,7 @@ class GetProducerConnectionListRequest(NamedTuple):
 
 
 class GetConsumerRunningInfoRequest(NamedTuple):
-    """What a consumer tells of itself; the broker passes the question on."""
+    """A consumer's report on itself; the broker passes the question on."""
 
     consumer_group: str
     client_id: str

@@ -51,7 +51,7 @@ class HeaderField(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Whether a header without the field is refused."""
+        """Return whether a header without the field is refused."""
         return self.default is _MISSING
 
 

@@ -60,7 +60,7 @@ class PullMessageRequest(NamedTuple):
 
 
 class PullMessageResponse(NamedTuple):
-    """What a pull found: the offset to go on from, and what the queue spans."""
+    """The result of a pull: the offset to go on from, and the span of the queue."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long
@@ -123,7 +123,7 @@ class ChangeInvisibleTimeRequest(NamedTuple):
 
 
 class ChangeInvisibleTimeResponse(NamedTuple):
-    """What the new receipt handle is made of."""
+    """The parts of the new receipt handle."""
 
     popped_ms: Annotated[Long, "popTime"]
     invisible_ms: Annotated[Long, "invisibleTime"]
@@ -143,14 +143,14 @@ class NotificationRequest(NamedTuple):
 
 
 class NotificationResponse(NamedTuple):
-    """Whether there are messages."""
+    """The answer to a notification: there are messages, or the polling slots are full."""
 
     has_message: Annotated[bool, "hasMsg"]
     polling_full: bool = False
 
 
 class PollingInfoRequest(NamedTuple):
-    """How many long polls wait for a queue."""
+    """The number of long polls that wait for a queue."""
 
     consumer_group: str
     topic: str
@@ -294,7 +294,7 @@ class QueryMessageRequest(NamedTuple):
 
 
 class QueryMessageResponse(NamedTuple):
-    """How far the index reaches."""
+    """The last positions that the index covers."""
 
     index_last_ms: Annotated[Long, "indexLastUpdateTimestamp"]
     index_last_offset: Annotated[Long, "indexLastUpdatePhyoffset"]

@@ -76,7 +76,7 @@ class BrokerHeartbeatRequest(NamedTuple):
 
 
 class QueryDataVersionRequest(NamedTuple):
-    """Whether the nameserver's copy of a broker's topics is the newest."""
+    """Ask if the nameserver's copy of a broker's topics is the newest."""
 
     broker_name: str
     broker_addr: str
@@ -85,7 +85,7 @@ class QueryDataVersionRequest(NamedTuple):
 
 
 class QueryDataVersionResponse(NamedTuple):
-    """Whether the broker has changed since."""
+    """The answer: the broker has changed since, or has not."""
 
     changed: bool
 

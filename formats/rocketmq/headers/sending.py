@@ -56,7 +56,7 @@ class SendMessageRequestV2(NamedTuple):
 
 
 class SendMessageResponse(NamedTuple):
-    """Where a message was stored. The id is the offset id, or one for each message of a batch, with commas."""
+    """The place of a stored message. The id is the offset id, or one for each message of a batch, with commas."""
 
     message_id: Annotated[str, "msgId"]
     queue_id: Int

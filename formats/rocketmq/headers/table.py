@@ -1,4 +1,4 @@
-"""Which headers a request and its answer have, by the request's code.
+"""The headers of each request and its answer, by the request's code.
 
 A code that is not in the table has no header of its own, neither in the request nor in the answer.
 """

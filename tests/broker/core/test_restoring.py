@@ -1,4 +1,4 @@
-"""What happens to queues between the slices in which they are put back."""
+"""Changes between the slices in which queues are put back."""
 
 from __future__ import annotations
 

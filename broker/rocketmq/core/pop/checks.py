@@ -26,7 +26,7 @@ _FROM_FIRST: Final = 0
 
 
 class Tables(NamedTuple):
-    """What a broker knows, as those need it who answer for popped messages."""
+    """The broker's state that answers about popped messages depend on."""
 
     options: BrokerOptions
     topics: Topics

@@ -28,7 +28,7 @@ Key = tuple[str, str, int]
 
 
 class Orders:
-    """What is under way. `changed`: the file is older than the table."""
+    """The messages that are being consumed in order. `changed`: the file is older than the table."""
 
     def __init__(self, stored: bytes) -> None:
         file = ORDER_FILE.read(stored) if stored else OrderFile()
@@ -122,7 +122,7 @@ class Orders:
         self._free_ms[key] = _free_ms(record)
 
     def file(self, now_ms: int) -> bytes:
-        """What the file is to hold now; what nobody has used for long is left out, and forgotten."""
+        """Return the file's next content; entries that nobody has used for long are left out, and forgotten."""
         self._table = {key: record for key, record in self._table.items() if now_ms - record.consumed_ms <= _KEEP_MS}
         table: dict[str, dict[int, OrderRecord]] = {}
         for (topic, group, queue_id), record in self._table.items():

@@ -70,7 +70,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Popped:
-    """What is found for a request: records, how many messages they are, and how many more there are."""
+    """The result of a request: records, the number of their messages, and the number of those that remain."""
 
     now_ms: int
     revive_queue: int

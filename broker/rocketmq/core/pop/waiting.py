@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Place(NamedTuple):
-    """Where requests wait: a topic, a group and a queue, or all of them."""
+    """The key that requests wait under: a topic, a group and a queue, or all of them."""
 
     topic: str
     group: str
