@@ -162,25 +162,31 @@ class QueueChecker:
             del self.queues[key]
             return
         if kind in (QueueOpType.CREATION, QueueOpType.ADDITION) and self._qlist is not None:
-            known = False
-            for found in self._qlist.check(chunk, position, record):
-                if isinstance(found, Fault):
-                    yield found
-                    continue
-                known = True
-                self._app_keys.setdefault(key, set()).update(app.app_key for app in found.apps)
-                if queue is not None:
-                    if queue.uri not in (None, found.uri):
-                        reason = f"{found.uri} is {queue.uri} by the entry at {queue.qlist_offset}"
-                        yield fault("qlist-mismatch", self._qlist.name, found.offset, reason)
-                    queue.learn(found)
-            self._qlist_ends.append((position, self._qlist.end))
-            if not known:
-                self._forget_apps(key, queue)
+            yield from self._look_up(self._qlist, chunk, position, record, queue)
         elif kind == QueueOpType.DELETION and queue is not None:
             queue.apps = {app_id: each for app_id, each in queue.apps.items() if each != record.app_key}
         if queue is not None and queue.uri is not None and queue.is_complete:
             self._app_counts.setdefault(key, []).append((index, len(queue.app_keys)))
+
+    def _look_up(
+        self, qlist: QlistChecker, chunk: Chunk, position: int, record: QueueOpRecord, queue: KnownQueue | None
+    ) -> Iterator[Fault]:
+        """Compare the record with its entry in QLIST, and learn from that."""
+        key, known = record.queue_key, False
+        for found in qlist.check(chunk, position, record):
+            if isinstance(found, Fault):
+                yield found
+                continue
+            known = True
+            self._app_keys.setdefault(key, set()).update(app.app_key for app in found.apps)
+            if queue is not None:
+                if queue.uri not in (None, found.uri):
+                    reason = f"{found.uri} is {queue.uri} by the entry at {queue.qlist_offset}"
+                    yield fault("qlist-mismatch", qlist.name, found.offset, reason)
+                queue.learn(found)
+        self._qlist_ends.append((position, qlist.end))
+        if not known:
+            self._forget_apps(key, queue)
 
     def _forget_apps(self, key: bytes, queue: KnownQueue | None) -> None:
         """An entry of the queue cannot be read: which apps it has is not known any more."""

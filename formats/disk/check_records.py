@@ -161,50 +161,72 @@ _RESERVED = {
 
 def check_fields(chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
     """Values that no field of `kind` has; `records` are those of `kind` in the chunk, at `positions`."""
-    import numpy as np
-
     layout = LAYOUTS[kind]
     for name in _RESERVED[kind]:
-        for at in _where(_nonzero(layout, records, name)):
-            yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.{name}")
-    if kind in (RecordType.QUEUE_OP, RecordType.JOURNAL_OP):
-        for at in _where(layout.column(records, "flags") != 0):
-            yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.flags")
+        yield from _reserved(chunk, layout, records, positions, name)
     if kind is RecordType.JOURNAL_OP:
-        operation = layout.column(records, "journal_op_type")
-        sync_point = operation == JournalOpType.SYNCPOINT
-        for at in _where(~sync_point):
-            yield chunk.fault("journal-op-unknown", positions[at], f"journal_op_type {operation[at]}")
-        yield from _unexpected(
-            chunk, layout, records[sync_point], positions[sync_point], "sync_point_type", _SYNC_POINT_TYPES
-        )
+        yield from _check_journal_op(chunk, layout, records, positions)
         return
     if kind is RecordType.QUEUE_OP:
-        yield from _unexpected(chunk, layout, records, positions, "queue_op_type", _QUEUE_OP_TYPES)
-        making = np.isin(layout.column(records, "queue_op_type"), (QueueOpType.CREATION, QueueOpType.ADDITION))
-        for name in ("app_key", "start_primary_lease_id", "start_sequence_number"):
-            for at in _where(_nonzero(layout, records, name) & making):
-                yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.{name} of a created queue")
-        for at in _where(_nonzero(layout, records, "queue_uri_record_offset_words") & ~making):
-            reason = f"{layout.name}.queue_uri_record_offset_words where no queue is created"
-            yield chunk.fault("reserved-not-zero", positions[at], reason)
+        yield from _check_queue_op(chunk, layout, records, positions)
     else:
         for at in _where(~_nonzero(layout, records, "guid")):
             yield chunk.fault("field-invalid", positions[at], f"{layout.name}.guid is unset")
     for at in _where(~_nonzero(layout, records, "queue_key")):
         yield chunk.fault("field-invalid", positions[at], f"{layout.name}.queue_key is null")
     if kind is RecordType.MESSAGE:
-        compression = layout.column(records, "compression")
-        for at in _where(compression > COMPRESSION_MAX):
-            yield chunk.fault("field-unknown", positions[at], f"{layout.name}.compression is {compression[at]}")
-        for at in _where((layout.column(records, "ref_count_low") == 0) & (records["ref_count_high"] == 0)):
-            yield chunk.fault("field-unknown", positions[at], f"{layout.name}.ref_count is 0")
-        for at in _where(_nonzero(layout, records, "file_key")):
-            yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.file_key")
+        yield from _check_message(chunk, layout, records, positions)
     elif kind is RecordType.CONFIRM:
         yield from _unexpected(chunk, layout, records, positions, "reason", _CONFIRM_REASONS, "field-unknown")
     elif kind is RecordType.DELETION:
         yield from _unexpected(chunk, layout, records, positions, "deletion_flag", _DELETION_FLAGS, "field-unknown")
+
+
+def _check_journal_op(
+    chunk: Chunk, layout: Layout[Any], records: NDArray[Any], positions: NDArray[Any]
+) -> Iterator[Fault]:
+    yield from _reserved(chunk, layout, records, positions, "flags")
+    operation = layout.column(records, "journal_op_type")
+    sync_point = operation == JournalOpType.SYNCPOINT
+    for at in _where(~sync_point):
+        yield chunk.fault("journal-op-unknown", positions[at], f"journal_op_type {operation[at]}")
+    yield from _unexpected(
+        chunk, layout, records[sync_point], positions[sync_point], "sync_point_type", _SYNC_POINT_TYPES
+    )
+
+
+def _check_queue_op(
+    chunk: Chunk, layout: Layout[Any], records: NDArray[Any], positions: NDArray[Any]
+) -> Iterator[Fault]:
+    import numpy as np
+
+    yield from _reserved(chunk, layout, records, positions, "flags")
+    yield from _unexpected(chunk, layout, records, positions, "queue_op_type", _QUEUE_OP_TYPES)
+    making = np.isin(layout.column(records, "queue_op_type"), (QueueOpType.CREATION, QueueOpType.ADDITION))
+    for name in ("app_key", "start_primary_lease_id", "start_sequence_number"):
+        for at in _where(_nonzero(layout, records, name) & making):
+            yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.{name} of a created queue")
+    for at in _where(_nonzero(layout, records, "queue_uri_record_offset_words") & ~making):
+        reason = f"{layout.name}.queue_uri_record_offset_words where no queue is created"
+        yield chunk.fault("reserved-not-zero", positions[at], reason)
+
+
+def _check_message(
+    chunk: Chunk, layout: Layout[Any], records: NDArray[Any], positions: NDArray[Any]
+) -> Iterator[Fault]:
+    compression = layout.column(records, "compression")
+    for at in _where(compression > COMPRESSION_MAX):
+        yield chunk.fault("field-unknown", positions[at], f"{layout.name}.compression is {compression[at]}")
+    for at in _where((layout.column(records, "ref_count_low") == 0) & (records["ref_count_high"] == 0)):
+        yield chunk.fault("field-unknown", positions[at], f"{layout.name}.ref_count is 0")
+    yield from _reserved(chunk, layout, records, positions, "file_key")
+
+
+def _reserved(
+    chunk: Chunk, layout: Layout[Any], records: NDArray[Any], positions: NDArray[Any], name: str
+) -> Iterator[Fault]:
+    for at in _where(_nonzero(layout, records, name)):
+        yield chunk.fault("reserved-not-zero", positions[at], f"{layout.name}.{name}")
 
 
 _SYNC_POINT_TYPES = (SyncPointType.REGULAR, SyncPointType.ROLLOVER)
