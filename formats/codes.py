@@ -36,42 +36,42 @@ __all__ = [
 PROTOCOL_VERSION = 1
 
 EVENT_SIZE_MAX = 512 << 20
-"""Bytes of an event that a sender builds (bmqp::EventHeader::k_MAX_SIZE_SOFT); the field could hold 2 GiB."""
+"""Largest event that a sender builds, in bytes (bmqp::EventHeader::k_MAX_SIZE_SOFT); the field can hold 2 GiB."""
 
 PUT_SIZE_MAX = 64 << 20
-"""Bytes of a message's properties and payload, as sent (bmqp::PutHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+"""Largest properties and payload of a message as sent, in bytes (bmqp::PutHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
 
 PUT_EVENT_SIZE_MAX = 66 << 20
-"""Bytes of a PUT event (bmqp::PutHeader::k_MAX_SIZE_SOFT)."""
+"""Largest PUT event, in bytes (bmqp::PutHeader::k_MAX_SIZE_SOFT)."""
 
 STORAGE_SIZE_MAX = 65 << 20
-"""Bytes of a replicated record and its data (bmqp::StorageHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+"""Largest replicated record with its data, in bytes (bmqp::StorageHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
 
 RECOVERY_CHUNK_SIZE_MAX = 64 << 20
-"""Bytes of a file chunk (bmqp::RecoveryHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
+"""Largest file chunk, in bytes (bmqp::RecoveryHeader::k_MAX_PAYLOAD_SIZE_SOFT)."""
 
 COMPRESSED_SIZE_MIN = 1024
-"""Bytes below which a producer compresses nothing (bmqp::Protocol::k_COMPRESSION_MIN_APPDATA_SIZE)."""
+"""Smallest message that a producer compresses, in bytes (bmqp::Protocol::k_COMPRESSION_MIN_APPDATA_SIZE)."""
 
 DECOMPRESSED_SIZE_MAX = 512 << 20
-"""Bytes that a broker inflates a message to before it gives up (bmqp::PutMessageIterator)."""
+"""Largest message that a broker accepts after decompression, in bytes (bmqp::PutMessageIterator)."""
 
 PROPERTIES_MAX = 255
 PROPERTY_NAME_SIZE_MAX = 4095
 PROPERTIES_SIZE_MAX = ((1 << 24) - 1) * 4 - 4
-"""Bytes of a message's properties with all headers, without padding."""
+"""Largest properties of a message with all headers, without padding, in bytes."""
 
 PROPERTY_VALUE_SIZE_MAX = PROPERTIES_SIZE_MAX - PROPERTY_NAME_SIZE_MAX - 16
 
 RDA_COUNTER_MAX = 63
-"""The most remaining delivery attempts that can be said; more is unlimited."""
+"""Largest number of remaining delivery attempts that can be encoded; anything above it is unlimited."""
 
 DEFAULT_SUBSCRIPTION_ID = 0
 NULL_CORRELATION_ID = 0
 
 
 class EventType(IntEnum):
-    """What an event carries (bmqp::EventType)."""
+    """The kind of messages that an event carries (bmqp::EventType)."""
 
     UNDEFINED = 0
     CONTROL = 1
@@ -92,14 +92,14 @@ class EventType(IntEnum):
 
 
 class EncodingType(IntEnum):
-    """How a schema message is written (bmqp::EncodingType)."""
+    """The encoding of a schema message (bmqp::EncodingType)."""
 
     BER = 0
     JSON = 1
 
 
 class OptionType(IntEnum):
-    """What an option of a PUT or PUSH message says (bmqp::OptionType)."""
+    """The kind of an option in a PUT or PUSH message (bmqp::OptionType)."""
 
     UNDEFINED = 0
     SUB_QUEUE_IDS_OLD = 1
@@ -122,7 +122,7 @@ class PutFlag(IntFlag):
 
 
 class PushFlag(IntFlag):
-    """bmqp::PushHeaderFlags. With IMPLICIT_PAYLOAD the receiver has the data already; the message holds none."""
+    """bmqp::PushHeaderFlags. With IMPLICIT_PAYLOAD the receiver already has the data, and the message carries none."""
 
     IMPLICIT_PAYLOAD = 1
     MESSAGE_PROPERTIES = 2
@@ -136,9 +136,9 @@ class StorageFlag(IntFlag):
 
 
 class AckStatus(IntEnum):
-    """What became of a posted message, as its ACK says it (bmqp::ProtocolUtil::ackResultToCode).
+    """The result of a post, as encoded in its ACK (bmqp::ProtocolUtil::ackResultToCode).
 
-    UNKNOWN stands for every failure that has no code of its own, and any other code is read as UNKNOWN.
+    UNKNOWN is used for every failure without a code of its own, and an unrecognised code is read as UNKNOWN.
     """
 
     SUCCESS = 0
@@ -166,7 +166,7 @@ class PropertyType(IntEnum):
 
 
 class StorageMessageType(IntEnum):
-    """What a replicated record is (bmqp::StorageMessageType)."""
+    """The kind of a replicated record (bmqp::StorageMessageType)."""
 
     UNDEFINED = 0
     DATA = 1
@@ -178,7 +178,7 @@ class StorageMessageType(IntEnum):
 
 
 class RecoveryFileChunkType(IntEnum):
-    """Which file a chunk is a part of (bmqp::RecoveryFileChunkType)."""
+    """The file that a chunk belongs to (bmqp::RecoveryFileChunkType)."""
 
     UNDEFINED = 0
     DATA = 1

@@ -1,7 +1,7 @@
-"""Padding that says its own length (source: bmqp::ProtocolUtil).
+"""Padding that encodes its own length (source: bmqp::ProtocolUtil).
 
-Whatever is padded gets 1 to `unit` bytes, each holding their number, so that the last byte tells how many to drop.
-Something that already fills whole units gets a whole unit more.
+Padded data gets 1 to `unit` bytes, each holding their number, so that the last byte gives the number to drop.
+Data that already fills whole units gets one unit more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WORD = 4
 DWORD = 8
 
 PADDING = tuple(bytes([count]) * count for count in range(DWORD + 1))
-"""The bytes that make up a padding of so many; `PADDING[unit - size % unit]` goes after `size` bytes."""
+"""The padding of each length; `PADDING[unit - size % unit]` goes after `size` bytes."""
 
 
 def padding(size: int, unit: int = WORD) -> bytes:
@@ -24,9 +24,9 @@ def padding(size: int, unit: int = WORD) -> bytes:
 
 
 def unpadded_end(buffer: Buffer, start: int, end: int, path: str, unit: int = WORD) -> int:
-    """Where the padding of `buffer[start:end]` begins; FormatError named `path` if there is none.
+    """Return the start of the padding of `buffer[start:end]`. FormatError named `path` if there is none.
 
-    As the reference, trusts the last byte for the count; unlike it, refuses a count that cannot be.
+    Like the reference, it takes the count from the last byte; unlike it, it rejects an impossible count.
     """
     if end <= start:
         raise FormatError(path, start, "empty, where at least padding must be")

@@ -1,6 +1,6 @@
 """Field vocabulary on `construct`: one declaration per fixed-size structure.
 
-A structure is a `NamedTuple` whose fields say, in their annotation, how they lie in memory:
+A structure is a `NamedTuple` whose annotations give the encoding of each field:
 
     class EventHeader(NamedTuple):
         fragment: Annotated[int, bits(1)]
@@ -10,15 +10,15 @@ A structure is a `NamedTuple` whose fields say, in their annotation, how they li
 
     EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
 
-From it a `Layout` derives three codecs, which the tests hold against each other:
+From it a `Layout` derives three codecs, which the tests check against each other:
 
 - `construct`: readable and slow, for tools and documentation;
 - `unpack`, `pack`, `pack_into`: `struct` plus generated shifts and masks, for hot paths. `words` is the bare
-  `struct.Struct`, whose items are whole words, for code that wants one field of a million records;
+  `struct.Struct`, whose items are whole words, for code that needs one field of a million records;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
 
 All integers are big-endian, as everywhere in BlazingMQ and RocketMQ. Adjacent bit fields share a word: they join until
-they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` asks for a wider word than the first that fits.
+they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` selects a wider word than the first that fits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one field lies in memory: the construct, and the letters that `struct` and numpy give to it."""
+    """The encoding of one field: its construct, and its type codes in `struct` and numpy."""
 
     construct: Any
     struct_code: str
@@ -70,7 +70,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class BitField:
-    """`width` bits of a word; `word` is the word's width when it is not the first that fits."""
+    """A field of `width` bits in a word; `word` is the word's width if it is not the first that fits."""
 
     width: int
     word: int | None = None
@@ -87,16 +87,16 @@ i64 = Kind(cs.Int64sb, "q", ">i8")
 
 
 def raw(size: int) -> Kind:
-    """`size` bytes kept as they are: keys, GUIDs."""
+    """Declare `size` bytes that are kept as they are, such as keys and GUIDs."""
     return Kind(cs.Bytes(size), f"{size}s", f"V{size}")
 
 
-# Reserved bytes are read back as they were found, so that what we rewrite is what we read.
+# Reserved bytes keep their value, so that a rewritten structure equals the one that was read.
 zeros = raw
 
 
 def bits(width: int, *, word: int | None = None) -> BitField:
-    """`width` bits, most significant first."""
+    """Declare a field of `width` bits, most significant first."""
     return BitField(width, word)
 
 
@@ -104,7 +104,7 @@ _WORDS = {8: u8, 16: u16, 32: u32, 64: u64}
 
 
 class Bit(NamedTuple):
-    """Where a field sits in its word: `(word >> shift) & mask`; a whole word has shift 0 and mask None."""
+    """The position of a field in its word: `(word >> shift) & mask`; a whole word has shift 0 and mask None."""
 
     word: int
     shift: int
@@ -144,8 +144,8 @@ def _words_of(cls: type[Any], kinds: Mapping[str, Kind]) -> list[_Word]:
 class Layout(Generic[T]):
     """One fixed-size structure and the codecs derived from its declaration.
 
-    `size` is in bytes and must agree with the fields: a declaration that drifts fails at import. `kinds` gives some
-    fields another kind than their annotation, for structures that have a field in two widths.
+    `size` is in bytes and must agree with the fields, or the import fails. `kinds` gives some
+    fields another kind than their annotation, for structures that have a field of two widths.
     """
 
     def __init__(self, cls: type[T], *, size: int, upstream: str, kinds: Mapping[str, Kind] | None = None) -> None:
@@ -241,7 +241,7 @@ def pack_into(buffer, offset, v):
         )
 
     def parse_readable(self, data: Buffer) -> dict[str, Any]:
-        """The fields by name, read by `construct`: the slow witness of `unpack`."""
+        """Read the fields by name with `construct`: a slow, independent check of `unpack`."""
         parsed = self.construct.parse(bytes(data))
         out: dict[str, Any] = {}
         for word in self._words:

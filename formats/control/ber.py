@@ -1,10 +1,10 @@
-"""BER of schema messages, byte for byte as BDE's `balber::BerEncoder` writes it with its default options.
+"""BER codec for schema messages, byte for byte as BDE's `balber::BerEncoder` writes them with default options.
 
 A message is a SEQUENCE of indefinite length; so are its nested messages, arrays and choices, under the
-context-specific tag that the schema gives them. Nothing that has a value is left out: defaults and empty arrays are
-written, only an optional element that is None is not. The elements of an array carry the universal SEQUENCE tag.
-Integers are minimal two's complement (an unsigned one whose top bit is set has a zero byte before it), enumerations
-are their integers, text is UTF-8, lengths of primitives take the shortest form.
+context-specific tag that the schema gives them. Every element with a value is written, defaults and empty arrays
+included; only an optional element that is None is omitted. Array elements carry the universal SEQUENCE tag.
+Integers are minimal two's complement (an unsigned one whose top bit is set is preceded by a zero byte), enumerations
+are encoded as integers, text is UTF-8, and primitive lengths take the shortest form.
 
     30 80                        OpenQueue request in a ControlMessage
        80 01 02                  rId = 2
@@ -15,10 +15,10 @@ are their integers, text is UTF-8, lengths of primitives take the shortest form.
        00 00
     00 00
 
-The decoder takes definite lengths as well, skips elements whose tag the message does not have, and refuses what the
-reference refuses: wrong classes and forms, integers too wide for their type, unknown enumerators. Stricter than
-the reference: text must be UTF-8, an integer must have a byte, a choice must hold an alternative that this schema
-knows, nesting ends at `MAX_DEPTH`.
+The decoder also accepts definite lengths, skips elements with an unknown tag, and rejects everything that the
+reference rejects: wrong classes and forms, integers too wide for their type, unknown enumerators. It is stricter than
+the reference: text must be UTF-8, an integer must have at least one byte, a choice must hold an alternative that this
+schema knows, and nesting is limited to `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["MAX_DEPTH", "decode", "decode_from", "encode"]
 
 T = TypeVar("T")
 
-# More than twice what the schema nests; only skipped elements can be deeper. The reference stops at 512.
+# More than twice the depth of the schema; only skipped elements can be deeper. The reference's limit is 512.
 MAX_DEPTH: Final = 32
 
 _CONSTRUCTED: Final = 0x20
@@ -60,7 +60,7 @@ _INT: Final = Integer(4, True, -(1 << 31), (1 << 31) - 1)
 
 
 def encode(value: object) -> bytes:
-    """The BER of a message; `OverflowError` if an integer does not fit its element."""
+    """Encode a message. Raises `OverflowError` if an integer does not fit its element."""
     out = bytearray((_SEQUENCE, _OPEN_ENDED))
     _put_elements(out, describe(type(value)), value)
     out += _END
@@ -125,7 +125,7 @@ def _contents(kind: Kind, item: Any, name: str) -> bytes:
 
 
 def decode(cls: type[T], data: Buffer) -> T:
-    """The message of type `cls` at the start of `data`; bytes after it (an event's padding) are not looked at.
+    """Decode the message of type `cls` at the start of `data`; bytes after it (an event's padding) are ignored.
 
     Raises `FormatError`, whose path names the element (`ControlMessage.openQueue.handleParameters.uri`).
     """
@@ -133,7 +133,7 @@ def decode(cls: type[T], data: Buffer) -> T:
 
 
 def decode_from(cls: type[T], data: Buffer, offset: int) -> tuple[T, int]:
-    """As `decode`, from `offset` of `data`; also the offset of the first byte after the message."""
+    """Decode the message at `offset` like `decode`; return it and the offset of the first byte after it."""
     description = describe(cls)
     try:
         identifier, _, length, at = _header(data, offset, len(data))
@@ -147,12 +147,12 @@ def decode_from(cls: type[T], data: Buffer, offset: int) -> tuple[T, int]:
 
 
 def _bounds(length: int, at: int, end: int) -> tuple[int, bool]:
-    """Where contents end at most, and whether an end-of-contents mark ends them."""
+    """Return the greatest possible end of the contents, and True if an end-of-contents mark ends them."""
     return (end, True) if length == _INDEFINITE else (at + length, False)
 
 
 def _header(data: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
-    """Read identifier and length: first identifier byte, tag number, length or `_INDEFINITE`, contents' offset."""
+    """Read a header: first identifier byte, tag number, length or `_INDEFINITE`, and the offset of the contents."""
     start = at
     if end - at < 2:
         raise FormatError("", at, "ends inside an element")
@@ -303,12 +303,12 @@ def _integer(contents: Buffer, kind: Integer, at: int) -> int:
     if not 1 <= size <= kind.size:
         raise FormatError("", at, f"an integer of {size} bytes, expected 1 to {kind.size}")
     number = int.from_bytes(contents, "big", signed=True)
-    # The reference extends the sign of unsigned integers too, for peers that write all of their bytes.
+    # The reference sign-extends unsigned integers too, for peers that write all of their bytes.
     return number if kind.signed else number & kind.high
 
 
 def _skip(data: Buffer, at: int, end: int, identifier: int, length: int, depth: int) -> int:
-    """The offset after an element that is not read."""
+    """Skip an element and return the offset after it."""
     if length != _INDEFINITE:
         return at + length
     if not identifier & _CONSTRUCTED:

@@ -1,6 +1,6 @@
-"""Between the nodes of a cluster: cluster state, partitions and their synchronisation.
+"""Messages between the nodes of a cluster: cluster state, partitions and their synchronisation.
 
-Source: the reference's schema `bmqp_ctrlmsg.xsd`. The schema's order is the wire's: fields must not be moved.
+Source: the reference's schema `bmqp_ctrlmsg.xsd`. Fields are encoded in the schema's order: do not reorder them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ __all__ = [
 
 @sequence
 class LeaderMessageSequence:
-    """The number of a leader's message: unique and growing, the elector's term first."""
+    """The number of a leader's message, unique and increasing: the elector's term, then a sequence number."""
 
     elector_term: ULong
     sequence_number: ULong
@@ -81,13 +81,13 @@ class LeaderMessageSequence:
 
 @sequence
 class PartitionSequenceNumber:
-    """The number of a record in a partition: unique and growing, the primary's lease first."""
+    """The number of a record in a partition, unique and increasing: the primary's lease, then a sequence number."""
 
     primary_lease_id: UInt
     sequence_number: ULong
 
 
-# Cluster state, as the leader tells it
+# Cluster state, as published by the leader
 
 
 @sequence
@@ -107,7 +107,7 @@ class AppIdInfo:
 
 @sequence
 class QueueInfo:
-    """A queue's place: its partition and the 5-byte key of its records there."""
+    """A queue's partition, and the 5-byte key of its records there."""
 
     uri: str
     key: bytes
@@ -117,7 +117,7 @@ class QueueInfo:
 
 @sequence
 class QueueInfoUpdate:
-    """Apps that came and went, of one queue or (`uri` empty) of a domain that has no queue yet."""
+    """Apps added to and removed from one queue or, if `uri` is empty, a domain that has no queue yet."""
 
     uri: str
     key: bytes
@@ -170,7 +170,7 @@ class LeaderAdvisoryAck:
 
 @sequence
 class LeaderAdvisoryCommit:
-    """A majority has the advisory `sequence_number_committed`; the commit has a number of its own."""
+    """Commit of the advisory `sequence_number_committed`, which a majority has; the commit has its own number."""
 
     sequence_number: LeaderMessageSequence
     sequence_number_committed: LeaderMessageSequence
@@ -178,7 +178,7 @@ class LeaderAdvisoryCommit:
 
 @sequence
 class LeaderPassive:
-    """A follower finds its leader passive."""
+    """Notice from a follower that its leader is passive."""
 
 
 @sequence
@@ -201,7 +201,7 @@ class NodeStatusAdvisory:
 
 @sequence
 class LeaderSyncStateQuery:
-    """A new leader asks a follower how far its cluster state goes."""
+    """Request from a new leader for the number of a follower's latest cluster state."""
 
 
 @sequence
@@ -211,7 +211,7 @@ class LeaderSyncStateQueryResponse:
 
 @sequence
 class LeaderSyncDataQuery:
-    """A new leader asks the follower that is ahead for its cluster state."""
+    """Request from a new leader for the cluster state of the follower that is ahead."""
 
 
 @sequence
@@ -236,7 +236,7 @@ class QueueUnassignmentRequest:
 
 @sequence
 class FollowerLSNRequest:
-    """The leader asks a follower for its leader sequence number."""
+    """Request from the leader for a follower's leader sequence number."""
 
 
 @sequence
@@ -246,19 +246,19 @@ class FollowerLSNResponse:
 
 @sequence
 class RegistrationRequest:
-    """A follower reports its leader sequence number unasked."""
+    """Unsolicited report of a follower's leader sequence number."""
 
     sequence_number: LeaderMessageSequence
 
 
 @sequence
 class RegistrationResponse:
-    """The leader has counted the follower in."""
+    """Confirmation that the leader has registered the follower."""
 
 
 @sequence
 class FollowerClusterStateRequest:
-    """The leader asks the follower with the highest number for its snapshot."""
+    """Request from the leader for the snapshot of the follower with the highest number."""
 
 
 @sequence
@@ -284,7 +284,7 @@ class ClusterStateFSMMessage:
 
 @sequence
 class ReplicaStateRequest:
-    """Primary to replica: how far are you?"""
+    """Request from the primary for a replica's sequence number."""
 
     partition_id: Int
     primary_lease_id: UInt
@@ -302,7 +302,7 @@ class ReplicaStateResponse:
 
 @sequence
 class PrimaryStateRequest:
-    """Replica to primary: how far are you?"""
+    """Request from a replica for the primary's sequence number."""
 
     partition_id: Int
     primary_lease_id: UInt
@@ -319,7 +319,7 @@ class PrimaryStateResponse:
 
 
 class ReplicaDataType(IntEnum):
-    """What the replica does: send (PULL), receive (PUSH), or discard its records and receive (DROP)."""
+    """The replica's part: to send (PULL), to receive (PUSH), or to discard its records and receive (DROP)."""
 
     UNKNOWN = 0
     PULL = 10
@@ -329,7 +329,7 @@ class ReplicaDataType(IntEnum):
 
 @sequence
 class ReplicaDataRequest:
-    """Primary to replica: synchronise the records from `begin_sequence_number` to `end_sequence_number`."""
+    """Request to a replica to synchronise records `begin_sequence_number` to `end_sequence_number`."""
 
     partition_id: Int
     primary_lease_id: UInt
@@ -365,7 +365,7 @@ class PartitionMessage:
 
 @sequence
 class SyncPoint:
-    """A sync point's numbers; offsets are into the data file (in 8-byte words) and the qlist (in 4-byte words)."""
+    """A sync point's numbers, and its offsets into DATA (in 8-byte words) and QLIST (in 4-byte words)."""
 
     primary_lease_id: UInt
     sequence_num: ULong
@@ -436,7 +436,7 @@ class PartitionSyncDataQueryResponse:
 
 @sequence
 class PartitionSyncDataQueryStatus:
-    """The peer has sent all of its records, or failed to."""
+    """Notice that the peer has sent all of its records, or failed to."""
 
     partition_id: Int
     status: Status
@@ -457,7 +457,7 @@ class PrimaryStatusAdvisory:
 
 @sequence
 class StopRequest:
-    """A node is about to stop: peers stop sending to it and answer when they have."""
+    """Request of a node that is about to stop; peers stop sending to it and then answer."""
 
     cluster_name: str
     version: Int = 1
@@ -468,7 +468,7 @@ class StopResponse:
     cluster_name: str
 
 
-# Alternatives that were removed and keep their tags
+# Removed alternatives, which keep their tags
 
 
 @sequence

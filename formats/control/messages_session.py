@@ -1,6 +1,6 @@
-"""Between a client and a broker: status, negotiation, authentication, queues and admin commands.
+"""Messages between a client and a broker: status, negotiation, authentication, queues and admin commands.
 
-Source: the reference's schema `bmqp_ctrlmsg.xsd`. The schema's order is the wire's: fields must not be moved.
+Source: the reference's schema `bmqp_ctrlmsg.xsd`. Fields are encoded in the schema's order: do not reorder them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ __all__ = [
     "Subscription",
 ]
 
-# The app id of a queue that has no fan-out, and the priority of a stream that consumes nothing.
+# The app id of a queue without fan-out, and the priority of a stream without consumers.
 DEFAULT_APP_ID = "__default"
 CONSUMER_PRIORITY_INVALID = -(1 << 31)
 
 
 class StatusCategory(IntEnum):
-    """How a request ended; negative is failure, as in the reference's result codes."""
+    """The result of a request; failures are negative, as in the reference's result codes."""
 
     SUCCESS = 0
     UNKNOWN = -1
@@ -72,7 +72,7 @@ class StatusCategory(IntEnum):
 
 @sequence
 class Status:
-    """The outcome of a request: the answer to one that failed, a part of other answers."""
+    """The outcome of a request: the response to a failed one, and a part of other responses."""
 
     category: StatusCategory
     code: Int
@@ -97,7 +97,7 @@ class ClientLanguage(IntEnum):
 
 @sequence
 class GuidInfo:
-    """What a client's GUID generator was started with: 6 random bytes in hex, and nanoseconds since the epoch."""
+    """The seed of a client's GUID generator: 6 random bytes in hex, and nanoseconds since the epoch."""
 
     client_id: str = ""
     nano_seconds_from_epoch: Long = 0
@@ -105,10 +105,10 @@ class GuidInfo:
 
 @sequence
 class ClientIdentity:
-    """Who opens or accepts a connection.
+    """The identity of either end of a connection.
 
     `features` is `NAME:VALUE,VALUE;NAME:...`. `cluster_name` and `cluster_node_id` are set by brokers only;
-    a node id of -1 is a proxy's.
+    a proxy's node id is -1.
     """
 
     protocol_version: Int
@@ -128,7 +128,7 @@ class ClientIdentity:
 
 @sequence
 class BrokerResponse:
-    """The broker's answer to a `ClientIdentity`, with its own."""
+    """The broker's answer to a `ClientIdentity`, with the broker's own identity."""
 
     result: Status
     protocol_version: Int
@@ -141,7 +141,7 @@ class BrokerResponse:
 
 @sequence
 class PlaceHolder:
-    """An alternative that was removed (a reversed connection) and keeps its tag."""
+    """A removed alternative (reversed connection), which keeps its tag."""
 
 
 @sequence
@@ -154,7 +154,7 @@ class NegotiationMessage:
 
 @sequence
 class AuthenticationRequest:
-    """`data` proves who the sender is, by whatever it has agreed on with the broker."""
+    """Credentials of the sender; `data` is interpreted by the chosen mechanism."""
 
     mechanism: str
     data: bytes | None = field(default=None, repr=False)
@@ -162,7 +162,7 @@ class AuthenticationRequest:
 
 @sequence
 class AuthenticationResponse:
-    """`lifetime_ms` is None for a session that need not authenticate again."""
+    """Answer to an `AuthenticationRequest`; `lifetime_ms` is None if the session need not re-authenticate."""
 
     status: Status
     lifetime_ms: ULong | None = None
@@ -183,7 +183,7 @@ class Disconnect:
 
 @sequence
 class DisconnectResponse:
-    """The client may close the connection now."""
+    """Answer to `Disconnect`, after which the client may close the connection."""
 
 
 @sequence
@@ -198,7 +198,7 @@ class AdminCommandResponse:
 
 @sequence
 class SubQueueIdInfo:
-    """The consumer side of a fan-out queue: the app, and the number it goes by on this connection."""
+    """An app of a fan-out queue, and its number on this connection."""
 
     sub_id: UInt = 0
     app_id: str = DEFAULT_APP_ID
@@ -206,7 +206,7 @@ class SubQueueIdInfo:
 
 @sequence
 class QueueHandleParameters:
-    """What a downstream asks for; `flags` are the bits of `bmqt::QueueFlags`, the counts those of its clients."""
+    """A downstream's use of a queue; `flags` are `bmqt::QueueFlags`, the counts are those of its clients."""
 
     uri: str
     q_id: UInt
@@ -245,7 +245,7 @@ class OpenQueueResponse:
 
 @sequence
 class CloseQueue:
-    """`is_final`: the downstream has no client of the queue left, its handle can go."""
+    """Request to close a queue; with `is_final` the downstream has no client left and its handle can be dropped."""
 
     handle_parameters: QueueHandleParameters
     is_final: bool = False
@@ -253,12 +253,12 @@ class CloseQueue:
 
 @sequence
 class CloseQueueResponse:
-    """The queue is closed."""
+    """Answer to `CloseQueue`."""
 
 
 @sequence
 class QueueStreamParameters:
-    """How much a consumer takes (the older of two forms, one stream to an app)."""
+    """A consumer's limits and priority, in the older of two forms: one stream for each app."""
 
     sub_id_info: SubQueueIdInfo | None = None
     max_unconfirmed_messages: Long = 0
@@ -285,7 +285,7 @@ class ExpressionVersion(IntEnum):
 
 @sequence
 class Expression:
-    """What messages a subscription selects; `UNDEFINED` and no text is all of them."""
+    """A subscription's message filter; `UNDEFINED` with empty text selects every message."""
 
     version: ExpressionVersion = ExpressionVersion.UNDEFINED
     text: str
@@ -293,7 +293,7 @@ class Expression:
 
 @sequence
 class ConsumerInfo:
-    """How much the consumers of one priority take; `consumer_priority_count` says how many they are."""
+    """Combined limits of the consumers of one priority; `consumer_priority_count` is their number."""
 
     max_unconfirmed_messages: Long = 0
     max_unconfirmed_bytes: Long = 0
@@ -310,7 +310,7 @@ class Subscription:
 
 @sequence
 class StreamParameters:
-    """The subscriptions of one app; none of them ends its consumption."""
+    """The subscriptions of one app; an empty list ends its consumption."""
 
     app_id: str = DEFAULT_APP_ID
     subscriptions: tuple[Subscription, ...] = ()
@@ -327,7 +327,7 @@ class ConfigureStreamResponse:
     request: ConfigureStream
 
 
-# In the schema, but no message carries it: the argument of the reference's DUMP command.
+# The argument of the reference's DUMP command: in the schema, but carried by no message.
 
 
 class DumpMsgType(IntEnum):

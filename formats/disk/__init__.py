@@ -1,1 +1,1 @@
-"""What a broker keeps on disk: the DATA, JOURNAL and QLIST files of a partition, the ledger of the cluster's state."""
+"""Formats of a broker's files: DATA, JOURNAL and QLIST of a partition, and the ledger of the cluster's state."""

@@ -26,13 +26,13 @@ __all__ = ["DataChecker", "read_data_record", "walk_data"]
 
 WINDOW_SIZE = 4 << 20
 WINDOW_SIZE_MIN = 64 << 10
-"""Read at once where messages do not follow each other."""
+"""Bytes read at once where messages are not contiguous."""
 
 
 class _Extents(NamedTuple):
-    """Of each message: where its application's data starts and ends, its record's end, whether these agree.
+    """Columns by message: start and end of the application's data, end of the record, and whether these agree.
 
-    `odd` tells of bytes that a writer of today does not write, in the header or the padding.
+    `odd` marks bytes in the header or the padding that a current writer does not write.
     """
 
     starts: NDArray[Any]
@@ -79,24 +79,24 @@ class DataChecker:
             sound[at:behind], ends[at:behind] = group.sound, group.padded_ends
             yield from self._check_group(chunk, window, offsets[at:behind], group, places[at:behind], crcs[at:behind])
             at = behind
-        # How far these reach is not known: what lies behind them is theirs.
+        # The extent of these is unknown: whatever follows them may belong to them.
         self._unsound.update(offsets[~sound].tolist())
         self._positions, self._ends, self._end_before_chunk = positions[sound], ends[sound], self.end
         yield from self._neighbours(offsets[sound], self._ends)
 
     def end_before(self, position: int) -> int | None:
-        """Where the file ended when the record at `position` of the last checked chunk was written.
+        """End of the file when the record at `position` of the last checked chunk was written, in bytes.
 
-        None if a damaged record is the last before it.
+        None if the record before it is damaged.
         """
         before = int(self._positions.searchsorted(position))
         end = int(self._ends[before - 1]) if before else self._end_before_chunk
         return None if end in self._unsound else end
 
     def _window(self, offsets: NDArray[Any], at: int) -> tuple[memoryview, _Extents]:
-        """What is read from the message `at` on, and the extents of the messages that lie in it whole.
+        """Read a window that starts at message `at`; return it and the extents of the messages it holds whole.
 
-        Of a message longer than a window only the extents: then it is alone.
+        For a message longer than a window only its extents are returned.
         """
 
         start = int(offsets[at])
@@ -131,7 +131,7 @@ class DataChecker:
         padding = content[np.where(within, last, 0)].astype(np.int64)
         long = b""
         if sound[0] and not within[0]:
-            # The first one goes beyond the window: its padding is looked at on its own.
+            # The first one extends beyond the window: check its padding separately.
             long = bytes(self._data.read(int(ends[0]) - DWORD, DWORD))
             padding[0], within[0] = long[-1], True
         sound &= ~within | ((padding >= 1) & (padding <= DWORD) & (padding <= ends - starts))
@@ -140,7 +140,7 @@ class DataChecker:
         if long and sound[0]:
             odd[0] |= len(set(long[-long[-1] :])) > 1
         for back in range(2, DWORD + 1):
-            # All bytes of a padding are alike.
+            # All bytes of a padding are equal.
             inside = np.flatnonzero(sound & within & (padding >= back) & (last < len(window)))
             odd[inside] |= content[last[inside] + 1 - back] != padding[inside]
         return _Extents(starts, ends - padding, ends, sound, odd)
@@ -185,7 +185,7 @@ class DataChecker:
         raise AssertionError("the columns refuse what the decoder takes")
 
     def _crc32c(self, start: int, end: int) -> int:
-        """The checksum of a long message, piece by piece."""
+        """The checksum of a long message, computed piecewise."""
         crc = 0
         for at in range(start, end, WINDOW_SIZE):
             crc = crc32c(self._data.read(at, min(WINDOW_SIZE, end - at)), crc)
@@ -206,13 +206,13 @@ class DataChecker:
                 yield fault("data-overlap", self.name, offset, f"the record before it ends at {last}")
 
     def check_tail(self) -> Iterator[Fault]:
-        """What follows the last message: nothing, or a payload whose journal record was not written any more."""
+        """Faults after the last message: a payload whose journal record was never written."""
         if self.end not in self._unsound and any(self._data.read(self.end, WORD)):
             yield fault("data-tail", self.name, self.end, "a payload without a message record")
 
 
 def walk_data(data: Source, first_record_offset: int) -> Iterator[Fault]:
-    """The first fault of a DATA file by itself: its records, up to a header of zeros or the file's end."""
+    """Yield the first fault of a DATA file by itself, up to a header of zeros or the end of the file."""
     offset = first_record_offset
     try:
         while any(data.read(offset, WORD)):
@@ -222,7 +222,7 @@ def walk_data(data: Source, first_record_offset: int) -> Iterator[Fault]:
 
 
 def read_data_record(data: Source, offset: int) -> DataRecord:
-    """As `parse_data_record`, of a file that is not in memory: reads its header and its padding."""
+    """Parse the record at `offset` like `parse_data_record`, reading only its header and its padding."""
     try:
         header = DATA_HEADER.unpack(data.read(offset, DATA_HEADER.size))
     except FormatError as error:

@@ -1,7 +1,7 @@
 """Faults of a cluster-state ledger, by itself and held against the partitions of its store.
 
-The ledger says which queues exist, where, under which keys and with which apps, and who is primary of each partition
-under which lease. An advisory counts once its commit follows. The one that opens a file is a state that was committed
+The ledger records every queue with its partition, key and apps, and the primary of each partition with its lease. An
+advisory takes effect once its commit follows. The one that opens a file is a state that was committed
 in the file before it (source: mqbc::ClusterStateLedgerIterator, mqbc::IncoreClusterStateLedger).
 """
 
@@ -56,7 +56,7 @@ Advisory = (
 
 
 class LedgerQueue(NamedTuple):
-    """A queue as the ledger has it, and where: the offset of the record, in bytes. `apps` are keys by id."""
+    """A queue as the ledger records it; `apps` are keys by id, `offset` is that of the record, in bytes."""
 
     uri: str
     queue_key: bytes
@@ -67,11 +67,11 @@ class LedgerQueue(NamedTuple):
 
 @dataclass(slots=True)
 class LedgerState:
-    """What a ledger says when read from its start.
+    """The state that a ledger describes, built up record by record from its start.
 
-    `queues` are those committed, by key; `unsettled` the keys of queues in advisories without a commit; `named` all
-    that any record speaks of. `leases` are the highest lease ids of partitions, committed or not; `primaries` the nodes
-    by (partition, lease id).
+    `queues` are the committed ones, by key; `unsettled` are the keys of queues in advisories without a commit; `named`
+    are all that any record names. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
+    the nodes by (partition, lease id).
     """
 
     name: str = ""
@@ -87,7 +87,7 @@ class LedgerState:
     _begun: bool = False
 
     def add(self, record: LedgerRecord, message: ClusterMessage) -> None:
-        """Take in one record and its message."""
+        """Apply one record and its message."""
         choice = message.choice
         self.term = max(self.term, record.header.elector_term)
         if isinstance(choice, LeaderAdvisoryCommit):
@@ -153,7 +153,7 @@ def _keys(advisory: Advisory) -> set[bytes]:
 
 
 def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
-    """The faults of a ledger by itself; returns what its sound records say."""
+    """Yield the faults of a ledger by itself; return the state that its sound records describe."""
     state = LedgerState(ledger.name)
     buffer = ledger.read(0, ledger.size)
     try:
@@ -184,7 +184,7 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
             state.end = following
             continue
         number = (record.header.elector_term, record.header.sequence_number)
-        # A rollover's snapshot takes the number of the record that caused it, and uncommitted ones follow it.
+        # A rollover's snapshot has the number of the record that caused it, and uncommitted records follow it.
         opens = record.offset == first and record.header.record_type == LedgerRecordType.SNAPSHOT
         if number < last and record.header.record_type != LedgerRecordType.SNAPSHOT:
             yield fault("ledger-order", ledger.name, record.offset, f"{number} after {last}")
@@ -199,7 +199,7 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
 
 
 def _break(name: str, buffer: Buffer, at: int, error: FormatError, following: int | None) -> Fault | None:
-    """What it is that no record can be read at `at`: the end, a torn one, or damage."""
+    """Classify a place where no record can be read: the end (None), a torn record, or damage."""
     rest = bytes(buffer[at:]).rstrip(b"\0")
     if following is not None:
         if any(buffer[at : at + WORD]):
@@ -221,12 +221,12 @@ def _record_fault(name: str, error: FormatError) -> Fault:
     return fault(code, name, error.offset, f"{error.path}: {error.reason}")
 
 
-# Record types, header of eight words, and reserved bytes, as every record begins.
+# The first bytes of every record: header size of eight words, record type, and reserved bytes.
 _START = re.compile(rb"[\x81-\x84]\0\0\0")
 
 
 def find_ledger_record(buffer: Buffer, start: int) -> int | None:
-    """Where the first sound record from `start` on begins, whatever lies before it."""
+    """Return the offset of the first sound record at or after `start`, or None."""
     for match in _START.finditer(buffer, start):
         if match.start() % WORD == 0:
             try:
@@ -238,7 +238,7 @@ def find_ledger_record(buffer: Buffer, start: int) -> int | None:
 
 
 class CheckedPartition(Protocol):
-    """What the files of a partition say, as `formats.disk.validate` finds it; see `SetChecker` there."""
+    """The state that a partition's files describe, as found by `formats.disk.validate.SetChecker`."""
 
     @property
     def partition_id(self) -> int: ...
@@ -255,10 +255,10 @@ class CheckedPartition(Protocol):
 
 
 def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) -> Iterator[Fault]:
-    """Where the ledger and the files of the store's partitions disagree.
+    """Faults between the ledger and the files of the store's partitions.
 
-    An error is what cannot both be true. That only one of them knows a queue or an app is a warning: a stop between
-    two writes leaves that.
+    A contradiction is an error. A queue or an app that only one of them knows is a warning, since a stop between
+    two writes leaves that behind.
     """
     known = set()
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""Faults between the journal's queue operations, its other records, and QLIST, a chunk of the journal at a time."""
+"""Faults among the journal's queue operations, its other records and QLIST, a chunk of the journal at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NEVER = 1 << 62
 
 
 class _Life(NamedTuple):
-    """When a queue key meant something: from its CREATION to its DELETION, as indexes in the journal."""
+    """The life of a queue key, from its CREATION to its DELETION, as indexes in the journal."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class _Life(NamedTuple):
 
 @dataclass(slots=True)
 class KnownQueue:
-    """A queue as journal and QLIST have it; `apps` are keys by id, offsets in bytes.
+    """A queue as journal and QLIST describe it; `apps` are keys by id, offsets are in bytes.
 
     `uri` and `qlist_offset` are None if QLIST does not name it; `is_complete` is False if an entry cannot be read.
     """
@@ -68,7 +68,7 @@ class KnownQueue:
 class QlistChecker:
     """Follows the journal's CREATION and ADDITION records through a QLIST file.
 
-    `end` is where the last entry ended, None after one that cannot be read: its length is not known.
+    `end` is the end of the last entry, or None after an entry that cannot be read, since its length is unknown.
     """
 
     def __init__(self, qlist: Source, first_record_offset: int) -> None:
@@ -78,7 +78,7 @@ class QlistChecker:
         self._first = first_record_offset
 
     def check(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault | QueueRecord]:
-        """The entry that `record` points to, if it can be read, and what is wrong with it."""
+        """Yield the entry that `record` points to, if it can be read, and its faults."""
         offset = record.queue_uri_record_offset_words * WORD
         if not self._first <= offset < len(self._buffer):
             self.end = None
@@ -108,19 +108,19 @@ class QlistChecker:
         yield entry
 
     def check_tail(self) -> Iterator[Fault]:
-        """What follows the last entry: nothing, or one whose journal record was not written any more."""
+        """Faults after the last entry: one whose journal record was never written."""
         if self.end is not None and any(self._buffer[self.end : self.end + 2 * WORD]):
             yield fault("qlist-tail", self.name, self.end, "a queue record without a journal record")
 
 
 class QueueChecker:
-    """Which queues exist at each point of a journal, and what its records say of queues and apps that do not.
+    """Follows the queues that exist along a journal, and finds records of queues and apps that do not.
 
-    `queues` are those that exist at the end of what has been checked, by key.
+    `queues` are those that exist at the end of the checked part, by key.
     """
 
     def __init__(self, file: str, qlist: QlistChecker | None) -> None:
-        """`file` is the journal's name; `qlist` is None without a QLIST file: then nothing is known of apps."""
+        """`file` is the journal's name; `qlist` is None without a QLIST file, when apps are unknown."""
         self.file = file
         self.queues: dict[bytes, KnownQueue] = {}
         self._qlist = qlist
@@ -134,7 +134,7 @@ class QueueChecker:
         self._qlist_end_before = None if qlist is None else qlist.end
 
     def begin(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Take in the QUEUE_OP records of a chunk, before its others."""
+        """Apply the QUEUE_OP records of a chunk; call this before checking its other records."""
         if self._qlist is not None:
             self._qlist_ends, self._qlist_end_before = [], self._qlist.end
         for position, raw in zip(positions.tolist(), records, strict=True):
@@ -142,7 +142,7 @@ class QueueChecker:
             yield from self._apply(chunk, position, record)
 
     def qlist_end_before(self, position: int) -> int | None:
-        """Where QLIST ended when the record at `position` of the chunk was written, if that is known."""
+        """End of QLIST when the record at `position` of the chunk was written, or None if it is unknown."""
         return next((end for at, end in reversed(self._qlist_ends) if at < position), self._qlist_end_before)
 
     def _apply(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault]:
@@ -171,7 +171,7 @@ class QueueChecker:
     def _look_up(
         self, qlist: QlistChecker, chunk: Chunk, position: int, record: QueueOpRecord, queue: KnownQueue | None
     ) -> Iterator[Fault]:
-        """Compare the record with its entry in QLIST, and learn from that."""
+        """Compare the record with its entry in QLIST, and take the queue's name and apps from it."""
         key, known = record.queue_key, False
         for found in qlist.check(chunk, position, record):
             if isinstance(found, Fault):
@@ -189,14 +189,14 @@ class QueueChecker:
             self._forget_apps(key, queue)
 
     def _forget_apps(self, key: bytes, queue: KnownQueue | None) -> None:
-        """An entry of the queue cannot be read: which apps it has is not known any more."""
+        """Mark the queue's apps as unknown, after an entry that cannot be read."""
         self._app_counts.pop(key, None)
         self._without_apps.add(key)
         if queue is not None:
             queue.is_complete = False
 
     def check(self, chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Records of queues that do not exist when they are written; `records` are those of `kind` at `positions`."""
+        """Faults of records whose queue does not exist; `records` are those of `kind` at `positions`."""
         import numpy as np
 
         if not len(records):
@@ -206,7 +206,7 @@ class QueueChecker:
             key = key_bytes(number)
             used = np.flatnonzero(keys == number)
             indexes = positions[used] + chunk.index
-            # Lives of one key follow each other: the last that started before a record is the one to ask.
+            # Lives of one key do not overlap: the last one that started before a record decides.
             lives = self._lives.get(key, [])
             begins = np.array([life.start for life in lives] or [_NEVER])
             ends = np.array([life.end for life in lives] or [0])
@@ -228,10 +228,10 @@ class QueueChecker:
             self._auto_confirming.add(key)
 
     def check_ref_counts(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Messages whose reference count is not the number of apps of their queue; `records` are MESSAGE records.
+        """Faults of messages whose reference count is not the number of their queue's apps.
 
-        Not for those that a rollover copied, whose apps may have been others. Apps that confirm of themselves may be
-        left out of the count.
+        `records` are MESSAGE records. Those copied by a rollover are not checked: their queue may have had other apps.
+        Apps that confirm automatically may be missing from the count.
         """
         import numpy as np
 
@@ -256,7 +256,7 @@ class QueueChecker:
                 yield chunk.fault("ref-count", int(positions[used][row]), reason)
 
     def check_end(self) -> Iterator[Fault]:
-        """Confirms by apps that their queue never had, and what follows the last entry of QLIST."""
+        """Faults of confirms by apps that their queue never had, and faults after the last entry of QLIST."""
         if self._qlist is None:
             return
         for (queue_key, app_key), offset in self._confirming.items():

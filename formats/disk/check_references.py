@@ -17,13 +17,13 @@ __all__ = ["References"]
 
 
 class References:
-    """Follows messages from their record to what ends them; memory is that of the messages alive."""
+    """Follows messages from their record to their end; memory grows with the messages alive."""
 
     def __init__(self) -> None:
         self._lives = Lives()
 
     def check(self, chunk: Chunk, kinds: NDArray[Any]) -> Iterator[Fault]:
-        """What does not fit among a chunk's records; `kinds` are their types, 0 for those that cannot be read."""
+        """Faults among a chunk's records; `kinds` are their types, 0 for those that cannot be read."""
         import numpy as np
 
         step = self._lives.feed(np.arange(len(chunk.records)) + chunk.index, chunk.records, kinds)

@@ -1,6 +1,6 @@
-"""Columns of scanned journal records for work on millions: what kind each is, and keys and GUIDs as numbers.
+"""Columns of scanned journal records, for work on millions of them: types, and keys and GUIDs as numbers.
 
-`Layout.column` gives any field; these are the ones that every scan asks for, read without going through whole words.
+`Layout.column` gives any field; these are the ones that every scan needs, read without unpacking whole words.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SEQUENCE_MASK = (1 << 48) - 1
 
 
 def kinds_of(records: NDArray[Any]) -> NDArray[Any]:
-    """The type of each record, whatever else it holds: uint8 of shape (n,), 0 to 15."""
+    """The type of each record, unchecked: uint8 of shape (n,), 0 to 15."""
     return _bytes_at(records, 0) >> 4
 
 
 def sound_kinds(records: NDArray[Any]) -> NDArray[Any]:
-    """The RecordType of each record that `decode_record` would take, 0 for the others: uint8 of shape (n,)."""
+    """The RecordType of each record that `decode_record` accepts, 0 for the others: uint8 of shape (n,)."""
     kinds = kinds_of(records)
     sound = (records["magic"] == RECORD_MAGIC) & (records["primary_lease_id"] != 0)
     sound &= (_words_at(records, 0) & _SEQUENCE_MASK) != 0
@@ -37,19 +37,19 @@ def sound_kinds(records: NDArray[Any]) -> NDArray[Any]:
 
 
 def count_kinds(records: NDArray[Any]) -> NDArray[Any]:
-    """How many records there are of each type, 0 to 15: int64 of shape (16,)."""
+    """Count the records of each type, 0 to 15: int64 of shape (16,)."""
     import numpy as np
 
     return np.bincount(kinds_of(records), minlength=16)
 
 
 def key_numbers(records: NDArray[Any], layout: Layout[Any], name: str) -> NDArray[Any]:
-    """A storage key of records of one kind, as numbers that `key_bytes` turns back: uint64 of shape (n,)."""
+    """A storage key of records of one kind, as numbers that `key_bytes` converts back: uint64 of shape (n,)."""
     return _words_at(records, _offset_of(layout, name) + KEY_SIZE - 8) & _KEY_MASK
 
 
 def key_bytes(number: int) -> bytes:
-    """The storage key behind one of `key_numbers`."""
+    """Convert one of `key_numbers` back to its storage key."""
     return number.to_bytes(KEY_SIZE, "big")
 
 

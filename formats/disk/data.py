@@ -1,4 +1,4 @@
-"""Records of the DATA file: a header, options, the application's data, padding to a double word.
+"""Records of the DATA file: a header, options, the application's data, and padding to a double word.
 
 Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.
 
@@ -37,7 +37,7 @@ class DataHeaderFlags(IntFlag):
 
 
 class DataHeader(NamedTuple):
-    """First in every record; `message_words` counts all of it, padding included.
+    """The header of a record; `message_words` is the size of the whole record, padding included.
 
     `schema_id` is the wire value, 0 for properties without a schema.
 
@@ -63,7 +63,7 @@ HEADER_SIZE = DATA_HEADER.size
 
 
 class DataRecord(NamedTuple):
-    """One record and where its parts lie; offsets in bytes from the start of the buffer that was parsed."""
+    """One record and the offsets of its parts, in bytes from the start of the parsed buffer."""
 
     offset: int
     header: DataHeader
@@ -80,18 +80,18 @@ class DataRecord(NamedTuple):
         return memoryview(buffer)[self.app_data_offset : self.app_data_offset + self.app_data_size]
 
     def crc32c(self, buffer: Buffer) -> int:
-        """The checksum that the journal's record must have."""
+        """The checksum that the journal's record must hold."""
         return crc32c(self.app_data(buffer))
 
 
 def data_record_size(options_size: int, app_data_size: int) -> int:
-    """Bytes that a record takes in the file, header and padding included."""
+    """Size of a record in the file, header and padding included, in bytes."""
     size = HEADER_SIZE + options_size + app_data_size
     return size + DWORD - size % DWORD
 
 
 def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
-    """The record at `offset`; FormatError if it is not aligned, is cut short, or its lengths contradict each other."""
+    """Parse the record at `offset`. FormatError if it is misaligned, cut short, or its lengths are inconsistent."""
     if offset % DWORD:
         raise FormatError("DataHeader", offset, f"not a multiple of {DWORD}")
     header = DATA_HEADER.unpack(buffer, offset)
@@ -101,8 +101,10 @@ def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
 
 
 def data_extent(header: DataHeader, offset: int, file_size: int) -> tuple[int, int]:
-    """Where the application's data of the record at `offset` starts, and where its padding ends; FormatError if the
-    lengths in its header contradict each other or the file's."""
+    """Start of the application's data of the record at `offset`, and end of its padding.
+
+    Raises FormatError if the lengths in its header are inconsistent, or exceed the file's size.
+    """
     header_words, message_words, options_words, *_ = header
     end = offset + message_words * WORD
     if header_words * WORD < HEADER_SIZE:
@@ -129,7 +131,7 @@ def write_data_record(
 ) -> int:
     """Write a record at `offset`, a multiple of 8, and return where the next one goes.
 
-    `options` must fill whole words. The caller has made sure that `data_record_size` bytes are there.
+    `options` must fill whole words, and the buffer must have room for `data_record_size` bytes.
     """
     at = offset + HEADER_SIZE
     options_size = len(options)

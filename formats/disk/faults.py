@@ -1,7 +1,7 @@
-"""What can be wrong with a store: one code per kind of fault, with its severity and what to do about it.
+"""The catalogue of a store's faults: a code for each kind, with its severity and advice.
 
-An error says that the files do not hold what was written to them, or contradict each other. A warning says that they
-hold what a crash may leave behind, or something odd that harms nobody.
+An error means that the files do not hold what was written to them, or contradict each other. A warning means that they
+hold what a crash may leave behind, or something unusual but harmless.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ CATALOGUE: dict[str, FaultKind] = {
     "data-gap": FaultKind(Severity.ERROR, "Compare with another node: a message record may be missing here."),
     "data-tail": FaultKind(Severity.WARNING, _TAIL),
     "payload-checksum": FaultKind(Severity.ERROR, _PAYLOAD),
-    # what records refer to
+    # references between records
     "unknown-queue-key": FaultKind(Severity.ERROR, "A broker ignores the record, or refuses the store. " + _REPLICA),
     "queue-created-twice": FaultKind(Severity.ERROR, "A broker refuses the store. " + _REPLICA),
     "unknown-app-key": FaultKind(Severity.ERROR, _REPLICA),
@@ -114,6 +114,6 @@ CATALOGUE: dict[str, FaultKind] = {
 
 
 def fault(code: str, file: str, offset: int, reason: str) -> Fault:
-    """A fault of a kind in the catalogue."""
+    """Make a fault of the catalogue's kind `code`."""
     kind = CATALOGUE[code]
     return Fault(code, kind.severity, file, offset, reason, kind.advice)

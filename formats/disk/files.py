@@ -1,4 +1,4 @@
-"""The three files of a partition: their names, how they group, and the headers at their start.
+"""The three files of a partition: their names, their grouping, and the headers at their start.
 
 Source: mqbs::FileHeader, mqbs::DataFileHeader, mqbs::JournalFileHeader, mqbs::QlistFileHeader, mqbs::FileStoreUtil.
 
@@ -58,7 +58,7 @@ PROTOCOL_VERSION = 1
 BITNESS_64 = 1
 JOURNAL_RECORD_SIZE = 60
 
-# What the offset fields of records can address.
+# Limits of the offset fields of records.
 DATA_FILE_SIZE_MAX = 0xFFFF_FFFF * 8
 JOURNAL_FILE_SIZE_MAX = 0xFFFF_FFFF * 4
 QLIST_FILE_SIZE_MAX = 0xFFFF_FFFF * 4
@@ -78,7 +78,7 @@ class FileType(IntEnum):
 
 
 class FileHeader(NamedTuple):
-    """First in every file of a partition: the magics are "!bmq" and "BMQ!", `bitness` is 1 for a 64-bit writer.
+    """The first header of every partition file; the magics are "!bmq" and "BMQ!", `bitness` is 1 for a 64-bit writer.
 
     mqbs::FileHeader, 32 bytes:
 
@@ -117,8 +117,8 @@ class DataFileHeader(NamedTuple):
 class JournalFileHeader(NamedTuple):
     """Follows the FileHeader of a JOURNAL file.
 
-    `first_sync_point_after_rollover_offset_words` is 0 until a rollover into this file has been completed: written
-    last, it says that the file holds everything that was alive in its predecessor.
+    `first_sync_point_after_rollover_offset_words` is 0 until a rollover into this file has completed. It is written
+    last, and shows that the file holds everything that was alive in its predecessor.
 
     mqbs::JournalFileHeader, 12 bytes:
 
@@ -157,7 +157,7 @@ TypeHeader = DataFileHeader | JournalFileHeader | QlistFileHeader
 
 
 class OpenedFile(NamedTuple):
-    """The headers of a file and where its records begin, in bytes."""
+    """The headers of a file, and the offset of its first record in bytes."""
 
     file: FileHeader
     header: TypeHeader
@@ -166,7 +166,7 @@ class OpenedFile(NamedTuple):
 
 
 def initial_bytes(file_type: FileType, partition_id: int) -> bytes:
-    """What a new file starts with: 40 bytes for DATA, 44 for JOURNAL, 36 for QLIST. The rest of it is zeros."""
+    """The headers of a new file: 40 bytes for DATA, 44 for JOURNAL, 36 for QLIST. Zeros follow them."""
     file = FileHeader(
         MAGIC1,
         MAGIC2,
@@ -191,9 +191,9 @@ def initial_bytes(file_type: FileType, partition_id: int) -> bytes:
 
 
 def open_file(buffer: Buffer, expected: FileType | None = None) -> OpenedFile:
-    """Read and check both headers at the start of `buffer`; FormatError if they, or the file type, are not right.
+    """Read and check both headers at the start of `buffer`. FormatError if they or the file type are wrong.
 
-    Headers longer than those known here are accepted, as the reference accepts them: their words are counted.
+    Headers longer than those known here are accepted, as in the reference, by their declared size.
     """
     file = FILE_HEADER.unpack(buffer)
     if (file.magic1, file.magic2) != (MAGIC1, MAGIC2):
@@ -239,7 +239,7 @@ def _sized(header: TypeHeader, size: int, offset: int) -> TypeHeader:
 
 
 class StoreFileName(NamedTuple):
-    """A file's name, taken apart; `timestamp` stays text, since names are ordered by it."""
+    """The parts of a file's name; `timestamp` stays text, since names are ordered by it."""
 
     partition_id: int
     timestamp: str
@@ -253,10 +253,10 @@ _NAME = re.compile(r"bmq_(0|[1-9]\d{0,9})\.(\d{8}_\d{6})\.bmq_(data|journal|qlis
 
 
 def format_timestamp(created: datetime) -> str:
-    """`created`, which must be UTC, as file names hold it.
+    """Format `created`, which must be UTC, for a file name.
 
-    The reference prints the ISO 8601 week-based year (strftime %G) where it means the calendar's: around New Year its
-    names are a year off and sort wrongly. Ours are right.
+    The reference prints the ISO 8601 week-based year (strftime %G) in place of the calendar year: around New Year its
+    names are a year off and sort wrongly. Names made here have the calendar year.
     """
     return created.strftime("%Y%m%d_%H%M%S")
 
@@ -267,7 +267,7 @@ def file_name(partition_id: int, created: datetime, file_type: FileType) -> str:
 
 
 def parse_file_name(name: str) -> StoreFileName | None:
-    """The parts of a file name without its directory, or None if it is no file of a partition."""
+    """Parse a file name without its directory; None if it is not the name of a partition's file."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -275,7 +275,7 @@ def parse_file_name(name: str) -> StoreFileName | None:
 
 
 class FileSet(NamedTuple):
-    """The files of one partition that one rollover created together; an absent one is None."""
+    """The files of a partition that were created together; an absent one is None."""
 
     partition_id: int
     timestamp: str
@@ -285,12 +285,12 @@ class FileSet(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether the reference would consider it: an incomplete set is left out of recovery."""
+        """Return True if the set is complete; the reference leaves incomplete ones out of recovery."""
         return None not in (self.data, self.journal, self.qlist)
 
 
 def group_file_sets(names: Iterable[str]) -> list[FileSet]:
-    """The file sets among `names` (no directories), by partition and age, oldest first; other names are ignored."""
+    """Group `names` (no directories) into file sets, by partition and age, oldest first; other names are ignored."""
     sets: dict[tuple[int, str], dict[FileType, str]] = {}
     for name in names:
         parsed = parse_file_name(name)
@@ -303,16 +303,16 @@ def group_file_sets(names: Iterable[str]) -> list[FileSet]:
 
 
 def rollover_finished(start: Buffer) -> bool:
-    """Return whether a rollover completed the journal that begins with `start`; FormatError if it is none."""
+    """Return True if a rollover completed the journal that begins with `start`. FormatError if it is not a journal."""
     header = open_file(start, FileType.JOURNAL).header
     assert isinstance(header, JournalFileHeader)
     return header.first_sync_point_after_rollover_offset_words != 0
 
 
 def recovery_set(sets: Sequence[FileSet], finished: Callable[[FileSet], bool]) -> FileSet:
-    """Of one partition's file sets, oldest first, the one that a broker recovers from.
+    """Choose the file set that a broker recovers from, among those of one partition, oldest first.
 
-    The newest that is no torso of a rollover (`finished` is asked for those that have a predecessor), or the oldest
-    (source: mqbs::FileStoreUtil::openRecoveryFileSet).
+    It is the newest that an unfinished rollover did not leave behind (`finished` is called for those that have a
+    predecessor), or the oldest (source: mqbs::FileStoreUtil::openRecoveryFileSet).
     """
     return next((files for files in reversed(sets[1:]) if finished(files)), sets[0])

@@ -1,10 +1,10 @@
 """Journal records: 60 bytes each, five kinds behind one header (source: mqbs::RecordHeader and mqbs::*Record).
 
-The header, 20 bytes, and the magic "*rEc", the last four bytes, are those of `AnyRecord`. The flags are the kind's own:
+`AnyRecord` has the header, 20 bytes, and the magic "*rEc", the last four bytes. The flags depend on the kind:
 the low bits of a message's reference count, a confirm's reason, a deletion's flag.
 
-Three ways to read: `decode_record` for one, `scan` for a whole file as a numpy array (one item per record, no copy),
-`select` to see the scanned records of one kind by their own fields. Writers call `pack_message` and its siblings.
+There are three ways to read: `decode_record` for one record, `scan` for a whole file as a numpy array (no copy), and
+`select` for the scanned records of one kind by their own fields. Writers call `pack_message` and its siblings.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ConfirmReason(IntFlag):
 
 
 class DeletionRecordFlag(IntFlag):
-    """mqbs::DeletionRecordFlag: why a message went."""
+    """mqbs::DeletionRecordFlag: the reason of a deletion."""
 
     NONE = 0
     IMPLICIT_CONFIRM = 1
@@ -113,7 +113,7 @@ class SyncPointType(IntEnum):
 
 
 class AnyRecord(NamedTuple):
-    """What all records share; `body` is the kind's own 36 bytes, `timestamp` is in seconds since the epoch.
+    """The fields common to all records; `body` is the kind's own 36 bytes, `timestamp` is in seconds since the epoch.
 
     mqbs::RecordHeader, 60 bytes:
 
@@ -134,9 +134,9 @@ class AnyRecord(NamedTuple):
 
 
 class MessageRecord(NamedTuple):
-    """A message was posted. Its payload lies in the DATA file at `message_offset_dwords`; `crc32c` covers the payload.
+    """A message that was posted. Its data is in the DATA file at `message_offset_dwords`, and `crc32c` covers it.
 
-    The reference count, how many apps must confirm, is split: see `ref_count`.
+    The reference count, which is the number of apps that must confirm, is split: see `ref_count`.
 
     mqbs::MessageRecord, 60 bytes:
 
@@ -173,7 +173,7 @@ class MessageRecord(NamedTuple):
 
 
 class ConfirmRecord(NamedTuple):
-    """One app is done with a message; `reason` is a ConfirmReason.
+    """The confirm of a message by one app; `reason` is a ConfirmReason.
 
     mqbs::ConfirmRecord, 60 bytes:
 
@@ -200,7 +200,7 @@ class ConfirmRecord(NamedTuple):
 
 
 class DeletionRecord(NamedTuple):
-    """A message is gone for all apps; `deletion_flag` is a DeletionRecordFlag.
+    """The deletion of a message for all apps; `deletion_flag` is a DeletionRecordFlag.
 
     mqbs::DeletionRecord, 60 bytes:
 
@@ -226,10 +226,10 @@ class DeletionRecord(NamedTuple):
 
 
 class QueueOpRecord(NamedTuple):
-    """A queue came, changed, was purged or went; `queue_op_type` is a QueueOpType.
+    """The creation, change, purge or deletion of a queue; `queue_op_type` is a QueueOpType.
 
-    CREATION and ADDITION point into QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
-    names in `start_*` the oldest message that it touches. A null `app_key` means the whole queue.
+    CREATION and ADDITION refer to QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
+    gives in `start_*` the oldest message that it affects. A null `app_key` means the whole queue.
 
     mqbs::QueueOpRecord, 60 bytes:
 
@@ -266,7 +266,7 @@ class QueueOpRecord(NamedTuple):
 
 
 class JournalOpRecord(NamedTuple):
-    """A sync point: up to here the three files agree. A `journal_op_type` other than SYNCPOINT is kept as it is.
+    """A sync point, up to which the three files agree. A `journal_op_type` other than SYNCPOINT is kept as it is.
 
     `data_file_offset_dwords` and `qlist_file_offset_words` are the sizes of those files when it was written.
 
@@ -324,9 +324,9 @@ _UNPACK = tuple(LAYOUTS[t].unpack if t in LAYOUTS else None for t in range(16))
 
 
 def decode_record(buffer: Buffer, offset: int = 0) -> Record:
-    """The record at `offset`; FormatError if its type is none of the five, its magic is wrong, or it is cut short.
+    """Decode the record at `offset`. FormatError if its type is unknown, its magic is wrong, or it is cut short.
 
-    So are a lease id or sequence number of 0: the reference's iterator stops at those (mqbs::JournalFileIterator).
+    So are a lease id or sequence number of 0, at which the reference's iterator stops (mqbs::JournalFileIterator).
     """
     if not 0 <= offset <= len(buffer) - JOURNAL_RECORD_SIZE:
         reason = f"needs {JOURNAL_RECORD_SIZE} bytes, {max(0, len(buffer) - offset)} left"
@@ -348,7 +348,7 @@ def decode_record(buffer: Buffer, offset: int = 0) -> Record:
 def scan(buffer: Buffer, first_record_offset: int, count: int) -> NDArray[Any]:
     """`count` records from `first_record_offset`, without copying: shape (count,), `ANY_RECORD.dtype`.
 
-    `ANY_RECORD.column(array, name)` gives a field of all records, `select` the records of one kind. Nothing is checked.
+    `ANY_RECORD.column(array, name)` gives a field of all records, `select` the records of one kind. No checks are made.
     """
     import numpy as np
 
@@ -368,7 +368,7 @@ def select(records: NDArray[Any], kind: RecordType) -> tuple[NDArray[Any], NDArr
     import numpy as np
 
     indexes = np.flatnonzero(ANY_RECORD.column(records, "type") == kind)
-    # As bytes without fields numpy takes them ten times as fast.
+    # numpy's take is ten times as fast on bytes without fields.
     return records.view(_WHOLE_RECORD).take(indexes).view(LAYOUTS[kind].dtype), indexes
 
 
@@ -385,8 +385,8 @@ _QUEUE_OP_WORD = RecordType.QUEUE_OP << 60
 _JOURNAL_OP_WORD = RecordType.JOURNAL_OP << 60
 
 
-# The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They do not check, being
-# on the path of every message; struct still refuses what does not fit its word.
+# The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They are on the path of
+# every message and make no checks of their own; struct still rejects values that do not fit their words.
 
 
 def pack_message(

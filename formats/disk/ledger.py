@@ -1,12 +1,12 @@
-"""The cluster-state ledger: who leads which partition, which queues exist, record by record.
+"""The cluster-state ledger: the log of partitions' primaries and of the cluster's queues.
 
 Source: mqbc::ClusterStateFileHeader, mqbc::ClusterStateRecordHeader, mqbc::ClusterStateLedgerUtil.
 
     bmq_csl_<YYYYMMDD_HHMMSS>_<log id in hex>.bmq_csl
 
 A `LedgerFileHeader`, then records: a `LedgerRecordHeader` and a body, a BER-encoded bmqp_ctrlmsg::ClusterMessage,
-padded to words; the last word is the CRC32-C of all of the record that comes before it. The file may be longer than
-what is written: zeros follow.
+padded to words; the last word is the CRC32-C of the record up to there. The file may be longer than
+the written part: zeros follow.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LedgerRecordType(IntEnum):
 
 
 class LedgerFileHeader(NamedTuple):
-    """First in the file; `file_key` is the log id, which its name holds too.
+    """The header of the file; `file_key` is the log id, which is also in its name.
 
     mqbc::ClusterStateFileHeader, 8 bytes:
 
@@ -72,7 +72,7 @@ class LedgerFileHeader(NamedTuple):
 
 
 class LedgerRecordHeader(NamedTuple):
-    """First in every record; `leader_advisory_words` counts body, padding and checksum, `timestamp` is in seconds.
+    """The header of a record; `leader_advisory_words` counts body, padding and checksum, `timestamp` is in seconds.
 
     mqbc::ClusterStateRecordHeader, 32 bytes:
 
@@ -108,7 +108,7 @@ class LedgerRecord(NamedTuple):
 
 
 class LedgerFileName(NamedTuple):
-    """A ledger file's name, taken apart."""
+    """The parts of a ledger file's name."""
 
     timestamp: str
     log_id: bytes
@@ -126,19 +126,19 @@ def ledger_file_name(created: datetime, log_id: bytes) -> str:
 
 
 def parse_ledger_file_name(name: str) -> LedgerFileName | None:
-    """The parts of a file name without its directory, or None if it is no ledger."""
+    """Parse a file name without its directory; None if it is not the name of a ledger."""
     match = _NAME.fullmatch(name)
     return None if match is None else LedgerFileName(match[1], bytes.fromhex(match[2]))
 
 
 def initial_ledger_bytes(log_id: bytes) -> bytes:
-    """What a new ledger starts with."""
+    """The header of a new ledger."""
     header = LedgerFileHeader(PROTOCOL_VERSION, LEDGER_FILE_HEADER.size // WORD, log_id, bytes(2))
     return LEDGER_FILE_HEADER.pack(header)
 
 
 def open_ledger(buffer: Buffer) -> tuple[LedgerFileHeader, int]:
-    """The file header and where the records begin; FormatError if it is not a ledger's."""
+    """Read the file header; return it and the offset of the first record. FormatError if it is not a ledger's."""
     header = LEDGER_FILE_HEADER.unpack(buffer)
     if header.protocol_version != PROTOCOL_VERSION:
         raise FormatError("LedgerFileHeader.protocol_version", 0, f"{header.protocol_version} is unknown")
@@ -155,7 +155,7 @@ def open_ledger(buffer: Buffer) -> tuple[LedgerFileHeader, int]:
 def build_ledger_record(
     record_type: LedgerRecordType, elector_term: int, sequence_number: int, timestamp: int, body: bytes
 ) -> bytes:
-    """The bytes of one record, checksum included; `body` is the BER of a ClusterMessage, `timestamp` in seconds."""
+    """Encode one record with its checksum; `body` is the BER of a ClusterMessage, `timestamp` is in seconds."""
     pad = padding(len(body), WORD)
     words = (len(body) + len(pad) + _CRC.size) // WORD
     header = LedgerRecordHeader(
@@ -166,7 +166,7 @@ def build_ledger_record(
 
 
 def parse_ledger_record(buffer: Buffer, offset: int) -> LedgerRecord:
-    """The record at `offset`; FormatError if it is cut short, of no known type, or its checksum does not agree."""
+    """Parse the record at `offset`. FormatError if it is cut short, of unknown type, or its checksum is wrong."""
     header = LEDGER_RECORD_HEADER.unpack(buffer, offset)
     start = offset + header.header_words * WORD
     end = start + header.leader_advisory_words * WORD

@@ -1,4 +1,4 @@
-"""The records about messages in one chunk, sorted by message: what `formats.disk.lives` works on."""
+"""The records about messages in one chunk, sorted by message, for `formats.disk.lives`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAYOUTS: dict[RecordType, Layout[Any]] = {
 
 
 class Kind(IntEnum):
-    """What a record does to its message."""
+    """The effect of a record on its message."""
 
     MESSAGE = 0
     CONFIRM = 1
@@ -40,11 +40,11 @@ class Kind(IntEnum):
 
 
 class Course(NamedTuple):
-    """What the events of each message come to; all arrays but `is_new` and `life` hold numbers of events.
+    """The result of each message's events; all arrays but `is_new` and `life` hold numbers of events.
 
-    A life starts with a message carried over from the chunk before, or with an event in `opens`. `begins` holds the
-    first event of each life, in the order of the events, `is_new` whether it is the message's own record. `life` is for
-    every event the life that it falls into; it means nothing for those that fall into none.
+    A life starts with a message carried over from the previous chunk, or with an event in `opens`. `begins` holds the
+    first event of each life, in the order of the events; `is_new` is True where that is the message's record. `life`
+    is the life that each event belongs to, and is meaningless for events that belong to none.
     """
 
     begins: NDArray[Any]
@@ -59,7 +59,7 @@ class Course(NamedTuple):
 class Events:
     """Messages, confirms and deletions among `records`, grouped by message, in the journal's order within a group.
 
-    By event: `indexes` (places in the journal), `kinds`, `group`, `queues` (numbers), `details` (a confirm's app key as
+    By event: `indexes` (into the journal), `kinds`, `group`, `queues` (numbers), `details` (a confirm's app key as
     `key_numbers`, a deletion's flag). By group: `group_keys` (queue, GUID's halves) and `hashes`.
     """
 
@@ -111,12 +111,12 @@ class Events:
         return queues
 
     def course(self, carried: NDArray[Any]) -> Course:
-        """What the events come to, when the messages of some groups (bool by group) are alive before."""
+        """Work out the events' result, given the groups (bool by group) whose message was alive before them."""
         import numpy as np
 
         is_message, is_deletion = self.kinds == Kind.MESSAGE, self.kinds == Kind.DELETION
         number = np.arange(len(self))
-        # The last message or deletion before an event says whether it meets the message alive.
+        # The last message or deletion before an event decides whether the message is alive at the event.
         turn = np.maximum.accumulate(np.where(is_message | is_deletion, number, -1))
         before = np.concatenate([[-1], turn[:-1]])
         in_group = before >= np.flatnonzero(self._starts)[self.group]
@@ -137,7 +137,7 @@ class Events:
         )
 
     def messages(self, events: NDArray[Any]) -> NDArray[Any]:
-        """`message_dtype` of some events, which are messages."""
+        """Rows of `message_dtype` for some events, which must be messages."""
         import numpy as np
 
         records = self._messages.take(self._order[events])
@@ -152,7 +152,7 @@ class Events:
         return out
 
     def timestamps(self, events: NDArray[Any]) -> NDArray[Any]:
-        """When some events were written, in seconds: int64."""
+        """The time at which some events were written, in seconds since the epoch: int64."""
         import numpy as np
 
         stamps = self._records["timestamp"][self.positions[events]].astype(np.uint64)
@@ -173,7 +173,7 @@ _COPIED = (
 def _grouped(
     positions: NDArray[Any], keys: tuple[NDArray[Any], ...], hashes: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """An order that brings equal keys together, by position among them, and whether a new key starts at each."""
+    """Sort by key and then by position; return the order, and a bool array that is True where a new key starts."""
     import numpy as np
 
     if not len(positions):
@@ -188,7 +188,7 @@ def _grouped(
     starts = _starts(order, keys)
     same_hash = (mixed[1:] ^ mixed[:-1]) <= low_bits
     if (same_hash & starts[1:]).any():
-        # Two keys share the hash's upper bits: sort by the keys themselves.
+        # Two keys share the upper bits of the hash: sort by the keys themselves.
         order = np.lexsort((positions, *keys))
         starts = _starts(order, keys)
     return order, starts

@@ -1,24 +1,24 @@
-"""The lives of messages, followed through a journal chunk by chunk: from a message's record to what ended it.
+"""The lives of messages, followed through a journal chunk by chunk, from a message's record to its end.
 
-Memory is that of the messages alive at a time (about 200 bytes each), of the queues and apps, and of one chunk; never
-that of the journal. `Lives.feed` takes chunks in the journal's order and says for each what arrived, what ended and
-why, and which records do not fit; `Lives.alive` gives the messages that are there now. A summary counts what `feed`
-returns; a validation reports what does not fit; a filter by status takes confirmed messages from `feed` as they end,
-and outstanding ones from `alive` after the last chunk. How the journal is cut into chunks makes no difference.
+Memory grows with the messages alive at a time (about 200 bytes each), the queues and apps, and one chunk, not with
+the journal. `Lives.feed` takes chunks in the journal's order and returns for each the messages that arrived, those that
+ended and why, and the records that do not fit; `Lives.alive` gives the messages alive so far. A summary counts what
+`feed` returns; a validation reports the records that do not fit; a filter by status takes confirmed messages from
+`feed` and outstanding ones from `alive` after the last chunk. The result does not depend on the chunks' sizes.
 
 The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recoverMessages):
 
-- A message is known by its queue key and GUID. Once it is gone, its GUID may come again, as another message.
-- An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. So a message
-  with `ref_count` apps has `ref_count` - 1 confirms when such a deletion comes.
+- A message is identified by its queue key and GUID. After its end the same GUID may be used by another message.
+- An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. A message
+  with `ref_count` apps therefore has `ref_count` - 1 confirms when such a deletion comes.
 - Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
-  not among `ref_count`. A queue has such a message at a time: those that the queue's next message, or next automatic
-  confirm, is not about are orphans, and ignored.
+  not counted in `ref_count`. A queue has one such message at a time: automatic confirms of another message than the
+  queue's next message or next automatic confirm names are orphans, and are ignored.
 - A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. A purge of one app
-  ends none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for those
+  ends none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for messages
   that no other app wants. The removal of an app does nothing by itself: if it had messages, a purge comes before it.
 
-All steps are on whole columns: a chunk costs a sort of its records, and a probe per message.
+All steps work on whole columns: a chunk costs a sort of its records, and a probe for each message.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 __all__ = ["BITS", "End", "Lives", "Role", "Step", "guid_bytes"]
 
 BITS = 64
-"""How many apps of a queue have a bit of their own; what others did is in `Lives.beyond`."""
+"""Number of a queue's apps that have a bit of their own; the roles of further apps are in `Lives.beyond`."""
 
 
 class End(IntEnum):
-    """Why a message is gone."""
+    """The reason for a message's end."""
 
     CONFIRMED = 0  # by all its apps: a deletion without a flag, or with IMPLICIT_CONFIRM
     EXPIRED = 1
@@ -60,7 +60,7 @@ class End(IntEnum):
 
 
 class Role(IntEnum):
-    """What an app did with a message; the names are those of the fields of `message_dtype`."""
+    """The outcome of a message for one app; the names are those of the fields of `message_dtype`."""
 
     CONFIRMED = 0
     AUTOMATIC = 1
@@ -68,27 +68,27 @@ class Role(IntEnum):
 
 
 def guid_bytes(high: int, low: int) -> bytes:
-    """A GUID from its halves."""
+    """Join the halves of a GUID."""
     return high.to_bytes(8, "big") + low.to_bytes(8, "big")
 
 
 class Step(NamedTuple):
-    """What one chunk did. Indexes are places in the journal (int64), each array in rising order.
+    """The effects of one chunk. Indexes are into the journal (int64), each array in ascending order.
 
-    `arrived` and `ended` are messages (`live_table.message_dtype`): as they were when they came, with their automatic
-    confirms, and when they went. Beside `ended`, of the same length and ordered by `ended_by`: `ended_by`, the index of
-    the record that did it (one purge may end many), its `ended_at` in seconds, and the `End` as uint8.
+    `arrived` and `ended` are messages (`live_table.message_dtype`): as they were on arrival, with their automatic
+    confirms, and at their end. Parallel to `ended`, and ordered by `ended_by`: `ended_by`, the index of
+    the record that ended it (one purge may end many), its time `ended_at` in seconds, and the `End` as uint8.
 
-    What does not fit: `unknown` are confirms and deletions of messages that are not alive; `duplicates` messages that
-    are alive already; `repeated` confirms by an app that confirmed before; `excess` confirms by more apps than
+    Records that do not fit: `unknown` are confirms and deletions of messages that are not alive; `duplicates` messages
+    that are already alive; `repeated` confirms by an app that has confirmed before; `excess` confirms by more apps than
     `ref_count` counts; `early` deletions (no flag) of messages that more than one app had not confirmed. Records that
-    do not fit change nothing, but for those of `excess` and `early`.
+    do not fit change nothing, except those of `excess` and `early`.
 
-    `confirms` are the confirms of messages alive, repeated ones too, in no order; beside it, of the same length, the
+    `confirms` are the confirms of messages alive, repeated ones included, in no order; parallel to it are the
     index of the message (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`). Automatic confirms are
     not among them.
 
-    `beyond` has what `Lives.beyond` had of the messages that ended.
+    `beyond` has the entries of `Lives.beyond` for the messages that ended.
     """
 
     arrived: NDArray[Any]
@@ -119,17 +119,17 @@ class Lives:
         """By `index`, for messages alive: what apps did whose number is `BITS` or more."""
 
     def __len__(self) -> int:
-        """How many messages are alive."""
+        """Return the number of messages alive."""
         return len(self._table)
 
     def alive(self) -> NDArray[Any]:
-        """The messages that are there now, in the order of their arrival: a copy, `live_table.message_dtype`."""
+        """The messages alive, in the order of their arrival: a copy, of `live_table.message_dtype`."""
         rows: NDArray[Any] = self._table.rows.take(self._table.numbers())
         return rows
 
     @property
     def queue_count(self) -> int:
-        """How many queues had messages: their numbers are below it."""
+        """Number of the queues that had messages; their numbers are below it."""
         return len(self._queues)
 
     def queue_keys(self) -> list[bytes]:
@@ -141,13 +141,13 @@ class Lives:
         return self._queues.number(int.from_bytes(queue_key, "big"))
 
     def app_keys(self, queue: int) -> list[bytes]:
-        """The keys of the apps that confirmed messages of a queue, or were purged: by their bit."""
+        """The keys of the apps that confirmed messages of a queue or were purged, by their bit."""
         return self._apps.by_queue.get(queue, [])
 
     def feed(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any] | None = None) -> Step:
-        """Take in the next records, at the places `indexes` (int64) of the journal.
+        """Process the next records, at `indexes` (int64) of the journal, and return their effects.
 
-        `kinds` are `columns.sound_kinds(records)`, for those who have them. Records of kind 0 are passed over.
+        `kinds` are `columns.sound_kinds(records)`, if the caller has them. Records of kind 0 are skipped.
         """
         if kinds is None:
             kinds = sound_kinds(records)
@@ -161,7 +161,7 @@ class Lives:
         return steps[0] if len(steps) == 1 else _joined(steps)
 
     def _removals(self, records: NDArray[Any], kinds: NDArray[Any]) -> list[tuple[int, QueueOpRecord]]:
-        """The purges of queues and apps, and the deletions of queues, that have messages to touch."""
+        """The purges of queues and apps, and the deletions of queues, that affect any message."""
         import numpy as np
 
         found: list[tuple[int, QueueOpRecord]] = []
@@ -182,7 +182,7 @@ class Lives:
         return found
 
     def _remove(self, index: int, op: QueueOpRecord) -> Step:
-        """Carry out a purge, or the deletion of a queue."""
+        """Apply a purge, or the deletion of a queue."""
         import numpy as np
 
         queue = self.queue_number(op.queue_key)
@@ -212,7 +212,7 @@ class Lives:
         )
 
     def _advance(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> Step:
-        """Take in records among which no purge touches a message."""
+        """Process records among which no purge affects a message."""
         import numpy as np
 
         events = Events(indexes, records, kinds, self._queues)
@@ -222,7 +222,7 @@ class Lives:
         is_carried = rows >= 0
         rows = rows[is_carried]
         course = events.course(is_carried)
-        # One row per life: of a message carried over, or of one that arrives.
+        # One row for each life: of a message carried over, or of one that arrives.
         old, new = np.flatnonzero(~course.is_new), np.flatnonzero(course.is_new)
         messages = np.empty(len(course.begins), message_dtype())
         put_rows(messages, old, self._table.rows.take(rows))
@@ -262,7 +262,7 @@ class Lives:
     def _take_confirms(
         self, events: Events, course: Course, messages: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Note the confirms of messages alive; which of these events are repeated, and which are one too many."""
+        """Apply the confirms of messages alive; return the repeated ones, and those in excess of the count."""
         import numpy as np
 
         confirms = course.confirms
@@ -281,7 +281,7 @@ class Lives:
             roles = self.beyond.setdefault(int(messages["index"][lives[at]]), {})
             first[at] = roles.get(int(apps[at])) is not Role.CONFIRMED
             roles[int(apps[at])] = Role.CONFIRMED
-        # Events are ordered by life, and within it by their place: runs of equal lives can be reduced.
+        # Events are ordered by life, and within it by their index: runs of equal lives can be reduced.
         starts = np.flatnonzero(np.diff(lives, prepend=-1))
         total = np.cumsum(first)
         before = np.repeat(total[starts] - first[starts], np.diff(starts, append=len(lives)))
@@ -292,7 +292,7 @@ class Lives:
         return confirms[~first], confirms[excess]
 
     def _take_automatic(self, events: Events, course: Course, messages: NDArray[Any]) -> None:
-        """Give automatic confirms to the messages that they announce, and keep those whose message is still to come."""
+        """Apply automatic confirms to the messages that follow them, and keep those whose message is yet to come."""
         import numpy as np
 
         automatic = np.flatnonzero(events.kinds == Kind.AUTOMATIC) if events.has_automatic else np.zeros(0, np.int64)
@@ -333,7 +333,7 @@ class Lives:
             self.beyond[int(messages["index"][life])] = beyond
 
     def _judge(self, ended: NDArray[Any], flags: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Why messages ended that deletions with `flags` tell of, and whether they did before their time."""
+        """Return the `End` of messages by their deletions' `flags`, and a bool array that is True for early ones."""
         import numpy as np
 
         purged = ended["purged"] & ~ended["confirmed"] & ~ended["automatic"]
@@ -358,7 +358,7 @@ class Lives:
 
 
 def _step(**columns: Any) -> Step:
-    """A step with nothing in the columns that are not given."""
+    """Make a step whose columns are empty unless given."""
     import numpy as np
 
     empty: dict[str, Any] = {name: np.zeros(0, np.int64) for name in Step._fields}

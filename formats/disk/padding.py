@@ -1,4 +1,4 @@
-"""Padding and units as the disk formats use them: `formats.padding`, with sizes in place of ends."""
+"""Padding and units of the disk formats: `formats.padding`, with sizes in place of ends."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["DWORD", "PADDING", "WORD", "padding", "unpadded_size"]
 
 
 def unpadded_size(buffer: Buffer, start: int, end: int, unit: int, path: str) -> int:
-    """How many of the bytes from `start` to `end` come before the padding; see `formats.padding.unpadded_end`."""
+    """Return the number of bytes from `start` to the padding before `end`; see `formats.padding.unpadded_end`."""
     return unpadded_end(buffer, start, end, path, unit) - start

@@ -1,8 +1,8 @@
-"""Which queues a store has, by what its files say of them: their names, apps, and the purges that emptied them.
+"""Catalogue of a store's queues as its files describe them: names, apps, and the purges that emptied them.
 
-A journal speaks of queues and apps by key. Its CREATION and ADDITION records point into the QLIST for the names; what
-it does not name so (a damaged record, a broker told to keep no QLIST) is taken from the rest of the QLIST, and then
-from the cluster-state ledgers. A record that cannot be read names nothing.
+A journal identifies queues and apps by key. Its CREATION and ADDITION records refer to QLIST for the names; a name
+that is missing there (a damaged record, a broker configured without QLIST) is taken from the rest of QLIST, and then
+from the cluster-state ledgers. A record that cannot be read is skipped.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["ALWAYS", "App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "hex_of", "read_ledgers"]
 
 ALWAYS = -1
-"""Before every offset: in `App.since`."""
+"""The value of `App.since` that is before every offset."""
 
 
 class App(NamedTuple):
-    """An app of a queue, from the journal offset `since` on and before `until` (None: to the end)."""
+    """An app of a queue from journal offset `since` up to, but not including, `until` (None: to the end)."""
 
     app_key: str
     app_id: str
@@ -50,7 +50,7 @@ class App(NamedTuple):
 class Purge(NamedTuple):
     """A purge of one app, or (`app_key` None) of the queue, of the messages before journal offset `offset`.
 
-    For one app it begins with the message that `start_*` name.
+    For one app it begins with the message that `start_*` give.
     """
 
     offset: int
@@ -61,7 +61,7 @@ class Purge(NamedTuple):
 
 
 class Event(NamedTuple):
-    """When something happened to a queue: the record's journal offset, in bytes, and time, in seconds."""
+    """The point at which a queue changed: the record's journal offset in bytes, and its time in seconds."""
 
     offset: int
     timestamp: int
@@ -70,7 +70,7 @@ class Event(NamedTuple):
 class Queue(NamedTuple):
     """A queue of one partition; keys are upper-case hex, `uri` is None if neither QLIST nor ledger names it.
 
-    `created` is None for a queue that the journal does not create: one that only QLIST or a ledger names.
+    `created` is None for a queue without a record of its creation, which only QLIST or a ledger names.
     """
 
     partition_id: int
@@ -98,7 +98,7 @@ class _Draft:
             self.since[app_key] = (app_id, offset)
 
     def complete(self, other: _Draft) -> None:
-        """Take from `other` what is not known yet."""
+        """Fill in missing values from `other`."""
         self.uri = self.uri or other.uri
         for app_key, (app_id, offset) in other.since.items():
             self.add(app_key, app_id, offset)
@@ -119,12 +119,12 @@ class _Draft:
 
 
 def hex_of(key: bytes) -> str:
-    """A key or GUID as the reference's tools print it."""
+    """Format a key or GUID as the reference's tools print it."""
     return key.hex().upper()
 
 
 NamedByLedgers = dict[tuple[int, bytes], _Draft]
-"""What `read_ledgers` found, for `QueueCatalog`."""
+"""The result of `read_ledgers`, for `QueueCatalog`."""
 
 
 class QueueCatalog:
@@ -137,9 +137,9 @@ class QueueCatalog:
         self._drafts: dict[bytes, _Draft] = {}
 
     def feed(self, offset: int, records: NDArray[Any], qlist: Buffer | None = None) -> None:
-        """Take in scanned records (`formats.disk.journal.scan`), the first of them at journal offset `offset`.
+        """Add scanned records (`formats.disk.journal.scan`), the first of them at journal offset `offset`.
 
-        `qlist` is the QLIST file that these records point into, where it is not that of the catalog.
+        `qlist` is the QLIST file that these records refer to, if it is not that of the catalogue.
         """
         found, indexes = select(records, RecordType.QUEUE_OP)
         for words, index in zip(found, indexes.tolist(), strict=True):
@@ -149,7 +149,7 @@ class QueueCatalog:
                 _apply(draft, record, offset + index * JOURNAL_RECORD_SIZE, self._qlist if qlist is None else qlist)
 
     def queues(self, in_ledgers: NamedByLedgers) -> list[Queue]:
-        """All queues, in the order in which the journal first speaks of them; then those that it does not name."""
+        """All queues in the order in which the journal first names them, and then those that it does not name."""
         elsewhere = {key: draft for (number, key), draft in in_ledgers.items() if number == self._partition_id}
         for known in (_read_qlist(self._qlist), elsewhere):
             for key, draft in known.items():
@@ -195,7 +195,7 @@ def _read_qlist(qlist: Buffer) -> dict[bytes, _Draft]:
 
 
 def read_ledgers(ledgers: Iterable[Buffer]) -> dict[tuple[int, bytes], _Draft]:
-    """What ledgers name, by partition and queue key; a damaged one names what comes before the damage."""
+    """Collect the queues that ledgers name, by partition and queue key; a damaged ledger counts up to the damage."""
     known: dict[tuple[int, bytes], _Draft] = {}
     for ledger in ledgers:
         try:

@@ -1,6 +1,6 @@
-"""Walks over whole files: where the records end, and each of them.
+"""Iteration over whole files, and the search for the end of a journal.
 
-Files are preallocated: what is written is followed by zeros up to the file's size, or by nothing after a clean stop.
+Files are preallocated: the written part is followed by zeros up to the file's size, or by nothing after a clean stop.
 Source: mqbs::JournalFileIterator, mqbs::DataFileIterator, mqbs::QlistFileIterator, mqbs::FileStoreProtocolUtil.
 """
 
@@ -46,7 +46,7 @@ HEADERS_MAX = 1 << 11
 
 
 class JournalExtent(NamedTuple):
-    """Which part of a journal is written; offsets in bytes.
+    """The written part of a journal; offsets are in bytes.
 
     `end` is where the next record goes. `last_sync_point_offset` is None in a journal without a sync point.
     """
@@ -62,21 +62,21 @@ class JournalExtent(NamedTuple):
 
 
 def journal_extent(buffer: Buffer) -> JournalExtent:
-    """How far the journal in `buffer` is written, by the reference's rule; FormatError if its headers are wrong.
+    """Find the written part of the journal in `buffer`, by the reference's rule. FormatError if its headers are wrong.
 
-    The last valid sync point is looked for from the back; from there (or from the start, without one) records follow
-    up to the first with type 0 or a wrong magic. So a damaged record before the last sync point does not end the
-    journal: the walk over it reports it.
+    The last valid sync point is searched for from the back; from there (or from the start, without one) records extend
+    to the first with type 0 or a wrong magic. A damaged record before the last sync point therefore does not end the
+    journal: iteration reports it.
     """
     view = memoryview(buffer)
     return find_journal_extent(lambda offset, size: view[offset : offset + size], len(view))
 
 
 def find_journal_extent(read: Callable[[int, int], Buffer], size: int) -> JournalExtent:
-    """`journal_extent` of a journal of `size` bytes that is not in memory: `read` gives bytes of it, few at a time.
+    """Find the written part of a journal of `size` bytes that is not in memory, like `journal_extent`.
 
-    `read(offset, size)` may give fewer bytes than asked for: a file may be cut off while it is read. An empty buffer
-    stands for zeros.
+    `read(offset, size)` may return fewer bytes than requested, since a file may be truncated while it is read. An empty
+    buffer stands for zeros.
     """
     opened = open_file(read(0, min(size, HEADERS_MAX)), FileType.JOURNAL)
     first = opened.first_record_offset
@@ -111,7 +111,7 @@ def _last_sync_point(records_at: Callable[[int, int], NDArray[Any]], total: int)
     while end > 0:
         start = max(0, end - CHUNK_RECORDS)
         chunk = records_at(start, end - start)
-        # The zeros of a preallocated tail hold no magic: one column tells, before the others are read.
+        # The zeros of a preallocated tail hold no magic: one column decides before the others are read.
         if (chunk["magic"] == RECORD_MAGIC).any():
             records, indexes = select(chunk, RecordType.JOURNAL_OP)
             valid = (
@@ -129,21 +129,21 @@ def _last_sync_point(records_at: Callable[[int, int], NDArray[Any]], total: int)
 def scan_chunks(
     buffer: Buffer, extent: JournalExtent, chunk_records: int = CHUNK_RECORDS
 ) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The written records as (index of the first, scanned array), at most `chunk_records` at a time."""
+    """Yield the written records as (index of the first, scanned array), at most `chunk_records` at a time."""
     for index in range(0, extent.record_count, chunk_records):
         count = min(chunk_records, extent.record_count - index)
         yield index, scan(buffer, extent.first_record_offset + index * JOURNAL_RECORD_SIZE, count)
 
 
 def iter_journal(buffer: Buffer) -> Iterator[tuple[int, Record]]:
-    """(offset, record) from the first to the last written; FormatError at a damaged one before the end."""
+    """Yield (offset, record) for each written record. FormatError at a damaged one before the end."""
     extent = journal_extent(buffer)
     for offset in range(extent.first_record_offset, extent.end, JOURNAL_RECORD_SIZE):
         yield offset, decode_record(buffer, offset)
 
 
 def iter_data(buffer: Buffer) -> Iterator[DataRecord]:
-    """The records of a DATA file, up to the first header of zeros or the file's end; FormatError at a damaged one."""
+    """Yield a DATA file's records up to a header of zeros or the end of the file. FormatError at a damaged one."""
     offset = open_file(buffer, FileType.DATA).first_record_offset
     while not _zeros(buffer, offset, WORD):
         record = parse_data_record(buffer, offset)
@@ -152,7 +152,7 @@ def iter_data(buffer: Buffer) -> Iterator[DataRecord]:
 
 
 def iter_qlist(buffer: Buffer) -> Iterator[QueueRecord]:
-    """The records of a QLIST file, up to the first header of zeros or the file's end; FormatError at a damaged one."""
+    """Yield a QLIST file's records up to a header of zeros or the end of the file. FormatError at a damaged one."""
     offset = open_file(buffer, FileType.QLIST).first_record_offset
     while not _zeros(buffer, offset, 2 * WORD):
         record = parse_queue_record(buffer, offset)
@@ -161,8 +161,7 @@ def iter_qlist(buffer: Buffer) -> Iterator[QueueRecord]:
 
 
 def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
-    """The records of a cluster-state ledger, up to the first header of zeros or the file's end; FormatError at a
-    damaged one."""
+    """Yield a ledger's records up to a header of zeros or the end of the file. FormatError at a damaged one."""
     _, offset = open_ledger(buffer)
     while not _zeros(buffer, offset, WORD):
         record = parse_ledger_record(buffer, offset)
@@ -171,5 +170,5 @@ def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
 
 
 def _zeros(buffer: Buffer, offset: int, size: int) -> bool:
-    """Whether nothing is written at `offset`: zeros, or the end of the file."""
+    """Return True if nothing is written at `offset`: zeros, or the end of the file."""
     return not any(buffer[offset : offset + size])

@@ -1,8 +1,8 @@
-"""Whether the files of a store hold what was written to them: faults, in bytes and codes. No I/O; buffers come in.
+"""Validation of a store's files: faults with their codes and offsets in bytes. It does no I/O of its own.
 
-`validate_file_set` checks the three files of a partition with each other: every journal record's shape, order and
-fields, every payload's header and checksum, what records refer to, sync points. `validate_file` checks one file by
-itself, as far as that goes. Faults come as they are found; a caller with enough of them stops asking.
+`validate_file_set` checks the three files of a partition against each other: every journal record's shape, order and
+fields, every payload's header and checksum, references and sync points. `validate_file` checks one file by
+itself, as far as that is possible. Faults are yielded as they are found; a caller may stop at any time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Called with (records done, records in all) after every chunk of a journal."""
+"""Callback with (records done, records in total) after every chunk of a journal."""
 
 _SYNC_POINT_OFFSET_SIZE = 8
 _MAGIC = RECORD_MAGIC.to_bytes(WORD, "big")
@@ -67,10 +67,10 @@ def validate_file_set(
     *,
     on_progress: Progress | None = None,
 ) -> Iterator[Fault]:
-    """The faults of one file set; checks that need an absent file are left out.
+    """Yield the faults of one file set; checks that need an absent file are left out.
 
-    Reads the journal in chunks, and every payload that it refers to. Where the journal ends is found out before the
-    other files are looked at: a broker that is writing them has written by then what the records refer to.
+    Reads the journal in chunks, and every payload that it refers to. The journal's end is determined before the
+    other files are read: a broker that is writing them has by then written everything that those records refer to.
     """
     yield from check_file_set(journal, data, qlist, on_progress=on_progress)
 
@@ -82,9 +82,9 @@ def check_file_set(
     *,
     on_progress: Progress | None = None,
 ) -> Generator[Fault, None, SetChecker | None]:
-    """As `validate_file_set`; returns what was found of the partition, for `check_agreement` with the ledger.
+    """Yield the faults of a file set like `validate_file_set`; return its state for `check_agreement`.
 
-    None if the journal's headers are damaged.
+    Returns None if the journal's headers are damaged.
     """
     try:
         extent = find_journal_extent(journal.read, journal.size)
@@ -105,7 +105,7 @@ def check_file_set(
 
 
 def validate_file(view: Source, file_type: FileType, *, on_progress: Progress | None = None) -> Iterator[Fault]:
-    """The faults of one file by itself."""
+    """Yield the faults of one file by itself."""
     if file_type is FileType.JOURNAL:
         yield from validate_file_set(view, on_progress=on_progress)
         return
@@ -123,15 +123,15 @@ def validate_file(view: Source, file_type: FileType, *, on_progress: Progress | 
 
 
 def validate_ledger(view: Source) -> Iterator[Fault]:
-    """The faults of a cluster-state ledger by itself: checksums, messages, the order of their numbers, the name."""
+    """Yield the faults of a ledger by itself: checksums, messages, the order of their numbers, and the name."""
     yield from check_ledger(view)
 
 
 class SetChecker:
-    """One pass over a journal, with the checkers of the files beside it.
+    """One pass over a journal, with the checkers of its DATA and QLIST files.
 
-    After `check`, `queues` are those that exist at the journal's end, `leases` where each primary's lease begins
-    (offset in bytes), `primaries` the node that a lease's first sync point names, and where.
+    After `check`, `queues` are those that exist at the journal's end, `leases` the start of each primary's lease
+    (offset in bytes), `primaries` the node that a lease's first sync point names, and the offset of that.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class SetChecker:
 
     @property
     def _stated_first_sync_point(self) -> int:
-        """Where the header says that a rollover ended, in bytes; 0 in a journal that none made."""
+        """End of the rollover according to the header, in bytes; 0 in a journal that no rollover made."""
         header = self._extent.opened.header
         assert isinstance(header, JournalFileHeader)
         return header.first_sync_point_after_rollover_offset_words * WORD
@@ -183,7 +183,7 @@ class SetChecker:
         yield from check_shape(chunk, good)
         yield from check_order(chunk, good, self._order)
         self._note_leases(chunk, good)
-        # Queues come first: what the others refer to must be known.
+        # Queues come first, since the other records refer to them.
         for kind in (RecordType.QUEUE_OP, RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION):
             records, positions = _readable(chunk, kind, good)
             yield from check_fields(chunk, kind, records, positions)
@@ -221,7 +221,7 @@ class SetChecker:
             if self._first_sync_point is None:
                 self._first_sync_point = chunk.index + position
             lease, number = record.sync_point_primary_lease_id, record.sync_point_sequence_number
-            # A new primary may write the sync point that its predecessor owed: then the lease id inside is lower.
+            # A new primary may write the sync point that its predecessor owed, with that one's lower lease id inside.
             own = (record.primary_lease_id, record.sequence_number)
             if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
                 yield chunk.fault("sync-point", position, f"stands for ({lease}, {number}), its record is {own}")
@@ -253,7 +253,7 @@ class SetChecker:
             yield fault("rollover-unfinished", name, first, f"{at - first} bytes of records before any sync point")
 
     def _check_tail(self) -> Iterator[Fault]:
-        """What follows the last record: zeros, or what a stop amid a write left, or damage that hides more records."""
+        """Faults after the last record: the rest of an interrupted write, or damage that hides more records."""
         name, end = self.journal.name, self._extent.end
         tail = bytes(self.journal.read(end, JOURNAL_RECORD_SIZE))
         if tail[-WORD:] == _MAGIC and tail[0] >> 4:
@@ -264,7 +264,7 @@ class SetChecker:
         elif tail[-WORD:] == _MAGIC:
             yield fault("record-type", name, end, "0 is no record type")
         elif len(tail) == JOURNAL_RECORD_SIZE and not _MAGIC.startswith(tail[-WORD:].rstrip(b"\0")):
-            # The magic is written last: a torn record has none of it, or its beginning.
+            # The magic is written last: a torn record has none of it, or only its beginning.
             yield fault("record-magic", name, end, f"{tail[-WORD:]!r} is not '*rEc'")
         elif any(tail):
             yield fault("torn-tail", name, end, "an unfinished record")
@@ -278,14 +278,14 @@ class SetChecker:
 
 
 def _readable(chunk: Chunk, kind: RecordType, good: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The records of a kind whose shape is good, and their positions in the chunk."""
+    """The well-formed records of a kind, and their positions in the chunk."""
     records, positions = select(chunk.records, kind)
     readable = good[positions]
     return records[readable], positions[readable]
 
 
 def _open(view: Source | None, file_type: FileType) -> Generator[Fault, None, int | None]:
-    """Where the records of `view` begin, or None if there is no file or its headers are wrong."""
+    """Yield the faults of `view`'s headers; return its first record's offset, or None without file or sound headers."""
     if view is None:
         return None
     try:
@@ -310,7 +310,7 @@ def _check_headers(view: Source, opened: OpenedFile, file_type: FileType) -> Ite
         yield fault("header-unknown", view.name, 8, reason)
         return
     if file_type is FileType.JOURNAL:
-        # Where a rollover ended: checked by itself.
+        # The end of a rollover is checked separately.
         expected[-_SYNC_POINT_OFFSET_SIZE:] = found[-_SYNC_POINT_OFFSET_SIZE:]
     at = next((at for at, (one, other) in enumerate(zip(expected, found, strict=True)) if one != other), None)
     if at is not None:

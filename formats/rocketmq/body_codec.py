@@ -1,10 +1,10 @@
-"""JSON bodies as declarations: a `NamedTuple` each, from which a codec is derived.
+"""JSON bodies declared as one `NamedTuple` each, from which a codec is derived.
 
 A field's type is `str`, `int`, `bool`, another declaration, or a list, dict or `| None` of those; keys of dicts are
-`str` or `int`. Its name in JSON is its own in camel case, unless `Annotated` gives another. Fields without a default
-must be there; one that is null counts as missing. Others than those declared are passed over, as fastjson does.
+`str` or `int`. Its name in JSON is its Python name in camel case, unless `Annotated` gives another. A field without a
+default is required; null counts as missing. Undeclared fields are ignored, as by fastjson.
 
-What is written has its fields in the order of their names, and none that is None: so does fastjson.
+Fields are written in the order of their names, and None is omitted, as by fastjson.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BodyCodec(Generic[B]):
         self._read, self._write = _record_codec(cls)
 
     def read(self, body: bytes | bytearray | memoryview) -> B:
-        """The value that a body holds. Raises `FormatError` with the path to what is not as declared."""
+        """Decode a body. Raises `FormatError` with the path of a value that does not match the declaration."""
         try:
             text = str(body, "utf-8")
         except UnicodeDecodeError as error:
@@ -42,16 +42,16 @@ class BodyCodec(Generic[B]):
         return self.read_value(fastjson.loads(text))
 
     def read_value(self, value: Any) -> B:
-        """As `read`, of parsed JSON."""
+        """Decode parsed JSON, like `read`."""
         found: B = self._read(value, self.name)
         return found
 
     def write(self, value: B) -> bytes:
-        """The body that holds `value`, as fastjson writes it."""
+        """Encode `value` as fastjson does."""
         return fastjson.dumps(self._write(value)).encode()
 
     def write_value(self, value: B) -> dict[str, Any]:
-        """`value` as an object of JSON."""
+        """Convert `value` to a JSON object."""
         written: dict[str, Any] = self._write(value)
         return written
 

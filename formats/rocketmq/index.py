@@ -1,8 +1,8 @@
 """Index files: messages by the hash of a key (source: IndexFile, IndexHeader, IndexService).
 
-A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot has the number of the last
-entry whose key hash falls into it, or 0; each entry names the one before it. Entries count from 1, so the place of
-entry 0 is never used. See `message_index_keys` for the keys.
+A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot holds the number of the last
+entry whose key hash falls into it, or 0; each entry names the one before it. Entries are numbered from 1, so the space
+of entry 0 is never used. See `message_index_keys` for the keys.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IndexHeader(NamedTuple):
 class IndexEntry(NamedTuple):
     """One key of one message.
 
-    `seconds` says how long after the file's first message it was stored, `previous` which entry to look at next.
+    `seconds` is the time from the file's first message to this one, `previous` the number of the next entry to look at.
 
     rocketmq::IndexFile, 20 bytes:
 
@@ -74,7 +74,7 @@ class IndexEntry(NamedTuple):
 INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")
 INDEX_ENTRY = Layout(IndexEntry, size=20, upstream="rocketmq::IndexFile")
 
-# These write the fields of a header and of an entry, in their order, into a buffer.
+# Writers of the fields of a header and of an entry, in their order, into a buffer.
 _write_header = INDEX_HEADER.words.pack_into
 _write_entry = INDEX_ENTRY.words.pack_into
 _ENTRY_BYTES = INDEX_ENTRY.size
@@ -93,7 +93,7 @@ def tag_index_key(topic: str, tag: str) -> str:
 
 
 def message_index_keys(topic: str, properties: Mapping[str, str]) -> list[str]:
-    """Everything that a message is indexed by, in the order of its entries: unique id, keys, tag."""
+    """List the keys that a message is indexed by, in the order of its entries: unique id, keys, tag."""
     keys = [
         index_key(topic, key) for key in (properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")) if key
     ]
@@ -103,7 +103,7 @@ def message_index_keys(topic: str, properties: Mapping[str, str]) -> list[str]:
 
 
 class IndexFile:
-    """An index file over a buffer: `slots` slots and room for `entries` entries, entry 0 among them."""
+    """An index file over a buffer: `slots` slots and room for `entries` entries, entry 0 included."""
 
     def __init__(self, buffer: bytearray | memoryview, slots: int, entries: int) -> None:
         wanted = self.size_of(slots, entries)
@@ -118,28 +118,28 @@ class IndexFile:
         self._set(self.header)
 
     def _set(self, header: IndexHeader) -> None:
-        """Keep at hand what each entry needs of the header."""
+        """Cache the fields of the header that each entry needs."""
         self._begin_ms, self._begin_offset = header.begin_ms, header.begin_offset
         self._slots_used, self.next_entry = header.slot_count, header.index_count
 
     @staticmethod
     def size_of(slots: int, entries: int) -> int:
-        """The bytes of a file with so many slots and entries."""
+        """Size of a file with `slots` and `entries`, in bytes."""
         return INDEX_HEADER.size + slots * SLOT_BYTES + entries * INDEX_ENTRY.size
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it stands in the file; a file that was never written to has its next entry at 1."""
+        """The header as stored in the file; in a file without entries the next entry is number 1."""
         header = INDEX_HEADER.unpack(self._buffer)
         return header if header.index_count > 0 else header._replace(index_count=1)
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next entry needs another file."""
+        """Return True if the next entry needs another file."""
         return self.next_entry >= self.entries
 
     def slot(self, number: int) -> int:
-        """The last entry of a slot; 0 for none."""
+        """The number of a slot's last entry, or 0."""
         at = INDEX_HEADER.size + number * SLOT_BYTES
         return int.from_bytes(self._buffer[at : at + SLOT_BYTES], "big", signed=True)
 
@@ -150,19 +150,19 @@ class IndexFile:
         return INDEX_ENTRY.unpack(self._buffer, self._entries_at + number * INDEX_ENTRY.size)
 
     def begin(self, offset: int, ms: int) -> None:
-        """Start the file where the one before it ended: its span until it has entries of its own."""
+        """Set the span to the end of the previous file, until this one has entries of its own."""
         INDEX_HEADER.pack_into(self._buffer, 0, IndexHeader(ms, ms, offset, offset, 0, 0))
         self._set(self.header)
 
     def put(self, key: str, offset: int, stored_ms: int) -> bool:
-        """Enter the message at `offset` under `key`, an `index_key`; False if the file is full."""
+        """Add the message at `offset` under `key`, an `index_key`; return False if the file is full."""
         if self.is_full:
             return False
         self.put_hash(index_hash(key), offset, stored_ms)
         return True
 
     def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        """As `put`, by the key's `index_hash`, into a file that is not full."""
+        """Add the message at `offset` by its key's `index_hash`, to a file that must not be full."""
         number = self.next_entry
         buffer = self._buffer
         slot_at = _SLOTS_AT + key_hash % self.slots * SLOT_BYTES
@@ -170,7 +170,7 @@ class IndexFile:
         if not 0 < previous <= number:
             previous = 0
             self._slots_used += 1
-        # Before the first entry the header has the end of the file before this one, if there is one: that counts.
+        # Before the first entry the header has the end of the previous file, if any, and entries count from that.
         begin_ms = self._begin_ms
         seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
         entry = key_hash, offset, min(seconds, _SECONDS_MAX), previous
@@ -187,10 +187,10 @@ class IndexFile:
         return max(0, min(self.entries - 1, -((self._entries_at - data_end) // _ENTRY_BYTES) - 1))
 
     def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int]) -> bool:
-        """Keep the entries of messages before `offset` of the log, all of which are sound; False if there are none.
+        """Keep only entries of messages before `offset` of the log, which are all sound; return False if none are left.
 
-        Of the `there` entries at most that were written the others may be anything, and so may slots and header.
-        `stored_ms` tells when the message at an offset was stored.
+        At most `there` entries were written. The others may hold anything, and so may slots and header.
+        `stored_ms` returns the time at which the message at an offset was stored.
         """
         import numpy as np
 
@@ -217,10 +217,10 @@ class IndexFile:
         return True
 
     def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """The offsets of messages whose key has the hash of `key`, newest first, stored between the two times.
+        """Yield the offsets of messages whose key has the hash of `key`, newest first, stored between the two times.
 
-        Keys with the same hash are found along: the caller compares the message's own. Times are as coarse as a second.
-        Ends, rather than fails, where a damaged chain leads astray.
+        Other keys with the same hash are found too: the caller compares the message's own. Times are in whole seconds.
+        A damaged chain ends the search without an error.
         """
         header = self.header
         key_hash = index_hash(key)
@@ -232,7 +232,7 @@ class IndexFile:
             stored_ms = header.begin_ms + entry.seconds * 1000
             if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms:
                 yield entry.physical_offset
-            # Chains lead back in time. One that leads forward is damaged, and might not end.
+            # Chains lead back in time. One that leads forward is damaged and might not end.
             if entry.previous >= number or stored_ms < begin_ms:
                 return
             number = entry.previous

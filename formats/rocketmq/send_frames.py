@@ -1,11 +1,11 @@
-"""Frames of SEND_MESSAGE_V2 as Java clients write them, read by what they have in common.
+"""Fast reader of SEND_MESSAGE_V2 frames as Java clients write them.
 
-Of the headers that a producer sends to a topic, nearly all bytes are alike: the queue, the time, the properties and the
-number of the request differ. One pattern for each encoding, made of the header's declaration, tells those apart from
-the rest. Whoever has read a header with the same rest (`Posted.rest`) knows all its other fields.
+The headers that a producer sends to a topic are nearly identical: only the queue, the time, the properties and the
+number of the request differ. One pattern for each encoding, made from the header's declaration, separates those from
+the rest. Once a header with the same rest (`Posted.rest`) has been read, all its other fields are known.
 
-The patterns take a part of what such headers may be: printable ASCII, fields in the order of the declaration,
-properties with a name and a value each. Every other frame is for `frame.next_frame`, which reads them all.
+The patterns match the common form of such headers: printable ASCII, fields in the order of the declaration,
+properties with a name and a value each. Every other frame is left to `frame.next_frame`, which reads them all.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 
 
 class Posted(NamedTuple):
-    """A request to store a message. `opaque` is as the answer repeats it; `body_at` and `end` are places.
+    """A request to store a message. `opaque` is as the answer repeats it; `body_at` and `end` are offsets.
 
-    `properties` has names and values by turns, and one empty piece at the end.
+    `properties` has names and values in turn, and one empty piece at the end.
     """
 
     rest: tuple[bytes, ...]
@@ -53,7 +53,7 @@ _pack_size = struct.Struct(">I").pack
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 
-# The fields that differ; the numbers are such that fit their types for sure.
+# The fields that differ; the patterns match only numbers that are certain to fit their types.
 _NUMBERS: Final = {"queue_id": rb"(?:0|[1-9]\d{0,8})", "born_ms": rb"(?:0|[1-9]\d{0,17})"}
 _PROPERTIES: Final = "properties"
 
@@ -62,11 +62,11 @@ def _joined(field_pattern: Callable[[int, HeaderField], bytes]) -> bytes:
     return b"".join(field_pattern(number, field) for number, field in enumerate(_CODEC.fields))
 
 
-# Printable ASCII without what would have to be escaped, but for what separates properties.
+# Printable ASCII without characters that need escapes, except the separators of properties.
 _JSON_TEXT: Final = rb"[ !#-\[\]-~]"
 _JSON_PROPERTIES: Final = rb"(?:%b+\\u0001%b+\\u0002)+" % (_JSON_TEXT, _JSON_TEXT)
 _JSON_SEPARATORS: Final = rb"\u0001", rb"\u0002"
-# No number that is too large for an int, or could be written otherwise.
+# Numbers that fit an int, in their only spelling.
 _OPAQUE: Final = rb"(?:0|-?(?:[1-9]\d{0,8}|1\d{9}|20\d{8}|21[0-3]\d{7}))"
 
 
@@ -81,7 +81,7 @@ def _json_field(number: int, field: HeaderField) -> bytes:
 
 
 def _json_pattern() -> re.Pattern[bytes]:
-    """Five groups of what is alike, and between them the queue, the time, the properties and the number."""
+    """Make the pattern of JSON headers: five groups of fixed parts, with the variable fields between them."""
     begin = rb'(\{"code":%d,"extFields":\{' % _CODE
     middle = rb'\},"flag":[02],"language":"[A-Z_]+","opaque":)(%b)(' % _OPAQUE
     end = rb',"serializeTypeCurrentRPC":"JSON","version":[1-9]\d{0,4}\})'
@@ -103,19 +103,19 @@ def _binary_field(number: int, field: HeaderField) -> bytes:
 
 
 def _binary_pattern() -> re.Pattern[bytes]:
-    """As the pattern of JSON, with the number at its place; before each part that differs stands its length."""
+    """Make the pattern of binary headers, where each variable part is preceded by its length."""
     begin = rb"(\x%02x\x%02x...)(....)(\x00\x00\x00[\x00\x02]\x00\x00\x00\x00)(....)(" % (_CODE >> 8, _CODE & 255)
     return re.compile(begin + _joined(_binary_field) + b")", re.DOTALL)
 
 
 _match_json = _json_pattern().fullmatch
 _match_binary = _binary_pattern().fullmatch
-# What the length of a binary header's fields does not count.
+# Bytes that the length of a binary header's fields does not count.
 _BINARY_BYTES: Final = BINARY_FRONT.size + 2 * _LENGTH_BYTES
 
 
 def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
-    """The request whose frame is at `at`; None if it is not whole, is something else, or has to be read with care."""
+    """Read the request at `at`; None if it is incomplete, is another request, or is not of the common form."""
     header_at = at + _LENGTHS.size
     if end < header_at:
         return None
@@ -158,10 +158,10 @@ def _read_binary(data: memoryview, at: int, body_at: int, frame_end: int) -> Pos
 
 # -- answers
 
-# Makes the answer to a request: of the message's offset, its queue, its place there, its id, and the request's number.
+# Makes an answer from the message's offset, queue, queue offset and id, and the request's number.
 AnswerMaker = Callable[[int, int, int, bytes, bytes], bytes]
 
-# What stands in an answer where these go. None is part of another.
+# Placeholders for these fields in an answer. None is a part of another.
 _OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
     "@OFFSET",
     1_900_000_001,
@@ -172,7 +172,7 @@ _OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
 
 
 def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[bytes, ...]) -> list[bytes]:
-    """The header of an answer, as `encode_frame` makes it, in the parts between the samples, which come in order."""
+    """Split an answer's header, as `encode_frame` makes it, at the samples, which occur in order."""
     response = SendMessageResponse(_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, transaction_id=_UNIQUE_ID)
     ext_fields = {**fields, **_RESPONSE.write(response)}
     frame = Frame(_SUCCESS, _NUMBER, _ANSWERS, ext_fields=ext_fields, version=VERSION, encoding=encoding)
@@ -186,7 +186,7 @@ def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[byte
 
 
 def answer_maker(encoding: HeaderEncoding, address: Host, fields: dict[str, str]) -> AnswerMaker:
-    """Make what answers requests that were carried out. `fields` come before those of the declaration."""
+    """Return a function that makes the answers to successful requests; `fields` precede those of the declaration."""
     offset_id = str(OffsetId(address, 0)).removesuffix("0" * 16).encode() + b"%016X"
     maker = _json_maker if encoding is HeaderEncoding.JSON else _binary_maker
     return maker(offset_id, fields)
@@ -208,7 +208,7 @@ def _json_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
 
 
 def _binary_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
-    """A text's length is before it, and that of all fields before them."""
+    """Make the `answer_maker` of the binary encoding, where each text and the fields as a whole follow their length."""
     texts = [str(text).encode() for text in (_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID)]
     samples = (_pack_size(_NUMBER), *(_pack_size(len(text)) + text for text in texts))
     front, named, *others = _split(HeaderEncoding.BINARY, fields, samples)

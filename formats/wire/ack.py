@@ -1,6 +1,6 @@
-"""ACK: what became of posted messages (source: bmqp::AckHeader, bmqp::AckMessage).
+"""ACK: results of posts (source: bmqp::AckHeader, bmqp::AckMessage).
 
-An `AckHeader` once, then an `Ack` for every message.
+An event has one `AckHeader` and then an `Ack` for every message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class AckHeader(NamedTuple):
-    """First in the event; words of this header and of each message.
+    """The header of the event, with the sizes of itself and of each message in words.
 
     bmqp::AckHeader, 4 bytes:
 
@@ -43,7 +43,7 @@ class AckHeader(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """One message's fate; `correlation_id` is 0 for a client that makes its own GUIDs.
+    """The result of one post; `correlation_id` is 0 for a client that makes its own GUIDs.
 
     bmqp::AckMessage, 24 bytes:
 
@@ -70,23 +70,23 @@ _words = ACK_MESSAGE.words.unpack_from
 
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
-    """The bytes of one message; an event's body is `ACK_HEADER_BYTES` and these."""
+    """Encode one message; an event's body is `ACK_HEADER_BYTES` followed by messages."""
     return _pack(status << 24 | correlation_id, guid, queue_id)
 
 
 def build_ack_event(acks: Iterable[tuple[int, int, bytes, int]]) -> bytes:
-    """A whole event of (status, correlation id, GUID, queue id)."""
+    """Build an event from tuples of (status, correlation id, GUID, queue id)."""
     return build_event(EventType.ACK, ACK_HEADER_BYTES + b"".join(pack_ack(*ack) for ack in acks))
 
 
 def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
-    """The messages of an event's body, `buffer[start:end]`; FormatError, before the first, if they do not fill it."""
+    """Iterate over the messages of an event's body, `buffer[start:end]`. FormatError at once if they do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     return map(partial(ACK_MESSAGE.unpack, buffer), offsets)
 
 
 def iter_ack_words(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """As `iter_acks`, but for the fields before the GUID, which stay together in a word."""
+    """Iterate like `iter_acks` over (word of the fields before the GUID, GUID, queue id)."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     if offsets.step == ACK_MESSAGE.size:
         return ACK_MESSAGE.words.iter_unpack(buffer[offsets.start : end])

@@ -2,7 +2,7 @@
 
     | header_words 4 | per_message_words 4 | ...        once, then the messages
 
-Both sizes come from the sender, so that a newer one may send more than is known here: it is skipped.
+Both sizes come from the sender: a newer one may send fields that are unknown here, and they are skipped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["message_offsets"]
 
 
 def message_offsets(buffer: Buffer, start: int, end: int, size: int, path: str) -> range:
-    """Where the messages of the body `buffer[start:end]` begin, each of at least `size` bytes.
+    """Return the offsets of the messages in the body `buffer[start:end]`, each of at least `size` bytes.
 
-    FormatError named `path` unless they fill the body; a body without messages is sound.
+    Raises FormatError named `path` unless they fill the body; a body without messages is valid.
     """
     if end - start < WORD:
         raise FormatError(path, start, f"needs {WORD} bytes, {end - start} left")

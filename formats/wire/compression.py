@@ -1,4 +1,4 @@
-"""Compression of a message's payload: zlib, as the reference sets it up (source: bmqp::Compression)."""
+"""Compression of a message's payload: zlib with the reference's settings (source: bmqp::Compression)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _MEMORY_LEVEL = 8
 
 
 def compress(data: Buffer) -> bytes:
-    """A zlib stream of `data`: default level, strategy `Z_FILTERED`, byte for byte what the reference's zlib makes."""
+    """Compress `data` with default level and strategy `Z_FILTERED`, byte for byte like the reference's zlib."""
     stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_FILTERED)
     return stream.compress(data) + stream.flush()
 
 
 def decompress(data: Buffer, algorithm: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """What `data` was before compression; FormatError if it is no such stream, or inflates to more than `size_max`."""
+    """Decompress `data`. FormatError if it is not such a stream, or inflates to more than `size_max` bytes."""
     if algorithm == CompressionAlgorithm.NONE:
         return bytes(data)
     if algorithm != CompressionAlgorithm.ZLIB:
         raise FormatError("compression", 0, f"{algorithm} is no algorithm")
     stream = zlib.decompressobj(_WINDOW_BITS)
     try:
-        # One byte more than allowed tells a stream that is too long from one that just fits.
+        # One byte more than allowed distinguishes a stream that is too long from one that just fits.
         out = stream.decompress(data, size_max + 1)
     except zlib.error as error:
         raise FormatError("zlib", 0, str(error)) from None

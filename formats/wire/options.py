@@ -1,13 +1,13 @@
-"""Options: what a PUT or PUSH message says beside its header (source: bmqp::OptionHeader, bmqp::OptionsView).
+"""Options of a PUT or PUSH message, after its header (source: bmqp::OptionHeader, bmqp::OptionsView).
 
 Every option begins with an `OptionHeader`. The types:
 
-- SUB_QUEUE_IDS_OLD: 32-bit subscription ids. What a client is told.
-- SUB_QUEUE_INFOS: a `SubQueueInfo` per subscription, `type_specific` words each. If there is only the default
+- SUB_QUEUE_IDS_OLD: 32-bit subscription ids, as sent to clients.
+- SUB_QUEUE_INFOS: a `SubQueueInfo` for each subscription, `type_specific` words each. If there is only the default
   subscription, the option is packed and `words` holds its delivery attempts.
-- MSG_GROUP_ID: a name of up to 31 bytes, padded to words. Today's reference refuses to send one.
+- MSG_GROUP_ID: a name of up to 31 bytes, padded to words. The current reference refuses to send one.
 
-Types that are not known here are passed on as they are.
+Options of unknown types are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class OptionHeader(NamedTuple):
-    """First in every option; `words` counts it too. A packed option is its header alone, and `words` is its value.
+    """The header of an option; `words` includes it. A packed option is its header alone, and `words` is its value.
 
     bmqp::OptionHeader, 4 bytes:
 
@@ -54,7 +54,7 @@ class OptionHeader(NamedTuple):
 
 
 class SubQueueInfo(NamedTuple):
-    """A subscription that a message goes to; `rda_info` is the byte of formats.wire.rda.
+    """A subscription that a message goes to; `rda_info` is the byte of `formats.wire.rda`.
 
     bmqp::SubQueueInfo, 8 bytes:
 
@@ -81,7 +81,7 @@ _EMPTY = memoryview(b"")
 
 
 class Option(NamedTuple):
-    """One option; `content` is a view of what follows its header, empty if it is packed."""
+    """One option; `content` is a view of the bytes after its header, empty if it is packed."""
 
     type: int
     packed: bool
@@ -91,7 +91,7 @@ class Option(NamedTuple):
 
 
 def iter_options(area: memoryview) -> Iterator[Option]:
-    """The options of a message's options area; FormatError at the first that is malformed, or comes a second time."""
+    """Yield the options of a message's options area. FormatError at the first that is malformed or repeated."""
     at, end = 0, len(area)
     seen = 1 << OptionType.UNDEFINED
     while at < end:
@@ -128,7 +128,7 @@ def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
 
 
 def _offset(area: memoryview, kind: int) -> int:
-    """Where the option of a type that is there begins."""
+    """Return the offset of the option of type `kind`, which must be present."""
     at = 0
     for option in iter_options(area):
         if option.type == kind:
@@ -152,7 +152,7 @@ def _infos(option: Option) -> list[SubQueueInfo]:
 
 
 def message_group_id(area: memoryview) -> bytes | None:
-    """The message's group, if it says one."""
+    """The message's group, or None."""
     for option in iter_options(area):
         if option.type == OptionType.MSG_GROUP_ID:
             try:
@@ -164,17 +164,17 @@ def message_group_id(area: memoryview) -> bytes | None:
 
 
 def pack_option(kind: int, content: bytes, type_specific: int = 0) -> bytes:
-    """The bytes of an option that is not packed; `content` must fill whole words."""
+    """Encode an option that is not packed; `content` must fill whole words."""
     return OPTION_HEADER.pack(OptionHeader(kind, 0, type_specific, 1 + len(content) // WORD)) + content
 
 
 def pack_sub_queue_ids(ids: Sequence[int]) -> bytes:
-    """The older option, for a client; nothing for no ids."""
+    """Encode the older option, for a client; no bytes for no ids."""
     return pack_option(OptionType.SUB_QUEUE_IDS_OLD, struct.pack(f">{len(ids)}I", *ids)) if ids else b""
 
 
 def pack_sub_queue_infos(infos: Sequence[SubQueueInfo]) -> bytes:
-    """The newer option, for a broker or proxy; nothing for no infos."""
+    """Encode the newer option, for a broker or proxy; no bytes for no infos."""
     if len(infos) == 1 and infos[0].sub_queue_id == DEFAULT_SUBSCRIPTION_ID:
         return OPTION_HEADER.pack(OptionHeader(OptionType.SUB_QUEUE_INFOS, 1, 0, infos[0].rda_info))
     content = b"".join(map(SUB_QUEUE_INFO.pack, infos))
@@ -182,5 +182,5 @@ def pack_sub_queue_infos(infos: Sequence[SubQueueInfo]) -> bytes:
 
 
 def pack_message_group_id(group: bytes) -> bytes:
-    """The option that names a message's group, 1 to 31 bytes."""
+    """Encode the option that names a message's group, 1 to 31 bytes."""
     return pack_option(OptionType.MSG_GROUP_ID, group + padding(len(group)))

@@ -1,9 +1,9 @@
-"""PUSH: messages on their way to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
+"""PUSH: messages delivered to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
 
-Every message is a `PushHeader`, then the options (formats.wire.options: to whom it goes), then the application's data
-padded to words. With IMPLICIT_PAYLOAD there is no data, but still a word of padding: a replica has the message.
+Every message is a `PushHeader`, then the options (its recipients, see `formats.wire.options`), then the application's
+data padded to words. With IMPLICIT_PAYLOAD, for a replica that has the message, only a word of padding follows.
 
-A broker tells a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies among themselves
+A broker gives a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies among themselves
 use SUB_QUEUE_INFOS, which has the remaining delivery attempts as well.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PushHeader(NamedTuple):
-    """First in every message of the event; `message_words` counts all of the message.
+    """The header of a message; `message_words` is the size of the whole message.
 
     bmqp::PushHeader, 32 bytes:
 
@@ -56,7 +56,7 @@ class PushHeader(NamedTuple):
 
 
 class PushToOne(NamedTuple):
-    """A header and the option that names one subscription: what nearly every push to a client starts with.
+    """A header and the option that names one subscription: the start of nearly every push to a client.
 
     bmqp::PushHeader, bmqp::OptionHeader, 40 bytes:
 
@@ -95,7 +95,7 @@ _ONE_ID_OPTION = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
 _EMPTY = memoryview(b"")
 _IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD) << 28
 
-# The low byte of the word of sizes of nearly every message, but for the bit that says zlib: today's header.
+# The low byte of the word of sizes of nearly every message, except the bit for zlib: the current header.
 _PLAIN = _HEADER_SIZE // WORD
 
 _pack = PUSH_HEADER.words.pack
@@ -126,7 +126,7 @@ def append_push(
     compression: int,
     schema_id: int,
 ) -> None:
-    """Add a message for one subscription of a client to an event's body."""
+    """Append a message for one subscription of a client to an event's body."""
     size = 40 + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack_to_one(
@@ -153,7 +153,7 @@ def append_push_with_options(
     compression: int,
     schema_id: int,
 ) -> None:
-    """Add a message to an event's body; `options` must fill whole words, `data` is empty for IMPLICIT_PAYLOAD."""
+    """Append a message to an event's body; `options` must fill whole words, `data` is empty for IMPLICIT_PAYLOAD."""
     size = _HEADER_SIZE + len(options) + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack(
@@ -170,9 +170,9 @@ def append_push_with_options(
 
 
 def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
-    """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
-        # Even after an older sender's header there is a word of padded data, so that this much is always there.
+        # Even an older, shorter header is followed by a word of padded data, so this much is always present.
         if end - start < _HEADER_SIZE:
             raise FormatError("PushHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, schema_id, _ = _words(buffer, start)
@@ -202,7 +202,7 @@ def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
 
 
 def _check_sizes(start: int, sizes: int) -> None:
-    """Whether a header that is not today's is an older or a newer one."""
+    """Raise FormatError unless a header of unusual size is a valid older or newer one."""
     if sizes & 0x1F < _HEADER_WORDS_MIN:
         raise FormatError("PushHeader.header_words", start + 7, f"{sizes & 0x1F} is below {_HEADER_WORDS_MIN}")
     if sizes >> 5 & 7 > CompressionAlgorithm.ZLIB:

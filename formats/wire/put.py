@@ -1,10 +1,10 @@
-"""PUT: messages that a producer posts (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
+"""PUT: messages posted by a producer (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
 
 Every message is a `PutHeader`, then the options (formats.wire.options), then the application's data: message properties
 if the flag says so, then the payload, padded to words. The checksum covers the application's data as it is sent,
-compressed or not. Older senders leave the last word of the header away: their `header_words` say so.
+compressed or not. Older senders omit the last word of the header, as their `header_words` shows.
 
-Today's clients make the GUID. One that makes none writes a correlation id there: a zero byte, 24 bits, 12 zero bytes.
+Current clients make the GUID. Others write a correlation id in its place: a zero byte, 24 bits, 12 zero bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PutHeader(NamedTuple):
-    """First in every message of the event; `message_words` counts all of the message.
+    """The header of a message; `message_words` is the size of the whole message.
 
     bmqp::PutHeader, 36 bytes:
 
@@ -63,7 +63,7 @@ _HEADER_WORDS_MIN = 8  # without the schema id
 _NO_OPTIONS = memoryview(b"")
 _HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES) << 28
 
-# The word of sizes of nearly every message, but for the bit that says zlib: no options, today's header.
+# The word of sizes of nearly every message, except the bit for zlib: no options, the current header.
 _PLAIN = _HEADER_SIZE // WORD
 _ZLIB = int(CompressionAlgorithm.ZLIB) << 5
 
@@ -74,7 +74,7 @@ _pack = PUT_HEADER.words.pack
 class Put(NamedTuple):
     """One message. `data` is properties and payload without padding; both views are into the event's buffer.
 
-    `schema_id` 0 with the properties' flag: the properties are of the older encoding, and compressed with the payload.
+    With `schema_id` 0 and the flag for properties, they are in the older encoding and compressed with the payload.
     """
 
     flags: int
@@ -91,14 +91,14 @@ PutFields = tuple[int, int, bytes, int, int, int, memoryview, memoryview]
 
 
 def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
-    """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     return map(Put._make, iter_put_fields(buffer, start, end))
 
 
 def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFields]:
-    """As `iter_puts`, but plain tuples of the fields, which are quicker to make and to take apart."""
+    """Yield the messages like `iter_puts`, as plain tuples, which are faster to make and to unpack."""
     while start < end:
-        # Even after an older sender's header there is a word of padded data, so that this much is always there.
+        # Even an older, shorter header is followed by a word of padded data, so this much is always present.
         if end - start < _HEADER_SIZE:
             raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, crc32c, schema_id, _ = _words(buffer, start)
@@ -124,7 +124,7 @@ def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFie
 
 
 def _options(buffer: memoryview, start: int, sizes: int, data: int) -> memoryview:
-    """The options of a message that has some, or whose header is not today's."""
+    """The options of a message that has some, or whose header is older or newer than the current one."""
     header_words = sizes & 0x1F
     if header_words < _HEADER_WORDS_MIN:
         raise FormatError("PutHeader.header_words", start + 7, f"{header_words} is below {_HEADER_WORDS_MIN}")
@@ -134,7 +134,7 @@ def _options(buffer: memoryview, start: int, sizes: int, data: int) -> memoryvie
 
 
 def correlation_id(guid: bytes) -> int:
-    """What stands in the place of the GUID when the client makes none."""
+    """Extract the correlation id that a client writes in place of a GUID."""
     return int.from_bytes(guid[1:4], "big")
 
 
@@ -149,7 +149,7 @@ def append_put(
     schema_id: int = 0,
     options: Buffer = b"",
 ) -> None:
-    """Add one message to an event's body; `options` must fill whole words."""
+    """Append one message to an event's body; `options` must fill whole words."""
     size = _HEADER_SIZE + len(options) + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack(

@@ -1,7 +1,7 @@
-"""How often a message may still be delivered, in one byte (source: bmqp::RdaInfo).
+"""Remaining delivery attempts (RDA) of a message, in one byte (source: bmqp::RdaInfo).
 
-RDA is for remaining delivery attempts. With `unlimited` the other two mean nothing and are zero. `poisonous`: some
-consumer went away with the message unconfirmed, so that it is better delivered alone.
+With `unlimited` the other two fields have no meaning and are zero. `poisonous` is set if a consumer disconnected with
+the message unconfirmed: it is then better delivered alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class RdaInfo(NamedTuple):
 RDA_INFO = Layout(RdaInfo, size=1, upstream="bmqp::RdaInfo")
 
 UNLIMITED = RDA_INFO.pack(RdaInfo(1, 0, 0))[0]
-"""The byte of a message that may be delivered as often as it takes."""
+"""The byte of a message with unlimited delivery attempts."""
 
 
 def limited(counter: int, poisonous: bool = False) -> int:
-    """The byte of a message that may be delivered `counter` times more; OverflowError above `RDA_COUNTER_MAX`."""
+    """Encode `counter` remaining delivery attempts. OverflowError above `RDA_COUNTER_MAX`."""
     if not 0 <= counter <= RDA_COUNTER_MAX:
         raise OverflowError(f"{counter} delivery attempts do not fit 0..{RDA_COUNTER_MAX}")
     return RDA_INFO.pack(RdaInfo(0, poisonous, counter))[0]

@@ -1,6 +1,6 @@
-"""RECOVERY: pieces of a partition's files for a node that catches up (source: bmqp::RecoveryHeader).
+"""RECOVERY: chunks of a partition's files for a node that is catching up (source: bmqp::RecoveryHeader).
 
-Every message is a `RecoveryHeader`, then the chunk, a whole number of words; the last one, which is `final`, may be
+Every message is a `RecoveryHeader` and then the chunk, a whole number of words; the last one, which is `final`, may be
 empty. Brokers that recover by PARTITION_SYNC do not send it.
 """
 
@@ -29,7 +29,7 @@ NO_MD5 = bytes(16)
 
 
 class RecoveryHeader(NamedTuple):
-    """First in every message of the event; `md5` is of the chunk, zeros if the sender made none.
+    """The header of a message; `md5` is the digest of the chunk, or zeros if the sender made none.
 
     bmqp::RecoveryHeader, 28 bytes:
 
@@ -66,7 +66,7 @@ class RecoveryChunk(NamedTuple):
 
 
 def iter_chunks(buffer: memoryview, start: int, end: int) -> Iterator[RecoveryChunk]:
-    """The chunks of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the chunks of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
         if end - start < _HEADER_SIZE:
             raise FormatError("RecoveryHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
@@ -95,7 +95,7 @@ def append_chunk(
     data: Buffer,
     final: bool = False,
 ) -> None:
-    """Add one chunk with its MD5 to an event's body; `data` must fill whole words."""
+    """Append one chunk with its MD5 to an event's body; `data` must fill whole words."""
     head = RecoveryHeader(
         final,
         0,
@@ -112,7 +112,7 @@ def append_chunk(
 
 
 def is_sound(chunk: RecoveryChunk) -> bool:
-    """Whether the data has the digest that its header says; one without a digest is taken as it is."""
+    """Return True if the data has the digest in its header, or there is no digest."""
     return chunk.md5 == NO_MD5 or chunk.md5 == _md5(chunk.data)
 
 

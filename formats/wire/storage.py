@@ -1,8 +1,8 @@
-"""STORAGE and PARTITION_SYNC: journal records on their way to replicas (source: bmqp::StorageHeader).
+"""STORAGE and PARTITION_SYNC: journal records sent to replicas (source: bmqp::StorageHeader).
 
-Every message is a `StorageHeader`, then the journal's record, 60 bytes, as it is on disk; then, for DATA and QLIST,
-what the record points to in the DATA or QLIST file, header and padding included. A live record is asked to be
-receipted with RECEIPT_REQUESTED; while a node catches up, the same messages come in a PARTITION_SYNC event.
+Every message is a `StorageHeader`, then the journal's record, 60 bytes, as on disk; then, for DATA and QLIST,
+the record's entry in the DATA or QLIST file, header and padding included. A live record may request a receipt with
+RECEIPT_REQUESTED; while a node is catching up, the same messages come in PARTITION_SYNC events.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
 
 
 class StorageHeader(NamedTuple):
-    """First in every message of the event.
+    """The header of a message.
 
-    `journal_offset_words` is where the sender's journal has the record, in words: replicas check that they write the
-    same at the same place.
+    `journal_offset_words` is the record's offset in the sender's journal, in words: replicas check that they write the
+    same record at the same offset.
 
     bmqp::StorageHeader, 12 bytes:
 
@@ -64,7 +64,7 @@ _new = tuple.__new__
 
 
 class StorageMessage(NamedTuple):
-    """One record and its data, if the type has some; both are views into the event's buffer."""
+    """One record and its data, if the type has any; both are views into the event's buffer."""
 
     flags: int
     message_type: int
@@ -75,7 +75,7 @@ class StorageMessage(NamedTuple):
 
 
 def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMessage]:
-    """The messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
         if end - start < _SIZE_MIN:
             raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
@@ -97,7 +97,7 @@ def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMe
 
 
 def storage_size(buffer: Buffer, start: int) -> int:
-    """How long the message at `start` says it is, in bytes, header included."""
+    """The size of the message at `start` according to its header, in bytes, header included."""
     size: int = (_words(buffer, start)[0] & _WORDS_MASK) * WORD
     return size
 
@@ -119,7 +119,7 @@ def append_storage(
     data: Buffer = b"",
     flags: int = 0,
 ) -> None:
-    """Add one message to an event's body; `data` must fill whole words."""
+    """Append one message to an event's body; `data` must fill whole words."""
     out += _pack(
         flags << 27 | (_HEADER_SIZE + len(record) + len(data)) // WORD,
         STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD,
