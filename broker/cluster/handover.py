@@ -103,7 +103,7 @@ def retire(queue: Queue) -> None:
 
 def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     """This node is the root now, and the messages are restored."""
-    old.openings.lost()
+    old.move()
     # First, while nobody is there to be sent what the next of them confirms.
     confirm_all(new, old.confirms.take())
     old.delivery.end()

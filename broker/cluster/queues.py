@@ -176,7 +176,7 @@ class ClusterQueues:
         """Give the hops of a shard the upstream that is right now."""
         upstream = self._upstream_of(partition_id)
         for relay in self._relays_of(partition_id):
-            old = relay.openings.upstream
+            old = relay.upstream
             if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
                 continue
             if old is not None:
@@ -292,7 +292,7 @@ class ClusterQueues:
         if relay.openings.is_unused and not relay.unacknowledged:
             self._forget(relay)
             return
-        if relay.openings.upstream is not None:
+        if relay.upstream is not None:
             self._hops.lost(relay)
         self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 
 from broker.cluster.confirms import Confirms
 from broker.cluster.counts import COUNT_MAX
+from broker.cluster.forgetting import Actions, Forgetting
 from broker.cluster.openings import Openings
 from broker.cluster.posts import Posts, Unacknowledged
 from broker.cluster.put_room import PutRoom
@@ -29,7 +31,7 @@ from broker.core.expressions import ExpressionError, compile_expression
 from broker.core.faults import Change, Inconsistent
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
 from broker.core.messages import Buffer, Content, Message, Posted, Poster
-from broker.core.purges import take_all
+from broker.core.purges import strip, take_all
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from broker.core.redelivery import Wanted
@@ -108,6 +110,9 @@ class RelayQueue(Queue):
         self.pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
+        self._forgetting = Forgetting(self, self._forgotten)
+        self._later = Actions(self)
+        self._next: Upstream | None = None  # when all is forgotten that the last one has left
         # Called when an upstream knows all that is open.
         self.on_open: Callable[[], None] = lambda: None
 
@@ -115,9 +120,14 @@ class RelayQueue(Queue):
         """The app of that name; whether the domain names it, the root knows."""
         app = self.apps.get(app_id)
         if app is None:
-            taken = sum(each.bit for each in self.apps.values())
-            app = self.apps[app_id] = App(app_id, b"", ~taken & (taken + 1))
+            app = self.apps[app_id] = App(app_id, b"", self.free_bit())
         return app
+
+    def free_bit(self) -> int:
+        taken = 0
+        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self._forgetting.bits):
+            taken |= bit
+        return ~taken & (taken + 1)
 
     def name_app(self, app_id: str, key: bytes) -> None:
         """The cluster's state has given the queue an app; who reads it already, keeps what has come."""
@@ -128,7 +138,7 @@ class RelayQueue(Queue):
         """The queue has an app no longer. What it got, the root has taken back, or will have given anew."""
         app.key = b""
         if not app.streams:
-            self._forget_waiting(app)
+            strip(self, app)
             del self.apps[app.app_id]
         self.apps_changed()
 
@@ -151,8 +161,16 @@ class RelayQueue(Queue):
 
     # -- the upstream
 
+    @property
+    def upstream(self) -> Upstream | None:
+        """Its upstream, or the one that it will have when it has forgotten what the last one left."""
+        return self._next or self.openings.upstream
+
     def found(self, upstream: Upstream) -> None:
-        """There is a way up."""
+        """There is a way up, which is gone once nothing is to be forgotten any longer."""
+        if self._forgetting.bits:
+            self._next = upstream
+            return
         log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
         self.openings.found(upstream)
 
@@ -162,14 +180,29 @@ class RelayQueue(Queue):
 
     def lost(self) -> None:
         """There is none: what is to go up is kept, what no consumer has will come again."""
+        self._next = None
         self.openings.lost()
         if not self.openings.writers:
             self.posts.forget_all()
         for app in self.apps.values():
-            self._forget_waiting(app)
+            self._forgetting.forget_waiting(app)
             for stream in app.streams:
                 # Another root may use the same numbers for other shapes of properties.
                 stream.schemas_sent.clear()
+        self._later.finish()
+
+    def _forgotten(self) -> None:
+        """All is forgotten that was to be, or all of one app."""
+        upstream = self._next
+        if upstream is not None and not self._forgetting.bits:
+            self._next = None
+            self.found(upstream)
+
+    def move(self) -> None:
+        """The root is about to be here: there will be no upstream again, and what waits for one is done."""
+        self._next = None
+        self.openings.lost()
+        self._later.finish()
 
     def _resend(self) -> None:
         """The upstream knows what is open: now it gets what was kept."""
@@ -181,14 +214,6 @@ class RelayQueue(Queue):
     def _reads(self, app_id: str) -> None:
         """The upstream has opened an app, and pushes nothing of it yet."""
         self.confirms.opened(app_id)
-
-    def _forget_waiting(self, app: App) -> None:
-        """Forget what no consumer of an app has."""
-        for message in list(app.waiting()):
-            app.forget(message)
-            if not message.outstanding:
-                self.gone(message)
-        app.clear()
 
     # -- opening, configuring, closing
 
@@ -250,51 +275,75 @@ class RelayQueue(Queue):
             self._forget_unwanted(stream.app)
             if not subscriptions:
                 self.configure(stream, subscriptions)
-            self.openings.configure(stream.app.app_id, self._summed(stream.app), answered)
+            self._tell(stream.app, answered)
+
+    def _tell(self, app: App, answered: Callable[[], None]) -> None:
+        """Tell the upstream what the consumers of an app want, when it has heard all that it is to hear before."""
+        # As it is now: the upstream is to give to others what was not wanted in between, for it is forgotten here.
+        summed = self._summed(app)
+        self._later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         app = stream.app
         with Change(f"the end of a consumer of queue '{self.uri}'"):
             self._wanted.pop(stream, None)
-            if self._is_stored:
-                self._forget_removed(stream)
             super().detach(stream, lost=lost)
             self._forget_unwanted(app)
-            self.openings.configure(app.app_id, self._summed(app), lambda: None)
+            self._tell(app, lambda: None)
+
+    def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
+        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
+        if not self._is_stored:
+            return wanted
+
+        def is_kept(message: Message) -> bool:
+            if self._read(message.guid) is not None:
+                return wanted is None or wanted(message)
+            self._forget(app, message)
+            return False
+
+        return is_kept
+
+    def _forget(self, app: App, message: Message) -> None:
+        app.forget(message)
+        if not message.outstanding:
+            self.gone(message)
 
     def _drop_app(self, app_id: str) -> None:
         """Nobody has the app open, or is about to: upstream nothing is with this hop any more."""
         app = self.apps.get(app_id)
         if app is not None and not app.streams and app_id not in self.openings.consumers:
-            self._forget_waiting(app)
+            strip(self, app)
             if not app.key:
                 del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
         """Forget what waits here, and nobody wants any longer: the root gives that to others when it hears of it."""
         texts = self._texts(app)
-        for message in list(app.waiting()) if texts else ():
-            if not self.is_wanted(message, texts):
-                app.forget(message)
-                if not message.outstanding:
-                    self.gone(message)
+        if not texts or "" in texts:
+            return
+
+        def wanted(message: Message) -> bool:
+            is_wanted = self.is_wanted(message, texts)
+            if not is_wanted:
+                self._forget(app, message)
+            return is_wanted
+
+        app.sift(wanted)
+        self.delivery.take_back(app)
 
     def _texts(self, app: App) -> set[str]:
         """The expressions that the upstream was told."""
         return {each.text for stream in app.streams for each in self._wanted.get(stream, ())}
 
-    def _forget_removed(self, stream: Stream) -> None:
-        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
-        app = stream.app
-        for guid, (message, subscription) in list(stream.unconfirmed.items()):
-            if self._read(guid) is None:
-                del stream.unconfirmed[guid]
-                release(subscription, message)
-                app.forget(message)
-                if not message.outstanding:
-                    self.gone(message)
-
     def give_back_reads(self, app_id: str, count: int) -> None:
+        app = self.apps.get(app_id)
+        if app is None:
+            self._give_back_reads(app_id, count)
+        else:
+            self._later.add(app, lambda: self._give_back_reads(app_id, count))
+
+    def _give_back_reads(self, app_id: str, count: int) -> None:
         self.openings.give_back_reads(app_id, count)
         if app_id not in self.openings.consumers:
             for app, text in [key for key in self._ids if key[0] == app_id]:
@@ -367,6 +416,8 @@ class RelayQueue(Queue):
             return
         try:
             found = self.messages.get(push.guid)
+            if found is not None and self.ghosts and self._is_forgotten(found):
+                found = None
             if found is None:
                 found = self._taken(push)
                 if found is None:
@@ -390,6 +441,16 @@ class RelayQueue(Queue):
                 self.gone(found)
         except Exception as error:
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
+
+    def _is_forgotten(self, message: Message) -> bool:
+        """Forget a message that comes anew, if a task is yet to do that: its place is behind all that is here."""
+        ghosts = 0
+        for bit in self.ghosts:
+            ghosts |= bit
+        if message.outstanding & ~ghosts:
+            return False
+        self.gone(message)
+        return True
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
         """The app that alone gets messages with these subscriptions; None if there is more to know of them."""
@@ -486,6 +547,20 @@ class RelayQueue(Queue):
         if held is None or self._attempts_max is None:
             return
         app, message = stream.app, held[0]
+        left = self._reject_up(app, guid)
+        if told:
+            self._tell_reject(stream, guid, left + 1)
+        if left > 0:
+            app.attempts[guid] = left
+            return
+        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
+            del stream.unconfirmed[guid]
+            release(held[1], message)
+            self._forget(app, message)
+
+    def _reject_up(self, app: App, guid: bytes) -> int:
+        """Tell the upstream of a reject; how many attempts are left."""
+        assert self._attempts_max is not None
         self.statistics.rejects += 1
         consumer = self.openings.consumers.get(app.app_id)
         if self.openings.state is _OPEN and consumer is not None and self.openings.upstream is not None:
@@ -494,30 +569,35 @@ class RelayQueue(Queue):
                 out += pack_reject(self.queue_id, guid, consumer.sub_id)
             except Exception as error:
                 self.openings.upstream.fail(error)
-        left = app.attempts.get(guid, self._attempts_max) - 1
-        if told:
-            log.info(
-                "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', subQueueId: %d] with the counter: [%d]",
-                self.uri,
-                guid.hex().upper(),
-                stream.sub_queue_id,
-                left + 1,
-            )
-        if left > 0:
-            app.attempts[guid] = left
-            return
-        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
-            del stream.unconfirmed[guid]
-            release(held[1], message)
-            app.forget(message)
-            if not message.outstanding:
-                self.gone(message)
+        return app.attempts.get(guid, self._attempts_max) - 1
+
+    def _tell_reject(self, stream: Stream, guid: bytes, left: int) -> None:
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', subQueueId: %d] with the counter: [%d]",
+            self.uri,
+            guid.hex().upper(),
+            stream.sub_queue_id,
+            left,
+        )
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """At once: the upstream must hear of them before it hears that the consumer is gone."""
-        for number, guid in enumerate(list(stream.unconfirmed)):
-            self.reject(stream, guid, told=number < REJECT_LINES_MAX)
-        return None
+        """As at the root. The upstream hears of them before it hears that the consumer is gone: see `_tell`."""
+        attempts_max = self._attempts_max
+        if attempts_max is None:
+            return None
+        app = stream.app
+        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
+            self._tell_reject(stream, guid, app.attempts.get(guid, attempts_max))
+
+        def wanted(message: Message) -> bool:
+            left = self._reject_up(app, message.guid)
+            if left > 0:
+                app.attempts[message.guid] = left
+            else:
+                self._forget(app, message)
+            return left > 0
+
+        return wanted
 
     # -- clients that come from elsewhere
 

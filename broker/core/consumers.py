@@ -33,6 +33,10 @@ class Source(Protocol):
         """All that a lost consumer holds has one attempt less; which of it is still wanted, None for all."""
         ...
 
+    def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
+        """Of what is given back as a consumer leaves, which is still wanted, None for all."""
+        ...
+
 
 class Consumers:
     """The parts of a queue that change with its consumers."""
@@ -105,7 +109,7 @@ class Consumers:
                 len(app.streams),
                 next(iter(stream.unconfirmed)).hex().upper(),
             )
-            app.give_back(stream.unconfirmed.chunks, wanted)
+            app.give_back(stream.unconfirmed.chunks, self._source.taken_back(app, wanted))
             stream.unconfirmed = Chunked()
         if not app.streams:
             self._source.unregistered.pop(app.app_id, None)

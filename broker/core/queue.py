@@ -462,6 +462,10 @@ class Queue:
         """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
         return self._rejects.reject_all(stream)
 
+    def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
+        """Of what a consumer held, say which go back to the app: those `wanted`, and at a hop not even all of these."""
+        return wanted
+
     def gone(self, message: Message) -> None:
         """No app wants it, and the log knows.
 

@@ -25,8 +25,8 @@ __all__ = ["Lot", "Returning", "Wanted"]
 
 _order = attrgetter("offset")
 
-# By GUID: the messages, or what a stream knows of each beside it.
-Lot = dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
+# Oldest first: messages, or by GUID, or by GUID what a stream knows of each beside it.
+Lot = deque[Message] | dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
 
 # Whether the app wants a message again; asked once of each.
 Wanted = Callable[[Message], bool]
@@ -37,6 +37,10 @@ MOVES_PER_UNIT = 8
 
 def _message_of(held: Message | tuple[Message, Any]) -> Message:
     return held[0] if type(held) is tuple else held  # type: ignore[return-value]
+
+
+def _both(one: Wanted | None, other: Wanted) -> Wanted:
+    return other if one is None else lambda message: one(message) and other(message)
 
 
 class Returning:
@@ -53,10 +57,22 @@ class Returning:
         """Take over a lot of messages, of which `wanted` says whether they come back; all of them without that."""
         self._lots.append((lot, wanted))
 
+    def sift(self, wanted: Wanted) -> None:
+        """Of all that comes back, let only that come back which is `wanted` as well."""
+        self._lots = deque((lot, _both(before, wanted)) for lot, before in self._lots)
+        self._lots.extend((run, wanted) for run in self._runs)
+        self._runs = []
+
     def __iter__(self) -> Iterator[Message]:
         """All of them, in no order."""
-        yield from (_message_of(held) for lot, _ in self._lots for held in lot.values())
+        for lot, _ in self._lots:
+            yield from lot if isinstance(lot, deque) else map(_message_of, lot.values())
         yield from chain.from_iterable(self._runs)
+
+    @property
+    def lots(self) -> list[Lot]:
+        """All of them, for who takes them over."""
+        return [*(lot for lot, _ in self._lots), *self._runs]
 
     def settle(self, waiting: deque[Message], work: Work) -> bool:
         """Bring messages into what waits, which is in order, as far as the step may; whether all are there."""
@@ -74,8 +90,7 @@ class Returning:
         work.left -= 1 + count // per_unit
         taken: list[Message] = []
         for _ in range(count):
-            _, held = lot.popitem()
-            message = _message_of(held)
+            message = lot.pop() if isinstance(lot, deque) else _message_of(lot.popitem()[1])
             if message.outstanding & self._bit:
                 taken.append(message)
         if not lot:

@@ -272,6 +272,28 @@ class App:
         for lot in reversed(lots):
             self.returning.add(lot, wanted)
 
+    def take_waiting(self) -> list[Lot]:
+        """Everything that waits, for the caller to take over, oldest first in each lot; the app waits for nothing then.
+
+        No lot is copied, and what is with consumers stays as it is.
+        """
+        lots: list[Lot] = [] if self.returning is None else self.returning.lots
+        lots += [self.redelivery, *self.aside.chunks, self.pending]
+        self.pending, self.redelivery, self.returning, self.aside = deque(), deque(), None, Chunked()
+        for group in chain(self.groups.values(), self.sorted_by.values()):
+            group.waiting = deque()
+        return [lot for lot in lots if lot]
+
+    def sift(self, wanted: Wanted) -> None:
+        """Look through everything that waits, as if it was given back: what is not `wanted` does not come back."""
+        returning, self.returning = self.returning, None
+        lots = self.take_waiting()
+        if returning is not None:
+            returning.sift(wanted)
+            self.returning = returning
+        if lots:
+            self.give_back(lots, wanted)
+
     def forget(self, message: Message) -> None:
         """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
         message.outstanding &= ~self.bit
@@ -285,15 +307,6 @@ class App:
             aside.take(message.guid)
         if attempts.newest or attempts.older:
             attempts.take(message.guid)
-
-    def clear(self) -> None:
-        """The app has confirmed or given up all that it had."""
-        self.pending.clear()
-        self.redelivery.clear()
-        self.returning = None
-        self.aside.clear()
-        for group in chain(self.groups.values(), self.sorted_by.values()):
-            group.waiting.clear()
 
     def waiting(self) -> Iterator[Message]:
         """What the app wants and no consumer has: in no order as to what was put aside."""

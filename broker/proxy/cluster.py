@@ -233,7 +233,7 @@ class ProxyCluster:
         """Another node is in use, or none: so it is for all queues."""
         self._leaving = None
         for relay in self.queues:
-            if relay.openings.upstream is not None:
+            if relay.upstream is not None:
                 self._hops.lost(relay)
         if node_id is None:
             log.warning("Cluster (%s): no node is available", self.name)

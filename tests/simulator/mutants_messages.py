@@ -172,7 +172,7 @@ MESSAGES = (
         "broker.cluster.relay",
         (
             (
-                "            self._forget_waiting(app)\n            for stream in app.streams:\n                # Another",
+                "            self._forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
                 "            for stream in app.streams:\n                # Another",
             ),
         ),

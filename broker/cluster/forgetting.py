@@ -1,0 +1,96 @@
+"""What waits at a hop and is to be forgotten, and what has to wait until it is: in slices, for it may be very much.
+
+An upstream that is lost leaves messages behind that no consumer has; the next one sends them again. They are taken from
+the apps at once and forgotten one by one. Until that is done the hop has no other upstream: what came again meanwhile
+could not be told from what is to go. Between slices posts and confirms are kept, as they are while there is none.
+
+What no consumer of an app wants any longer, or may not have, is sorted out where messages are given back (see
+`broker.core.redelivery`): the app hands nothing out until all of them are in their order again. What the upstream is
+told of the app's consumers waits for that, too: it may send a message anew as soon as it hears of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from broker.core.queue import App, Queue
+from broker.core.redelivery import Lot
+from broker.core.work import Task
+
+__all__ = ["Actions", "Forgetting"]
+
+
+class Forgetting:
+    """The messages that one queue is to forget. `done` is called when a task has forgotten the last of them."""
+
+    def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
+        self.bits: list[int] = []  # of the apps that are left with something to forget
+        self._queue = queue
+        self._done = done
+
+    def forget_waiting(self, app: App) -> None:
+        """Forget what waits and no consumer of an app has; all that comes back or comes anew from now on stays."""
+        lots = app.take_waiting()
+        if lots:
+            self.bits.append(app.bit)
+            self._queue.work.start(self._forget(app, app.bit, lots))
+
+    def _forget(self, app: App, bit: int, lots: list[Lot]) -> Task:
+        queue = self._queue
+        work = queue.work
+        while lots:
+            lot = lots[-1]
+            while not work.may_go_on():
+                yield
+            for _ in range(min(len(lot), work.left)):
+                held = lot.pop() if isinstance(lot, deque) else lot.popitem()[1]
+                message = held[0] if isinstance(held, tuple) else held
+                work.left -= 1
+                # It may have gone in the meantime, with the queue's other messages or by itself.
+                if not message.outstanding & bit or queue.messages.get(message.guid) is not message:
+                    continue
+                if app.bit == bit:
+                    app.forget(message)
+                else:
+                    message.outstanding &= ~bit
+                if not message.outstanding:
+                    queue.gone(message)
+            if not lot:
+                lots.pop()
+        self.bits.remove(bit)
+        self._done()
+
+
+class Actions:
+    """What is to be done for apps of one queue, in its order, when nothing is on its way back to them."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waiting: dict[App, deque[Callable[[], None]]] = {}
+
+    def add(self, app: App, action: Callable[[], None]) -> None:
+        """Do something for an app, now or later."""
+        waiting = self._waiting.get(app)
+        if waiting is not None:
+            waiting.append(action)
+        elif app.returning is None:
+            action()
+        else:
+            self._waiting[app] = deque([action])
+            self._queue.work.add(self._wait(app))
+
+    def _wait(self, app: App) -> Task:
+        while app in self._waiting and app.returning is not None and not self._queue.delivery.is_over:
+            yield
+        self._act(app)
+
+    def finish(self) -> None:
+        """Do all that there is, whatever is on its way."""
+        for app in list(self._waiting):
+            self._act(app)
+
+    def _act(self, app: App) -> None:
+        waiting = self._waiting.pop(app, None)
+        while waiting:
+            waiting.popleft()()

@@ -1,0 +1,326 @@
+"""What takes long at a hop goes on in slices: what others see of the queue between them, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.cluster.relay import RelayQueue
+from broker.cluster.upstream import UpstreamState
+from formats.codes import AckStatus, PropertyType, PutFlag
+from formats.control import ber
+from formats.control.messages import CloseQueue, ConfigureStream, ControlMessage
+from formats.wire.event import EventType, iter_frames, schema_message
+from formats.wire.properties import Property, encode_properties
+from formats.wire.reject import iter_rejects
+from tests.broker.cluster.hop_rig import DOMAINS, FANOUT, QUEUE, HopClient, World
+from tests.broker.rig import ACK, READ, WRITE, Client, Wanted, guid
+
+POISON = "bmq://poison/q"
+MANY = 100
+AMOUNT = 5
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(DOMAINS)
+    world.make_primary(0)
+    return world
+
+
+def fill(world: World, uri: str = QUEUE, count: int = MANY, *, with_x: bool = False) -> Client:
+    """Post messages at the primary; `x` is how many came before, if they have it."""
+    producer = world.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    for number in range(count):
+        if with_x:
+            data = encode_properties([Property("x", PropertyType.INT32, number)], 0) + b"#%d" % number
+            producer.put(0, guid(number), data, flags=PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
+        else:
+            assert producer.post(0, guid(number), b"#%d" % number) is AckStatus.SUCCESS
+    return producer
+
+
+def relay_of(world: World, uri: str = QUEUE) -> RelayQueue:
+    relay = world.nodes[1].rig.node.queues[uri]
+    assert isinstance(relay, RelayQueue)
+    return relay
+
+
+def slow(world: World, node_id: int = 1, amount: int = AMOUNT) -> None:
+    work = world.nodes[node_id].rig.node.work
+    work.amount = work.left = amount
+
+
+def slices(world: World, node_id: int = 1) -> Iterator[int]:
+    """Let a node do its tasks; its other clients and links are served after each slice."""
+    work = world.nodes[node_id].rig.node.work
+    number = 0
+    while work.tasks:
+        work.end_step()
+        world.run()
+        number += 1
+        assert number < 10 * MANY
+        yield number
+
+
+def block(client: Client) -> None:
+    """Its link takes no more."""
+    client.session.ready = False
+
+
+def unblock(client: Client) -> None:
+    client.session.ready = True
+    for handle in client.session.handles.values():
+        handle.resume()
+
+
+def break_link(world: World) -> None:
+    """Nodes 0 and 1 lose each other, and find each other again at once."""
+    world.part(0, 1)
+    world.join(0, 1)
+    world.nodes[1].queues.primary_active(0, 0, True)
+    world.run()
+
+
+class Other:
+    """A producer of another queue at the hop: it is served after each slice."""
+
+    def __init__(self, world: World) -> None:
+        self._client = world.client(1)
+        self._client.open(9, FANOUT, WRITE | ACK)
+        self._number = 1000
+
+    def is_served(self) -> bool:
+        self._number += 1
+        return self._client.post(9, guid(self._number), b"x") is AckStatus.SUCCESS
+
+
+def events(world: World, source: int, target: int) -> list[object]:
+    """What went from one node to another: control messages, and the GUIDs of rejects."""
+    found: list[object] = []
+    for one, other, data in world.wire:
+        if (one, other) != (source, target):
+            continue
+        view = memoryview(data)
+        for frame in iter_frames(view, 0, len(view), 1 << 26):
+            if frame.type == EventType.CONTROL:
+                found.append(ber.decode(ControlMessage, schema_message(view, frame.body, frame.end)).choice)
+            elif frame.type == EventType.REJECT:
+                found += [each for _, each, _ in iter_rejects(view, frame.body, frame.end)]
+    return found
+
+
+def values(client: Client) -> list[int]:
+    return [int(payload.rpartition(b"#")[2]) for payload in client.payloads()]
+
+
+def test_a_lost_upstream(world: World) -> None:
+    """The next one is there when all is forgotten that the last one left, and sends it again, once and in order."""
+    consumer = world.client(1)
+    consumer.read(1, QUEUE, messages_max=MANY)
+    other = Other(world)
+    block(consumer)
+    fill(world)
+    relay = relay_of(world)
+    assert len(relay.messages) == MANY
+    slow(world)
+    break_link(world)
+    app = relay.apps["__default"]
+    left = [len(relay.messages)]
+    assert MANY - AMOUNT <= left[0] < MANY
+    for _ in slices(world):
+        assert other.is_served()
+        if relay.openings.state is UpstreamState.OPEN:
+            break
+        assert relay.upstream is not None
+        assert next(app.waiting(), None) is None
+        assert left[-1] - AMOUNT <= len(relay.messages) == app.messages < left[-1]
+        left.append(len(relay.messages))
+    assert len(left) > MANY // AMOUNT - 2
+    assert len(relay.messages) == MANY
+    unblock(consumer)
+    for _ in slices(world):
+        pass
+    assert values(consumer) == list(range(MANY))
+    consumer.confirm(1, *(guid(number) for number in range(MANY)))
+    assert not relay.messages
+    assert not world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+def test_an_upstream_that_is_lost_before_all_is_forgotten(world: World) -> None:
+    consumer = world.client(1)
+    consumer.read(1, QUEUE, messages_max=MANY)
+    block(consumer)
+    fill(world)
+    relay = relay_of(world)
+    slow(world)
+    break_link(world)
+    world.part(0, 1)
+    assert relay.upstream is None
+    for _ in slices(world):
+        assert relay.openings.upstream is None
+    assert not relay.messages
+
+
+def test_an_app_that_nobody_reads_any_longer_and_that_is_read_again(world: World) -> None:
+    """What came before is forgotten beside what comes anew, which is in order, also when it is given back."""
+    consumer = world.client(1)
+    consumer.read(1, FANOUT, "foo", 1, messages_max=MANY)
+    holder = world.client(1)
+    holder.read(2, FANOUT, "bar", 1, messages_max=1)
+    block(consumer)
+    fill(world, FANOUT)
+    relay = relay_of(world, FANOUT)
+    old = dict(relay.messages)
+    slow(world)
+    consumer.disconnect()
+    world.run()
+    assert len(relay.messages) >= MANY - AMOUNT
+    again = world.client(1)
+    again.read(1, FANOUT, "foo", 1, messages_max=MANY)
+    world.run()
+    seen = 0
+    for _ in slices(world):
+        seen += 1
+    assert seen > 1
+    assert values(again) == list(range(MANY))
+    last = world.client(1)
+    last.read(1, FANOUT, "foo", 1, messages_max=MANY)
+    again.drop()
+    for _ in slices(world):
+        pass
+    assert values(last) == list(range(MANY))
+    last.confirm(1, *(guid(number) for number in range(MANY)), sub_id=1)
+    assert set(relay.messages) == {guid(0)}
+    assert relay.usage.messages == len(relay.messages)
+    assert relay.messages[guid(0)] is old[guid(0)]
+
+
+def test_what_a_lost_consumer_held_is_rejected_before_its_upstream_hears_of_it(world: World) -> None:
+    consumer, stays = world.client(1), world.client(1)
+    for client in (consumer, stays):
+        client.read(1, POISON, "foo", 1, messages_max=MANY)
+    other = Other(world)
+    block(stays)
+    fill(world, POISON)
+    assert len(consumer.pushes()) == MANY
+    root = world.nodes[0].rig.node.queues[POISON].apps["foo"]
+    slow(world)
+    world.wire.clear()
+    consumer.drop()
+    rejected = [len([each for each in events(world, 1, 0) if isinstance(each, bytes)])]
+    assert rejected[0] <= AMOUNT
+    for _ in slices(world):
+        assert other.is_served()
+        sent = events(world, 1, 0)
+        rejects = [each for each in sent if isinstance(each, bytes)]
+        assert len(rejects) - rejected[-1] <= AMOUNT
+        rejected.append(len(rejects))
+        if len(rejects) < MANY:
+            assert not any(isinstance(each, (ConfigureStream, CloseQueue)) for each in sent)
+        assert len(root.attempts) == len(rejects)
+    assert len(rejected) > MANY // AMOUNT
+    sent = events(world, 1, 0)
+    assert {each for each in sent if isinstance(each, bytes)} == {guid(number) for number in range(MANY)}
+    assert any(isinstance(each, ConfigureStream) for each in sent)
+    assert any(isinstance(each, CloseQueue) for each in sent)
+    assert set(dict(root.attempts.items()).values()) == {2}
+    unblock(stays)
+    for _ in range(2 * MANY):
+        for _ in slices(world):
+            pass
+        world.wait(4000)
+        stays.take()
+        if len(stays.session.handles[1].streams[1].unconfirmed) == MANY:
+            break
+    assert len(stays.session.handles[1].streams[1].unconfirmed) == MANY
+
+
+def readers(world: World) -> tuple[HopClient, HopClient]:
+    """Two consumers at the hop, one of the first half and one of the second, whose links take nothing."""
+    low, high = world.client(1), world.client(1)
+    for client, text in ((low, f"x < {MANY // 2}"), (high, f"x >= {MANY // 2}")):
+        client.open(1, QUEUE, READ)
+        client.subscribe(1, Wanted(text, messages_max=MANY))
+        block(client)
+    return low, high
+
+
+def test_what_nobody_behind_the_hop_wants_any_longer(world: World) -> None:
+    low, high = readers(world)
+    other = Other(world)
+    fill(world, with_x=True)
+    relay = relay_of(world)
+    assert len(relay.messages) == MANY
+    slow(world)
+    elsewhere = world.client(0)
+    elsewhere.open(1, QUEUE, READ)
+    elsewhere.subscribe(1, Wanted(f"x >= {MANY // 2}"))
+    world.wire.clear()
+    high.drop()
+    left, seen = len(relay.messages), 0
+    for _ in slices(world):
+        assert other.is_served()
+        assert left - len(relay.messages) <= AMOUNT
+        left = len(relay.messages)
+        if relay.apps["__default"].returning is not None:
+            seen += 1
+            assert not any(isinstance(each, (ConfigureStream, CloseQueue)) for each in events(world, 1, 0))
+    assert seen > MANY // AMOUNT // 2
+    assert left == MANY // 2
+    assert values(elsewhere) == list(range(MANY // 2, MANY))
+    unblock(low)
+    for _ in slices(world):
+        pass
+    assert values(low) == list(range(MANY // 2))
+
+
+def test_what_is_wanted_again_before_it_is_forgotten(world: World) -> None:
+    low, high = readers(world)
+    fill(world, with_x=True)
+    slow(world)
+    high.drop()
+    again = world.client(1)
+    again.open(1, QUEUE, READ)
+    again.world = None  # its answer takes some slices
+    with pytest.raises(ValueError, match="not enough values"):
+        again.subscribe(1, Wanted(f"x >= {MANY // 2}", messages_max=MANY))
+    got: list[int] = []
+    for _ in slices(world):
+        got += values(again)
+    assert got == list(range(MANY // 2, MANY))
+    unblock(low)
+    for _ in slices(world):
+        pass
+    assert values(low) == list(range(MANY // 2))
+
+
+def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that leaves gives back what is in the node's own store, some of it with each slice."""
+    consumer, stays = world.client(1), world.client(1)
+    consumer.read(1, QUEUE, messages_max=MANY)
+    fill(world)
+    stays.read(1, QUEUE, messages_max=MANY)
+    relay = relay_of(world)
+    read, reads = relay._read, 0
+    gone = {guid(number) for number in range(0, MANY, 2)}
+
+    def counted(wanted: bytes) -> object:
+        nonlocal reads
+        reads += 1
+        return None if wanted in gone else read(wanted)
+
+    monkeypatch.setattr(relay, "_read", counted)
+    slow(world)
+    consumer.drop()
+    before, seen = reads, 0
+    assert before <= AMOUNT
+    for _ in slices(world):
+        assert reads - before <= AMOUNT
+        before = reads
+        seen += 1
+    assert seen > MANY // AMOUNT
+    assert values(stays) == list(range(1, MANY, 2))
+    assert len(relay.messages) == MANY // 2
