@@ -22,16 +22,22 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from broker.cluster.positions import Position
+from broker.cluster.relay import RelayQueue
 from broker.core.changes import reconfigure
 from broker.core.config import DomainConfig, Mode
 from broker.core.messages import Content
 from broker.core.purges import purge, purge_app
-from broker.core.queue import Queue
+from broker.core.queue import Queue, Subscription
 from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
-from formats.codes import AckStatus
+from formats.codes import AckStatus, PropertyType
 from formats.control.messages import NodeStatus
 from formats.wire.event import iter_frames
+from formats.wire.options import SubQueueInfo
+from formats.wire.properties import Property, encode_properties
+from formats.wire.push import Push, PushFlag
+from formats.wire.rda import limited
+from tests.broker.cluster.hop_rig import HopClient, World
 from tests.broker.cluster.member_bus import Members, Process
 from tests.broker.rig import ACK, LENGTH_MAX, START_S, WRITE, Client, Rig, Wanted, guid, start
 
@@ -39,6 +45,8 @@ MESSAGES = 1_000_000
 PAYLOAD = b"x" * 64
 OTHER = "bmq://other/q"
 QUEUE, FANOUT = "bmq://steps/q", "bmq://fanout/q"
+POISON = "bmq://poison/q"
+ATTEMPTS = 5
 TTL_S = 3600
 # A second passes each time that so many were posted.
 POSTS_A_TICK = 50_000
@@ -50,6 +58,7 @@ DOMAINS = (
     DomainConfig("steps", Mode.PRIORITY, message_ttl_s=TTL_S),
     DomainConfig("fanout", Mode.FANOUT, ("foo", "bar")),
     DomainConfig("other", Mode.PRIORITY),
+    DomainConfig("poison", Mode.PRIORITY, delivery_attempts_max=ATTEMPTS),
 )
 
 
@@ -243,6 +252,99 @@ class ClusterBench:
                 shard.close()
 
 
+class _Hops(World):
+    """Members of a cluster that say themselves who is primary; each has its shard in files."""
+
+    def __init__(self, folder: Path, limits: PartitionLimits) -> None:
+        self._folder = folder
+        self._limits = limits
+        super().__init__(DOMAINS)
+        self.make_primary(0)
+
+    def _add(self, node_id: int, rig: Rig) -> None:
+        rig.stop()
+        directory = _directory(self._folder / str(node_id))
+        super()._add(node_id, start(directory, domains=self.domains, limits=self._limits))
+
+
+class HopBench:
+    """A hop in a member of a cluster, with very many messages that came down, and the steps that the member takes.
+
+    They are put into what the hop gets from its primary, which knows nothing of them: its steps are no matter here.
+    """
+
+    def __init__(self, folder: Path, messages: int) -> None:
+        limits = PartitionLimits(journal=messages * 240 + (1 << 20), data=messages * 160 + (1 << 22), qlist=1 << 16)
+        self.messages = messages
+        self.world = _Hops(folder, limits)
+        self.hop = self.world.nodes[1]
+        self.node = self.hop.rig.node
+        self.data = encode_properties([Property("x", PropertyType.INT32, 7)], 0) + PAYLOAD
+
+    def reader(self, *wanted: Wanted, takes: bool = True) -> HopClient:
+        """A consumer; if it `takes` nothing, its link has room for nothing."""
+        client = self.world.client(1)
+        client.open(1, POISON, 2)
+        client.session.ready = takes
+        client.subscribe(1, *wanted or (Wanted(messages_max=self.messages, bytes_max=1 << 40),))
+        client.session.ready = takes
+        return client
+
+    @property
+    def queue(self) -> Queue:
+        return self.node.queues[POISON]
+
+    def push(self) -> None:
+        """All messages come down."""
+        relay = self.queue
+        assert isinstance(relay, RelayQueue)
+        flags = int(PushFlag.MESSAGE_PROPERTIES)
+        (subscription_id,) = relay._app_ids
+        infos = (SubQueueInfo(subscription_id, limited(ATTEMPTS)),)
+        for number in range(self.messages):
+            relay.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(self.data)), infos)
+            if number % 1000 == 0:
+                self.rest()
+        self.rest()
+
+    def rest(self) -> None:
+        """What the member has begun is done, and its clients have what there is for them."""
+        while self._step():
+            self._take()
+        self._take()
+
+    def _step(self) -> bool:
+        self.hop.rig.now.ms += 1
+        more = any(self.node.end_step())
+        self.hop.queues.flush()
+        return more
+
+    def _take(self) -> None:
+        """What was sent arrives; nobody does anything with it."""
+        self.hop.links.sent.clear()
+        for session in self.node.sessions.values():
+            if session.output_size():
+                session.take_output()
+
+    def measure(self, case: str, action: Callable[[], object]) -> Outcome:
+        """Take a step, and all that follows from it."""
+        times, cpu_times = [], []
+        more, act = True, action
+        while more:
+            wall, cpu = time.perf_counter(), time.process_time()
+            act()
+            more = self._step()
+            times.append((time.perf_counter() - wall) * 1000)
+            cpu_times.append((time.process_time() - cpu) * 1000)
+            self._take()
+            act = _nothing
+        return Outcome(case, times[0], max(times), max(cpu_times), len(times), sum(times), 0.0)
+
+    def close(self) -> None:
+        for hop in self.world.nodes.values():
+            hop.rig.stop()
+
+
 def _directory(folder: Path) -> Any:
     folder.mkdir()
     return DataDirectory(folder, folder / "archive")
@@ -299,6 +401,58 @@ def cut(bench: ClusterBench) -> list[Outcome]:
     )
     assert replica.position == bench.primary.member.partitions[0].position
     return found
+
+
+def hop_moves(bench: HopBench) -> list[Outcome]:
+    """A consumer has all messages, and the root comes to its node and goes away; then it is lost."""
+    queues, primary = bench.hop.queues, bench.world.primary
+    consumer = bench.reader()
+    bench.push()
+    queues.primary_active(0, primary or 0, False)
+    queues.restored(0)
+    root = bench.node.serve_queue(POISON, bench.node.domains["poison"])
+    content = Content(bench.data, crc32c(bench.data), 0, True, 0)
+    for number in range(bench.messages):
+        root.post(guid(number), content)
+    bench.rest()
+    held = consumer.session.handles[1].streams[0].unconfirmed
+    comes = bench.measure("a hop becomes the root", lambda: queues.activated(0))
+    held = consumer.session.handles[1].streams[0].unconfirmed
+    assert len(held) == bench.messages
+    goes = bench.measure("a root becomes a hop", lambda: queues.deactivated(0))
+    held = consumer.session.handles[1].streams[0].unconfirmed
+    assert len(held) == len(bench.queue.messages) == bench.messages
+    queues.primary_active(0, primary or 0, True)
+    relay = bench.queue
+    assert isinstance(relay, RelayQueue)
+    relay._read = lambda guid: content
+    lost = bench.measure("a hop's consumer is lost with all", lambda: consumer.session.end("gone"))
+    assert not relay.messages
+    return [comes, goes, lost]
+
+
+def hop_waits(bench: HopBench) -> list[Outcome]:
+    """All messages wait at a hop, for a consumer whose link has no room."""
+    consumer = bench.reader(Wanted("x > 1", messages_max=bench.messages, bytes_max=1 << 40), takes=False)
+    bench.push()
+    relay = bench.queue
+    assert len(relay.messages) == bench.messages
+    other = [Subscription(relay.apps["__default"].streams[0], 1, 0, bench.messages, 1 << 40, "x > 8")]
+    stream = consumer.session.handles[1].streams[0]
+    unwanted = bench.measure("a hop's consumer wants others", lambda: relay.reconfigure(stream, other, _nothing))
+    assert not relay.messages
+    return [unwanted]
+
+
+def hop_lost(bench: HopBench) -> list[Outcome]:
+    """All messages wait at a hop, for a consumer whose link has no room."""
+    bench.reader(takes=False)
+    bench.push()
+    relay = bench.queue
+    assert len(relay.messages) == bench.messages
+    lost = bench.measure("a hop's upstream is lost", lambda: bench.hop.queues.primary_active(0, 0, False))
+    assert not relay.messages
+    return [lost]
 
 
 def _is_served(bench: ClusterBench, old: Process) -> bool:
@@ -377,6 +531,12 @@ CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
     "take-over": take_over,
 }
 
+HOP_CASES: dict[str, Callable[[HopBench], list[Outcome]]] = {
+    "hop-lost": hop_lost,
+    "hop-moves": hop_moves,
+    "hop-waits": hop_waits,
+}
+
 CASES: Cases = {
     "put-aside": (QUEUE, put_aside),
     "outstanding": (QUEUE, outstanding),
@@ -393,8 +553,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=sorted((*CASES, *CLUSTER_CASES)),
-        default=[*CASES, *CLUSTER_CASES],
+        choices=sorted((*CASES, *HOP_CASES, *CLUSTER_CASES)),
+        default=[*CASES, *HOP_CASES, *CLUSTER_CASES],
         metavar="CASE",
         help="of these",
     )
@@ -409,6 +569,11 @@ def main() -> None:
                 found += CLUSTER_CASES[name](cluster)
                 cluster.close()
                 del cluster
+            elif name in HOP_CASES:
+                hops = HopBench(Path(folder), options.messages)
+                found += HOP_CASES[name](hops)
+                hops.close()
+                del hops
             else:
                 uri, run = CASES[name]
                 bench = Bench(Path(folder), options.messages, uri)

@@ -6,14 +6,13 @@ nobody has acknowledged goes to the new root, which knows it again by its GUID.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
 
+from broker.cluster.inherited import find_held, let_go, set_aside
 from broker.cluster.posts import Unacknowledged
 from broker.cluster.relay import RelayQueue
-from broker.core.delivery import release
 from broker.core.handles import Handle
 from broker.core.messages import PENDING, Buffer, Content, Full, Message, Poster
 from broker.core.purges import abandon
@@ -46,16 +45,9 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     posts = list(_posts(old, new, handles))
     _move(old, new, handles)
     new.follow(old)
-    held = set()
     for handle in handles:
-        for stream in handle.streams.values():
-            for guid, (message, _) in stream.unconfirmed.items():
-                if guid not in held:
-                    message.outstanding = 0
-                    message.payload = bytes(old.log.read(message))
-                    held.add(guid)
-                new.hold(stream.app, message)
         new.adopt(handle)
+    new.inherit(old.delivery.inherited)
     if new.openings.writers:
         for guid, content, posters in posts:
             new.posts.adopt(guid, content, posters)
@@ -108,39 +100,23 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     confirm_all(new, old.confirms.take())
     old.delivery.end()
     _move(old, new, handles)
+    inherited = dict(old.delivery.inherited)
+    old.delivery.inherited.clear()
     for app in new.unregistered.values():
         for stream in app.streams:
             # They had it from an app that is no more; nobody waits for their confirms.
-            for held, subscription in stream.unconfirmed.values():
-                release(subscription, held)
-            stream.unconfirmed.clear()
+            held, stream.unconfirmed = stream.unconfirmed, Chunked()
+            new.work.start(let_go(new, held))
     for app in new.apps.values():
-        for stream in app.streams:
-            before, stream.unconfirmed = stream.unconfirmed, Chunked()
-            for guid, (was, subscription) in before.items():
-                message = new.messages.get(guid)
-                if message is not None and message.outstanding & app.bit:
-                    stream.unconfirmed[guid] = (message, subscription)
-                else:
-                    release(subscription, was)
-        _take_out(app.pending, {guid for stream in app.streams for guid in stream.unconfirmed})
+        holds = set_aside(app, inherited)
+        if holds:
+            new.delivery.inherited.update(holds)
+            new.delivery.begin_with(app, find_held(new, app, holds))
     for guid, put in old.unacknowledged.items():
         _post(new, guid, put)
     for app in new.apps.values():
         new.deliver(app)
     old.hand_over(new)
-
-
-def _take_out(pending: deque[Message], with_consumers: set[bytes]) -> None:
-    """Take out the messages that consumers have. They are mostly the first: the others are not looked at."""
-    kept: list[Message] = []
-    while with_consumers and pending:
-        message = pending.popleft()
-        if message.guid in with_consumers:
-            with_consumers.discard(message.guid)
-        else:
-            kept.append(message)
-    pending.extendleft(reversed(kept))
 
 
 def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:

@@ -19,6 +19,7 @@ from itertools import chain, islice
 from broker.cluster.confirms import Confirms
 from broker.cluster.counts import COUNT_MAX
 from broker.cluster.forgetting import Actions, Forgetting
+from broker.cluster.inherited import Inherited, Unconfirmed
 from broker.cluster.openings import Openings
 from broker.cluster.posts import Posts, Unacknowledged
 from broker.cluster.put_room import PutRoom
@@ -96,7 +97,7 @@ class RelayQueue(Queue):
         self._unused = unused
         self._out_of_step = out_of_step
         self._attempts_max: int | None = None
-        super().__init__(uri, key, config, app_keys, RelayLog(), Usage(), around)
+        super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
@@ -111,6 +112,7 @@ class RelayQueue(Queue):
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
         self._forgetting = Forgetting(self, self._forgotten)
+        self._inherited = Inherited(self, self.hold, self._forgotten)
         self._later = Actions(self)
         self._next: Upstream | None = None  # when all is forgotten that the last one has left
         # Called when an upstream knows all that is open.
@@ -167,8 +169,8 @@ class RelayQueue(Queue):
         return self._next or self.openings.upstream
 
     def found(self, upstream: Upstream) -> None:
-        """There is a way up, which is gone once nothing is to be forgotten any longer."""
-        if self._forgetting.bits:
+        """There is a way up, which is gone once nothing is to be forgotten or taken in any longer."""
+        if self._forgetting.bits or self._inherited.held:
             self._next = upstream
             return
         log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
@@ -192,9 +194,9 @@ class RelayQueue(Queue):
         self._later.finish()
 
     def _forgotten(self) -> None:
-        """All is forgotten that was to be, or all of one app."""
+        """All is forgotten, or taken in, that was to be, or all of one app."""
         upstream = self._next
-        if upstream is not None and not self._forgetting.bits:
+        if upstream is not None and not (self._forgetting.bits or self._inherited.held):
             self._next = None
             self.found(upstream)
 
@@ -287,6 +289,7 @@ class RelayQueue(Queue):
         app = stream.app
         with Change(f"the end of a consumer of queue '{self.uri}'"):
             self._wanted.pop(stream, None)
+            self._inherited.leave(stream)
             super().detach(stream, lost=lost)
             self._forget_unwanted(app)
             self._tell(app, lambda: None)
@@ -297,12 +300,19 @@ class RelayQueue(Queue):
             return wanted
 
         def is_kept(message: Message) -> bool:
-            if self._read(message.guid) is not None:
+            if self._is_kept(message):
                 return wanted is None or wanted(message)
             self._forget(app, message)
             return False
 
         return is_kept
+
+    def _is_kept(self, message: Message) -> bool:
+        content = self._read(message.guid)
+        if content is not None and message.payload is None:
+            # The root may remove it while the next consumer has it.
+            message.payload = bytes(content.data)
+        return content is not None
 
     def _forget(self, app: App, message: Message) -> None:
         app.forget(message)
@@ -424,8 +434,7 @@ class RelayQueue(Queue):
                     return
                 self.messages[found.guid] = found
                 self.usage.add(found.size)
-            data = found.payload
-            assert data is not None
+            data: Buffer = self.log.read(found) if found.payload is None else found.payload
             for info in infos or (DEFAULT_INFO,):
                 app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
                 if app is None:
@@ -522,8 +531,11 @@ class RelayQueue(Queue):
     def removed(self, guid: bytes | None) -> None:
         """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
         if guid is None:
+            self._inherited.purge()
             take_all(self)
             return
+        if self._inherited.held:
+            self._inherited.take(guid)
         message = self.messages.get(guid)
         if message is not None:
             wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
@@ -534,6 +546,8 @@ class RelayQueue(Queue):
     # -- confirms and rejects up
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
+        if self._inherited.held:
+            self._inherited.take(guid)
         known = super().confirm(stream, guid)
         try:
             if known or self.confirms.has_room:
@@ -543,6 +557,8 @@ class RelayQueue(Queue):
         return known
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
+        if self._inherited.held:
+            self._inherited.take(guid)
         held = stream.unconfirmed.get(guid)
         if held is None or self._attempts_max is None:
             return
@@ -606,8 +622,12 @@ class RelayQueue(Queue):
         self._attempts_max = root.attempts_max
         self._is_stored = root.log.is_replicated
 
+    def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
+        """Take in what the consumers hold that have come, before there is an upstream; see `Inherited.begin`."""
+        self._inherited.begin(before)
+
     def hold(self, app: App, message: Message) -> None:
-        """A consumer of the app has a message from before, with its payload."""
+        """A consumer of the app has a message from before."""
         if message.guid not in self.messages:
             self.messages[message.guid] = message
             self.usage.add(message.size)

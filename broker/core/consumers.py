@@ -69,7 +69,7 @@ class Consumers:
             for guid, (message, subscription) in unwanted.items():
                 del stream.unconfirmed[guid]
                 release(subscription, message)
-            stream.app.give_back([unwanted])
+            stream.app.give_back([unwanted], self._source.taken_back(stream.app, None))
             self._source.delivery.take_back(stream.app)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:

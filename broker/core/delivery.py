@@ -30,7 +30,7 @@ from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
 from broker.core.work import Task, Work
-from broker.store.chunked import FULL
+from broker.store.chunked import FULL, Chunked
 from formats.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.padding import WORD
 from formats.wire.properties import PROPERTIES_HEADER
@@ -102,6 +102,9 @@ class Delivery:
         self._values_of: Message | None = None
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
+        self._first: dict[App, Task] = {}  # before anything of these apps is handed out
+        # What consumers hold from before the queue was here, and have yet to get back.
+        self.inherited: dict[Stream, Chunked[tuple[Message, Subscription]]] = {}
 
     def end(self) -> None:
         """Somebody else hands the queue's messages out from now on."""
@@ -115,6 +118,16 @@ class Delivery:
         except Exception as error:
             raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
+    def begin_with(self, app: App, task: Task) -> None:
+        """Do a task before anything of an app is handed out: till then it is behind."""
+        self._first[app] = task
+        if not app.is_behind:
+            app.is_behind = True
+            try:
+                self._work.start(self._catch_up(app))
+            except Exception as error:
+                raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
+
     def take_back(self, app: App) -> None:
         """Bring what is given back to the app in order with what waits."""
         with Change(f"giving back messages of queue '{self._source.uri}'"):
@@ -127,6 +140,11 @@ class Delivery:
 
     def _catch_up(self, app: App) -> Task:
         while not self.is_over:
+            first = self._first.get(app)
+            if first is not None:
+                yield from first
+                del self._first[app]
+                continue
             returning = app.returning
             if (returning is None or self._settle(app, returning)) and self._deliver(app):
                 app.is_behind = False

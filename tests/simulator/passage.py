@@ -39,6 +39,8 @@ class Handing:
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
         self.seen: dict[Stream, Entries] = {}
+        # What consumers hold from before this broker had the queue, and get back later.
+        self.inherited: dict[Stream, set[bytes]] = {}
 
 
 class Broker:
@@ -124,7 +126,9 @@ class Passage:
         handing = Handing()
         for stream in app.streams:
             handing.seen[stream] = dict(stream.unconfirmed)
-            for guid in stream.unconfirmed:
+            later = set(queue.delivery.inherited.get(stream, ()))
+            handing.inherited[stream] = later
+            for guid in chain(stream.unconfirmed, later):
                 self._note((guid, app.app_id), host, queue)
         return handing
 
@@ -147,7 +151,8 @@ class Passage:
             for guid, entry in _newest_first(entries):
                 if seen and seen.get(guid) is entry:
                     break
-                new.append(entry[0])
+                if guid not in handing.inherited.get(stream, ()):
+                    new.append(entry[0])
             handing.seen[stream] = dict(entries)
             last = dict(handing.last)
             for message in reversed(new):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from crc32c import crc32c
 
 from broker.cluster.relay import RelayQueue
 from broker.cluster.upstream import UpstreamState
+from broker.core.messages import Content
 from formats.codes import AckStatus, PropertyType, PutFlag
 from formats.control import ber
 from formats.control.messages import CloseQueue, ConfigureStream, ControlMessage
@@ -20,6 +22,7 @@ from tests.broker.rig import ACK, READ, WRITE, Client, Wanted, guid
 POISON = "bmq://poison/q"
 MANY = 100
 AMOUNT = 5
+LAST = b"#%d" % MANY
 
 
 @pytest.fixture
@@ -324,3 +327,97 @@ def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.M
     assert seen > MANY // AMOUNT
     assert values(stays) == list(range(1, MANY, 2))
     assert len(relay.messages) == MANY // 2
+
+
+def test_a_hop_that_becomes_the_primary(world: World) -> None:
+    """Its consumers get back what they hold, and others what they do not hold, in order."""
+    held = MANY // 2
+    first, second = world.client(1), world.client(1)
+    for client in (first, second):
+        client.read(1, QUEUE, messages_max=held // 2)
+    fill(world)
+    got = [values(first), values(second)]
+    assert sorted(got[0] + got[1]) == list(range(held))
+    slow(world)
+    world.make_primary(1, world.crash(0))
+    queue = world.nodes[1].rig.node.queues[QUEUE]
+    assert queue.is_root
+    other = world.client(1)
+    other.open(9, FANOUT, WRITE | ACK)
+    streams = [client.session.handles[1].streams[0] for client in (first, second)]
+    late = world.client(1)
+    late.read(1, QUEUE, messages_max=MANY)
+    seen = before = 0
+    for number in slices(world):
+        assert other.post(9, guid(1000 + number), b"x") is AckStatus.SUCCESS
+        now = sum(len(stream.unconfirmed) for stream in streams)
+        assert now - before <= 2 * AMOUNT
+        before = now
+        if number == 2:
+            # They confirm what they have got back, and what they have not.
+            first.confirm(1, *(guid(each) for each in got[0]))
+            assert queue.post(guid(MANY), Content(LAST, crc32c(LAST), 0, False, 0))
+        if queue.apps["__default"].is_behind and before < held // 2:
+            seen += 1
+            assert not first.payloads()
+            assert not late.payloads()
+    assert seen > held // AMOUNT // 2
+    found = [values(first), values(second), values(late)]
+    assert not found[1]
+    assert sorted(found[0] + found[2]) == list(range(held, MANY + 1))
+    assert [sorted(each) for each in found] == found
+    assert set(streams[1].unconfirmed) == {guid(number) for number in got[1]}
+    first.confirm(1, *(guid(number) for number in found[0]))
+    late.confirm(1, *(guid(number) for number in found[2]))
+    second.drop()
+    for _ in slices(world):
+        pass
+    again = values(first) + values(late)
+    assert sorted(again) == got[1]
+    for stream in (streams[0], late.session.handles[1].streams[0]):
+        for each in stream.subscriptions:
+            assert each.holds == len(stream.unconfirmed)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_primary_that_becomes_a_hop(world: World, leaves: bool) -> None:
+    first, second = world.client(0), world.client(0)
+    first.read(1, QUEUE, messages_max=MANY)
+    fill(world)
+    assert values(first) == list(range(MANY))
+    stream = first.session.handles[1].streams[0]
+    slow(world, 0)
+    world.make_primary(1, world.nodes[0].rig)
+    relay = world.nodes[0].rig.node.queues[QUEUE]
+    assert isinstance(relay, RelayQueue)
+    held, seen = len(stream.unconfirmed), 0
+    assert held <= AMOUNT
+    confirmed = set(range(MANY - 10, MANY)) | {0}
+    for number in slices(world, 0):
+        if len(relay.delivery.inherited):
+            seen += 1
+            assert relay.openings.upstream is None
+            assert len(stream.unconfirmed) - held <= AMOUNT
+            held = len(stream.unconfirmed)
+            assert held == len(relay.messages)
+        if number == 2:
+            first.confirm(1, *(guid(each) for each in confirmed))
+            held = len(stream.unconfirmed)
+        if number == 4 and leaves:
+            first.drop()
+    root = world.nodes[1].rig.node.queues[QUEUE]
+    left = set(range(MANY)) - confirmed
+    assert set(root.messages) == {guid(each) for each in left}
+    assert seen >= (4 if leaves else MANY // AMOUNT - 4)
+    if not leaves:
+        assert set(stream.unconfirmed) == set(relay.messages) == set(root.messages)
+    slow(world, 0, 1000)
+    second.read(1, QUEUE, messages_max=MANY)
+    if not leaves:
+        assert not second.payloads()
+        first.drop()
+        world.run()
+    assert values(second) == sorted(left)
+    second.confirm(1, *(guid(each) for each in left))
+    assert not root.messages
+    assert not relay.messages
