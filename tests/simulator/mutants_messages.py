@@ -157,11 +157,12 @@ MESSAGES = (
         "held-handed-out-again",
         "relays",
         "What a consumer holds is handed out by a new primary to others as well.",
-        "broker.cluster.handover",
+        "broker.cluster.inherited",
         (
             (
-                "        _take_out(app.pending, {guid for stream in app.streams for guid in stream.unconfirmed})\n",
-                "        pass\n",
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n",
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n"
+                "                app.redelivery.append(message)\n",
             ),
         ),
     ),

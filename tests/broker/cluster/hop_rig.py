@@ -103,6 +103,7 @@ class World:
         self.leases = 0
         self.uncopied: set[int] = set()  # nodes whose copies of the shard are behind
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
+        self.does_slices = False  # between what is carried over
         for node_id in self.ids:
             self._add(node_id, start(domains=self.domains))
         for one in self.ids:
@@ -126,6 +127,12 @@ class World:
                     data = bytes(queue.log.read(message))
                     return Content(data, 0, message.compression, message.has_properties, message.schema_id)
         return None
+
+    def slice(self, amount: int) -> None:
+        """Let the nodes do their long tasks in slices of so much; others are served between two of them."""
+        self.does_slices = True
+        for hop in self.nodes.values():
+            hop.rig.node.work.amount = hop.rig.node.work.left = amount
 
     # -- what happens to nodes
 
@@ -214,6 +221,8 @@ class World:
                         moved = True
                         self.wire.append((node_id, peer, bytes(data)))
                         self._deliver(node_id, peer, data)
+                if self.does_slices:
+                    moved |= hop.rig.node.work.end_step()
             if not moved and not self._tell_removed():
                 return
 

@@ -36,6 +36,7 @@ class History:
 
     seed: int
     fanout: bool
+    amount: int | None = None  # of a slice
     world: World = field(init=False)
     producers: dict[int, HopClient] = field(default_factory=dict)
     consumers: list[Consumer] = field(default_factory=list)
@@ -54,6 +55,8 @@ class History:
         self.random = random.Random(self.seed)
         self.uri = "bmq://fanout/q" if self.fanout else "bmq://priority/q"
         self.world = World(DOMAINS, (0, 1, 2))
+        if self.amount is not None:
+            self.world.slice(self.amount)
         self.world.make_primary(0)
 
     @property
@@ -192,5 +195,6 @@ class History:
 
 @pytest.mark.parametrize("fanout", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_history(seed: int, fanout: bool) -> None:
-    History(seed, fanout).run()
+@pytest.mark.parametrize("amount", [None, 2])
+def test_history(seed: int, fanout: bool, amount: int | None) -> None:
+    History(seed, fanout, amount).run()
