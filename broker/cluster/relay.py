@@ -18,12 +18,12 @@ from itertools import chain, islice
 
 from broker.cluster.confirms import Confirms
 from broker.cluster.counts import COUNT_MAX
-from broker.cluster.forgetting import Actions, Forgetting
-from broker.cluster.inherited import Inherited, Unconfirmed
+from broker.cluster.inherited import Unconfirmed
 from broker.cluster.openings import Openings
 from broker.cluster.posts import Posts, Unacknowledged
 from broker.cluster.put_room import PutRoom
 from broker.cluster.relay_log import RelayLog, relay_config
+from broker.cluster.unsettled import Unsettled
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
@@ -111,10 +111,7 @@ class RelayQueue(Queue):
         self.pushed = 0
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
-        self._forgetting = Forgetting(self, self._forgotten)
-        self._inherited = Inherited(self, self.hold, self._forgotten)
-        self._later = Actions(self)
-        self._next: Upstream | None = None  # when all is forgotten that the last one has left
+        self._unsettled = Unsettled(self, self.hold, self.found)
         # Called when an upstream knows all that is open.
         self.on_open: Callable[[], None] = lambda: None
 
@@ -127,7 +124,7 @@ class RelayQueue(Queue):
 
     def free_bit(self) -> int:
         taken = 0
-        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self._forgetting.bits):
+        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self._unsettled.forgetting.bits):
             taken |= bit
         return ~taken & (taken + 1)
 
@@ -166,12 +163,12 @@ class RelayQueue(Queue):
     @property
     def upstream(self) -> Upstream | None:
         """Its upstream, or the one that it will have when it has forgotten what the last one left."""
-        return self._next or self.openings.upstream
+        return self._unsettled.upstream or self.openings.upstream
 
     def found(self, upstream: Upstream) -> None:
         """There is a way up, which is gone once nothing is to be forgotten or taken in any longer."""
-        if self._forgetting.bits or self._inherited.held:
-            self._next = upstream
+        if self._unsettled.is_busy:
+            self._unsettled.upstream = upstream
             return
         log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
         self.openings.found(upstream)
@@ -182,29 +179,22 @@ class RelayQueue(Queue):
 
     def lost(self) -> None:
         """There is none: what is to go up is kept, what no consumer has will come again."""
-        self._next = None
+        self._unsettled.upstream = None
         self.openings.lost()
         if not self.openings.writers:
             self.posts.forget_all()
         for app in self.apps.values():
-            self._forgetting.forget_waiting(app)
+            self._unsettled.forgetting.forget_waiting(app)
             for stream in app.streams:
                 # Another root may use the same numbers for other shapes of properties.
                 stream.schemas_sent.clear()
-        self._later.finish()
-
-    def _forgotten(self) -> None:
-        """All is forgotten, or taken in, that was to be, or all of one app."""
-        upstream = self._next
-        if upstream is not None and not (self._forgetting.bits or self._inherited.held):
-            self._next = None
-            self.found(upstream)
+        self._unsettled.later.finish()
 
     def move(self) -> None:
         """The root is about to be here: there will be no upstream again, and what waits for one is done."""
-        self._next = None
+        self._unsettled.upstream = None
         self.openings.lost()
-        self._later.finish()
+        self._unsettled.later.finish()
 
     def _resend(self) -> None:
         """The upstream knows what is open: now it gets what was kept."""
@@ -283,13 +273,13 @@ class RelayQueue(Queue):
         """Tell the upstream what the consumers of an app want, when it has heard all that it is to hear before."""
         # As it is now: the upstream is to give to others what was not wanted in between, for it is forgotten here.
         summed = self._summed(app)
-        self._later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
+        self._unsettled.later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         app = stream.app
         with Change(f"the end of a consumer of queue '{self.uri}'"):
             self._wanted.pop(stream, None)
-            self._inherited.leave(stream)
+            self._unsettled.inherited.leave(stream)
             super().detach(stream, lost=lost)
             self._forget_unwanted(app)
             self._tell(app, lambda: None)
@@ -351,7 +341,7 @@ class RelayQueue(Queue):
         if app is None:
             self._give_back_reads(app_id, count)
         else:
-            self._later.add(app, lambda: self._give_back_reads(app_id, count))
+            self._unsettled.later.add(app, lambda: self._give_back_reads(app_id, count))
 
     def _give_back_reads(self, app_id: str, count: int) -> None:
         self.openings.give_back_reads(app_id, count)
@@ -531,11 +521,11 @@ class RelayQueue(Queue):
     def removed(self, guid: bytes | None) -> None:
         """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
         if guid is None:
-            self._inherited.purge()
+            self._unsettled.inherited.purge()
             take_all(self)
             return
-        if self._inherited.held:
-            self._inherited.take(guid)
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
         message = self.messages.get(guid)
         if message is not None:
             wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
@@ -546,8 +536,8 @@ class RelayQueue(Queue):
     # -- confirms and rejects up
 
     def confirm(self, stream: Stream, guid: bytes) -> bool:
-        if self._inherited.held:
-            self._inherited.take(guid)
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
         known = super().confirm(stream, guid)
         try:
             if known or self.confirms.has_room:
@@ -557,8 +547,8 @@ class RelayQueue(Queue):
         return known
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
-        if self._inherited.held:
-            self._inherited.take(guid)
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
         held = stream.unconfirmed.get(guid)
         if held is None or self._attempts_max is None:
             return
@@ -624,7 +614,7 @@ class RelayQueue(Queue):
 
     def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
         """Take in what the consumers hold that have come, before there is an upstream; see `Inherited.begin`."""
-        self._inherited.begin(before)
+        self._unsettled.inherited.begin(before)
 
     def hold(self, app: App, message: Message) -> None:
         """A consumer of the app has a message from before."""

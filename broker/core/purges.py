@@ -171,7 +171,7 @@ def _strip(queue: Queue, bit: int, containers: list[Container]) -> Task:
             return
         work.left -= 1
         # It may have gone in the meantime, with the queue's other messages or by itself.
-        if not message.outstanding & bit or queue.messages.get(message.guid) is not message:
+        if message is None or not message.outstanding & bit or queue.messages.get(message.guid) is not message:
             continue
         queue.ghosts[bit] -= 1
         if message.outstanding == bit:
@@ -184,8 +184,8 @@ def _strip(queue: Queue, bit: int, containers: list[Container]) -> Task:
     del queue.ghosts[bit]
 
 
-def _take_out(container: Container) -> Iterator[Message]:
-    """The messages of a container, which is emptied; other things in it are of no interest."""
+def _take_out(container: Container) -> Iterator[Message | None]:
+    """The messages of a container, which is emptied; None for each other thing in it."""
     if isinstance(container, Returning):
         yield from container
         return
@@ -196,5 +196,4 @@ def _take_out(container: Container) -> Iterator[Message]:
         values = (container.popitem()[1] for _ in range(len(container)))
     for value in values:
         message = value[0] if isinstance(value, tuple) else value
-        if isinstance(message, Message):
-            yield message
+        yield message if isinstance(message, Message) else None

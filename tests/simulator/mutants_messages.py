@@ -173,7 +173,7 @@ MESSAGES = (
         "broker.cluster.relay",
         (
             (
-                "            self._forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
+                "            self._unsettled.forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
                 "            for stream in app.streams:\n                # Another",
             ),
         ),

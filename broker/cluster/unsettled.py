@@ -1,0 +1,39 @@
+"""What a hop has yet to do before an upstream may send it messages, or hear more of its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.cluster.forgetting import Actions, Forgetting
+from broker.cluster.inherited import Inherited
+from broker.cluster.upstream import Upstream
+from broker.core.messages import Message
+from broker.core.queue import App, Queue
+
+__all__ = ["Unsettled"]
+
+
+class Unsettled:
+    """Of one queue. `upstream` is the one that it will have then: `found` is called with it.
+
+    `hold` is that of `Inherited`.
+    """
+
+    def __init__(self, queue: Queue, hold: Callable[[App, Message], None], found: Callable[[Upstream], None]) -> None:
+        self.forgetting = Forgetting(queue, self._settled)
+        self.inherited = Inherited(queue, hold, self._settled)
+        self.later = Actions(queue)
+        self.upstream: Upstream | None = None
+        self._found = found
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether messages are to be forgotten, or taken in."""
+        return bool(self.forgetting.bits or self.inherited.held)
+
+    def _settled(self) -> None:
+        """All is forgotten, or taken in, that was to be, or all of one app."""
+        upstream = self.upstream
+        if upstream is not None and not self.is_busy:
+            self.upstream = None
+            self._found(upstream)
