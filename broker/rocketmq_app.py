@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,12 +33,22 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
-from broker.rocketmq.nameserver.service import NameserverService
+from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
-from broker.rocketmq_config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq_config import (
+    BROKER_READERS,
+    LOCKED,
+    NAMESERVER_DEFAULTS,
+    NAMESERVER_LOCKED,
+    NAMESERVER_READERS,
+    PropertyError,
+    RocketConfig,
+    load_rocketmq_config,
+)
 from broker.runtime import freeze_collector, start_clock
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
@@ -52,6 +62,7 @@ from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.pop_bodies import REQUEST_MODES
+from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
 
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
 
@@ -116,7 +127,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
-        nameserver = NameserverService(Nameserver(Routes(), kept.values), _wall_ms)
+        nameserver = NameserverService(Nameserver(Routes(), kept.values, kept.nameserver_settings), _wall_ms)
         deferred = _Deferred()
         broker = _make_broker(config, kept, node, nameserver, deferred)
         services: tuple[Service, ...] = (nameserver, broker)
@@ -150,7 +161,9 @@ class _Kept:
         self.orders_file = file("config", "consumerOrderInfo.json")
         self.modes_file = file("config", "messageRequestMode.json")
         values = file("namesrv", "kvConfig.json")
+        self.nameserver_settings = _nameserver_settings(config, file("namesrv", "namesrv.properties"), values.path)
         self.values = _read(values, lambda data: KeyValues(data, values.write))
+        self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
         self.state = State(
             options,
             store,
@@ -158,13 +171,37 @@ class _Kept:
             _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
             _read(self.offsets_file, Offsets),
             _read(self.orders_file, Orders),
+            self.settings,
             _read(self.modes_file, _checked_modes),
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
-            config.properties,
             RetentionLimits(config.reserved_hours * 3_600_000),
         )
+
+
+def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
+    """The nameserver's properties; those that administrators change are kept in a file of their own."""
+    kept = read_properties(file.read().decode("utf-8", "replace"))
+
+    def keep(changes: Mapping[str, str]) -> None:
+        kept.update(changes)
+        file.write(write_properties(kept))
+
+    fixed = {
+        "bindAddress": config.bind_address,
+        "listenPort": str(config.nameserver_port),
+        "kvConfigPath": str(values),
+        "configStorePath": str(file.path),
+        "scanNotActiveBrokerInterval": str(SCAN_MS),
+    }
+    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS | kept)
+
+
+def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
+    """Write changed properties to the file that the configuration came from, if it came from one."""
+    if file is not None:
+        ConfigFile(file).write(changed_properties(file.read_text(encoding="utf-8"), changes).encode())
 
 
 def _read(file: ConfigFile, read: Callable[[bytes], T]) -> T:

@@ -14,8 +14,18 @@ from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.property_text import read_properties
 
-__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "read_properties"]
+__all__ = [
+    "BROKER_READERS",
+    "LOCKED",
+    "NAMESERVER_DEFAULTS",
+    "NAMESERVER_LOCKED",
+    "NAMESERVER_READERS",
+    "PropertyError",
+    "RocketConfig",
+    "load_rocketmq_config",
+]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
@@ -28,7 +38,7 @@ class PropertyError(Exception):
 class RocketConfig:
     """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
 
-    `unused` are the properties of the file that mean nothing here.
+    `unused` are the properties of the file that mean nothing here; `file` is that file, if there is one.
     """
 
     store: Path = Path("rocketmq-data")
@@ -45,6 +55,7 @@ class RocketConfig:
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
     unused: tuple[str, ...] = ()
+    file: Path | None = None
 
     @property
     def broker_options(self) -> BrokerOptions:
@@ -60,7 +71,7 @@ class RocketConfig:
             host.pack()
         except ValueError:
             raise PropertyError(f"'{address}' is no IP address; clients are told one (--address, brokerIP1)") from None
-        return self.options._replace(address=host)
+        return replace(self.options, address=host)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -168,15 +179,14 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def read_properties(text: str) -> dict[str, str]:
-    """The properties of a file: `name=value` or `name: value`, a line each; `#` and `!` begin comments."""
-    properties: dict[str, str] = {}
-    for line in text.replace("\\\n", "").splitlines():
-        line = line.strip()
-        if line and line[0] not in "#!":
-            at = min((place for place in (line.find("="), line.find(":")) if place >= 0), default=len(line))
-            properties[line[:at].strip()] = line[at + 1 :].strip()
-    return properties
+# By property, how its value is read; for administrators, who change some while the broker runs.
+BROKER_READERS: Final = {name: read for table in (_NODE, _BROKER, _STORE, _TIMES) for name, (read, _) in table.items()}
+# The original's default for configBlackList.
+LOCKED: Final = frozenset({"configBlackList", "brokerConfigPath"})
+# The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
+NAMESERVER_DEFAULTS: Final = {"returnOrderTopicConfigToBroker": "true", "supportActingMaster": "false"}
+NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, _bool)
+NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
 def load_rocketmq_config(path: Path) -> RocketConfig:
@@ -212,10 +222,11 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     return replace(
         default,
         **node,
-        options=default.options._replace(**broker),
+        options=replace(default.options, **broker),
         store_options=StoreOptions(**store),
         times=TransactionTimes(**times, reserved_ms=node.get("reserved_hours", default.reserved_hours) * 3_600_000),
         unused=tuple(sorted(unused)),
+        file=path,
     )
 
 

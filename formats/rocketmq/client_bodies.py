@@ -19,6 +19,7 @@ __all__ = [
     "CONSUMER_OFFSETS",
     "GROUPS",
     "GROUP_CONFIG",
+    "GROUP_CONFIG_LIST",
     "LOCK_ANSWER",
     "LOCK_REQUEST",
     "CheckClientRequest",
@@ -26,6 +27,7 @@ __all__ = [
     "ConsumerIds",
     "ConsumerOffsets",
     "GroupConfig",
+    "GroupConfigList",
     "GroupRetryPolicy",
     "Groups",
     "Heartbeat",
@@ -102,6 +104,12 @@ class GroupConfig(NamedTuple):
     attributes: dict[str, str] = {}
 
 
+class GroupConfigList(NamedTuple):
+    """Several consumer groups."""
+
+    group_config_list: list[GroupConfig] = []
+
+
 class Groups(NamedTuple):
     """`config/subscriptionGroup.json`. `forbidden_table` has bits for what a group may not do with a topic."""
 
@@ -156,6 +164,7 @@ class CheckClientRequest(NamedTuple):
 
 
 GROUP_CONFIG = BodyCodec(GroupConfig)
+GROUP_CONFIG_LIST = BodyCodec(GroupConfigList)
 LOCK_REQUEST = BodyCodec(LockRequest)
 LOCK_ANSWER = BodyCodec(LockAnswer)
 CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)

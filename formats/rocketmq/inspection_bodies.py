@@ -1,26 +1,47 @@
 """Bodies that show administrators what there is.
 
-Source: KVTable, GroupList, ConsumerConnection, ProducerConnection, ResetOffsetBody.
+Source: KVTable, GroupList, ConsumerConnection, ProducerConnection, ProducerTableInfo, ResetOffsetBody,
+GetConsumerStatusBody, QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody, QuerySubscriptionResponseBody,
+QueryConsumeQueueResponseBody, HARuntimeInfo.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
+from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.client_bodies import MessageQueue, Subscription
+from formats.schema import Buffer
 
 __all__ = [
     "CONSUMER_CONNECTION",
+    "CORRECTIONS",
     "GROUP_LIST",
+    "GROUP_SUBSCRIPTION",
     "KEY_VALUE_TABLE",
     "PRODUCER_CONNECTION",
+    "PRODUCER_TABLE",
+    "QUEUE_ENTRIES",
+    "REPLICATION_STATE",
+    "TIME_SPANS",
     "Connection",
     "ConsumerConnection",
+    "Corrections",
     "GroupList",
+    "GroupSubscription",
     "KeyValueTable",
     "ProducerConnection",
+    "ProducerInfo",
+    "ProducerTable",
+    "QueueEntries",
+    "QueueEntry",
+    "QueueTimes",
+    "ReplicationState",
+    "TimeSpans",
+    "read_client_offsets",
+    "write_client_offsets",
     "write_reset_offsets",
 ]
 
@@ -62,10 +83,102 @@ class ProducerConnection(NamedTuple):
     connection_set: list[Connection]
 
 
+class ProducerInfo(NamedTuple):
+    """A producer, as all of them are listed."""
+
+    client_id: str
+    remote_ip: Annotated[str, "remoteIP"]
+    language: str
+    version: int
+    last_update_ms: Annotated[int, "lastUpdateTimestamp"]
+
+
+class ProducerTable(NamedTuple):
+    """The producers, by group."""
+
+    data: dict[str, list[ProducerInfo]]
+
+
+class QueueTimes(NamedTuple):
+    """The storing times of a queue's first and last message, of the last one that a group consumed, and its delay."""
+
+    message_queue: MessageQueue
+    min_ms: Annotated[int, "minTimeStamp"]
+    max_ms: Annotated[int, "maxTimeStamp"]
+    consumed_ms: Annotated[int, "consumeTimeStamp"]
+    delay_ms: Annotated[int, "delayTime"]
+
+
+class TimeSpans(NamedTuple):
+    """The times of all queues of a topic."""
+
+    consume_time_span_set: list[QueueTimes]
+
+
+class Corrections(NamedTuple):
+    """Offsets by queue."""
+
+    correction_offsets: dict[int, int]
+
+
+class GroupSubscription(NamedTuple):
+    """The subscription of a group to a topic, if it has one."""
+
+    group: str
+    topic: str | None
+    subscription_data: Subscription | None = None
+
+
+class QueueEntry(NamedTuple):
+    """An entry of a consume queue."""
+
+    physical_offset: Annotated[int, "physicOffset"]
+    physical_size: Annotated[int, "physicSize"]
+    tags_code: int
+    is_wanted: Annotated[bool, "eval"] = False
+
+
+class QueueEntries(NamedTuple):
+    """Entries of a consume queue, the span of all, and the subscription of a group that was asked for."""
+
+    max_queue_index: int
+    min_queue_index: int
+    queue_data: list[QueueEntry] | None = None
+    subscription_data: Subscription | None = None
+    filter_data: str | None = None
+
+
+class ReplicaState(NamedTuple):
+    """The source of a replica's log: nothing of it is known on a master."""
+
+    activated: bool = False
+    last_read_ms: Annotated[int, "lastReadTimestamp"] = 0
+    last_write_ms: Annotated[int, "lastWriteTimestamp"] = 0
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    transferred: Annotated[int, "transferredByteInSecond"] = 0
+
+
+class ReplicationState(NamedTuple):
+    """How far the log of a master is, and its replicas."""
+
+    is_master: Annotated[bool, "master"]
+    log_end: Annotated[int, "masterCommitLogMaxOffset"]
+    in_sync: Annotated[int, "inSyncSlaveNums"]
+    replicas: Annotated[list[str], "haConnectionInfo"]
+    source: Annotated[ReplicaState, "haClientRuntimeInfo"] = ReplicaState()
+
+
 KEY_VALUE_TABLE = BodyCodec(KeyValueTable)
 GROUP_LIST = BodyCodec(GroupList)
 CONSUMER_CONNECTION = BodyCodec(ConsumerConnection)
 PRODUCER_CONNECTION = BodyCodec(ProducerConnection)
+PRODUCER_TABLE = BodyCodec(ProducerTable)
+TIME_SPANS = BodyCodec(TimeSpans)
+CORRECTIONS = BodyCodec(Corrections)
+GROUP_SUBSCRIPTION = BodyCodec(GroupSubscription)
+QUEUE_ENTRIES = BodyCodec(QueueEntries)
+REPLICATION_STATE = BodyCodec(ReplicationState)
 _QUEUE = BodyCodec(MessageQueue)
 
 
@@ -73,3 +186,26 @@ def write_reset_offsets(offsets: dict[MessageQueue, int]) -> bytes:
     """The body with the offsets that a group is set to."""
     table = {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
     return fastjson.dumps({"offsetTable": table}).encode()
+
+
+def read_client_offsets(body: Buffer) -> dict[MessageQueue, int]:
+    """The offsets that a client has in memory. Raises `FormatError`."""
+    value = fastjson.loads(str(body, "utf-8", "replace"))
+    table = value.get("messageQueueTable") if isinstance(value, dict) else None
+    if not isinstance(table, dict):
+        raise FormatError("GetConsumerStatusBody.messageQueueTable", 0, "is not an object")
+    found = {}
+    for key, offset in table.items():
+        if not isinstance(key, fastjson.ObjectKey) or type(offset) is not int:
+            raise FormatError("GetConsumerStatusBody.messageQueueTable", 0, "has no queues with offsets")
+        found[_QUEUE.read_value(dict(key))] = offset
+    return found
+
+
+def write_client_offsets(clients: dict[str, dict[MessageQueue, int]]) -> bytes:
+    """The body with the offsets that clients have in memory, by their ids."""
+    tables = {
+        client: {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
+        for client, offsets in clients.items()
+    }
+    return fastjson.dumps({"consumerTable": tables, "messageQueueTable": {}}).encode()

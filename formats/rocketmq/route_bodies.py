@@ -22,6 +22,7 @@ __all__ = [
     "REGISTER_BROKER_BODY",
     "TOPIC_CONFIG",
     "TOPIC_CONFIGS",
+    "TOPIC_CONFIG_LIST",
     "TOPIC_LIST",
     "TOPIC_ROUTE",
     "BrokerData",
@@ -33,6 +34,7 @@ __all__ = [
     "QueueData",
     "RegisterBrokerBody",
     "TopicConfig",
+    "TopicConfigList",
     "TopicConfigs",
     "TopicList",
     "TopicRoute",
@@ -71,6 +73,12 @@ class TopicConfig(NamedTuple):
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = {}
+
+
+class TopicConfigList(NamedTuple):
+    """Several topics; their attributes are changes, as `+name`."""
+
+    topic_config_list: list[TopicConfig] = []
 
 
 class TopicConfigs(NamedTuple):
@@ -152,6 +160,7 @@ CLUSTER_INFO = BodyCodec(ClusterInfo)
 BROKER_MEMBER_GROUP_BODY = BodyCodec(BrokerMemberGroupBody)
 TOPIC_LIST = BodyCodec(TopicList)
 TOPIC_CONFIG = BodyCodec(TopicConfig)
+TOPIC_CONFIG_LIST = BodyCodec(TopicConfigList)
 TOPIC_CONFIGS = BodyCodec(TopicConfigs)
 
 _NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "attributes")

@@ -1,4 +1,7 @@
-"""Bodies with the offsets of topics and the progress of groups (source: TopicStatsTable, ConsumeStats)."""
+"""Bodies with the offsets of topics, the progress of groups, and counters.
+
+Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,16 @@ from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.client_bodies import MessageQueue
 
-__all__ = ["GroupProgress", "QueueOffsets", "write_consume_stats", "write_topic_stats"]
+__all__ = [
+    "GroupProgress",
+    "QueueOffsets",
+    "Span",
+    "TopicProgress",
+    "write_all_consume_stats",
+    "write_broker_stats",
+    "write_consume_stats",
+    "write_topic_stats",
+]
 
 
 class QueueOffsets(NamedTuple):
@@ -41,13 +53,52 @@ def _dump(value: dict[str, Any]) -> bytes:
     return fastjson.dumps(value).encode()
 
 
-def write_topic_stats(queues: dict[MessageQueue, QueueOffsets]) -> bytes:
-    """The body that answers GET_TOPIC_STATS_INFO. Rates are not measured: they are 0."""
+class TopicProgress(NamedTuple):
+    """The progress of a group in the queues of a topic, and the messages per second that it was given there."""
+
+    queues: dict[MessageQueue, GroupProgress]
+    per_second: float
+
+
+class Span(NamedTuple):
+    """A counter over a span of time: the total, that per second, and the mean of what was added at a time."""
+
+    total: int
+    per_second: float
+    mean: float
+
+
+def write_topic_stats(queues: dict[MessageQueue, QueueOffsets], per_second: float) -> bytes:
+    """The body that answers GET_TOPIC_STATS_INFO; with the messages per second that the topic is sent."""
     table = {_key(queue): _OFFSETS.write_value(each) for queue, each in queues.items()}
-    return _dump({"offsetTable": table, "topicPutTps": 0.0})
+    return _dump({"offsetTable": table, "topicPutTps": per_second})
 
 
-def write_consume_stats(queues: dict[MessageQueue, GroupProgress]) -> bytes:
-    """The body that answers GET_CONSUME_STATS. Rates are not measured: they are 0."""
-    table = {_key(queue): _PROGRESS.write_value(each) for queue, each in queues.items()}
-    return _dump({"consumeTps": 0.0, "offsetTable": table})
+def write_consume_stats(found: TopicProgress) -> bytes:
+    """The body that answers GET_CONSUME_STATS."""
+    return _dump(_consume_stats(found))
+
+
+def _consume_stats(found: TopicProgress) -> dict[str, Any]:
+    table = {_key(queue): _PROGRESS.write_value(each) for queue, each in found.queues.items()}
+    return {"consumeTps": found.per_second, "offsetTable": table}
+
+
+def write_all_consume_stats(address: str, groups: dict[str, list[TopicProgress]]) -> bytes:
+    """The body that answers GET_BROKER_CONSUME_STATS: each group's progress by topic, and what is left for all."""
+    every = [each for found in groups.values() for topic in found for each in topic.queues.values()]
+    value = {
+        "brokerAddr": address,
+        "consumeStatsList": [{group: [*map(_consume_stats, found)]} for group, found in groups.items()],
+        "totalDiff": sum(each.broker_offset - each.consumer_offset for each in every),
+        "totalInflightDiff": sum(each.pull_offset - each.consumer_offset for each in every),
+    }
+    return _dump(value)
+
+
+def write_broker_stats(minute: Span, hour: Span, day: Span) -> bytes:
+    """The body that answers VIEW_BROKER_STATS_DATA."""
+    spans = {"statsDay": day, "statsHour": hour, "statsMinute": minute}
+    return _dump(
+        {name: {"avgpt": each.mean, "sum": each.total, "tps": each.per_second} for name, each in spans.items()}
+    )

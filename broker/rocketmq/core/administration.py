@@ -9,15 +9,16 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.client_bodies import GROUP_CONFIG, MessageQueue
+from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import administration as headers
 from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig, TopicConfigs
-from formats.rocketmq.statistics_bodies import GroupProgress, QueueOffsets, write_consume_stats, write_topic_stats
+from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TOPIC_CONFIGS, TopicConfig, TopicConfigs
+from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
 
 __all__ = ["Administration", "alter_attributes"]
 
@@ -32,39 +33,43 @@ _ALL_TOPICS = HeaderCodec(headers.GetAllTopicConfigResponse)
 _GET_TOPIC = HeaderCodec(headers.GetTopicConfigRequest)
 _GET_GROUP = HeaderCodec(headers.GetSubscriptionGroupConfigRequest)
 _TOPIC_STATS = HeaderCodec(headers.GetTopicStatsInfoRequest)
-_CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)
 
 
 class Administration:
     """Carries out what administrators ask."""
 
     def __init__(
-        self, options: BrokerOptions, topics: Topics, groups: Groups, offsets: Offsets, store: MessageStore
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        store: MessageStore,
+        statistics: Statistics,
     ) -> None:
         self._options = options
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._store = store
+        self._statistics = statistics
         self.handlers: Handlers = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._create_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
             RequestCode.GET_TOPIC_CONFIG: self._get_topic,
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._create_groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._get_group,
-            RequestCode.GET_CONSUME_STATS: self._consume_stats,
         }
 
     # -- topics
 
     def _create_topic(self, request: Request) -> Frame:
         header = _CREATE_TOPIC.read(request.fields)
-        _check_topic(header.topic)
-        if not (0 <= header.read_queues <= _QUEUES_MAX and 0 <= header.write_queues <= _QUEUES_MAX):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {_QUEUES_MAX} queues")
         old = self._topics.get(header.topic)
         config = TopicConfig(
             header.topic,
@@ -76,8 +81,26 @@ class Administration:
             header.is_ordered,
             alter_attributes(old.attributes if old is not None else {}, header.attributes or "", is_new=old is None),
         )
+        _check_config(config)
         if config != old:
             self._topics.put(config, request.now_ms)
+        return success()
+
+    def _create_topics(self, request: Request) -> Frame:
+        """Make or change several topics, or none if one of them cannot be."""
+        changed = []
+        for told in TOPIC_CONFIG_LIST.read(request.body).topic_config_list:
+            old = self._topics.get(told.topic_name)
+            before = old.attributes if old is not None else {}
+            # Here, too, attributes come as changes, each with its sign before its name.
+            changes = ",".join(
+                f"{name}={value}" if name[:1] == "+" else name for name, value in told.attributes.items()
+            )
+            config = told._replace(attributes=alter_attributes(before, changes, is_new=old is None))
+            _check_config(config)
+            if config != old:
+                changed.append(config)
+        self._topics.put_all(changed, request.now_ms)
         return success()
 
     def _delete_topic(self, request: Request) -> Frame:
@@ -86,6 +109,7 @@ class Administration:
         self._topics.delete(topic, request.now_ms)
         self._offsets.forget_topic(topic)
         self._store.delete_topic(topic)
+        self._statistics.forget_topic(topic)
         return success()
 
     def _all_topics(self, request: Request) -> Frame:
@@ -110,26 +134,37 @@ class Administration:
             begin, end = self._store.span(topic, queue_id)
             last_ms = self._store.stored_ms(topic, queue_id, end - 1) if end else 0
             offsets[MessageQueue(self._options.name, queue_id, topic)] = QueueOffsets(begin, end, last_ms)
-        return with_body(write_topic_stats(offsets))
+        per_second = self._statistics.rate("TOPIC_PUT_NUMS", topic, request.now_ms)
+        return with_body(write_topic_stats(offsets, per_second))
 
     # -- groups
 
     def _create_group(self, request: Request) -> Frame:
-        config = GROUP_CONFIG.read(request.body)
-        fault = names.fault_of_group(config.group_name)
-        if fault is not None:
-            return failure(ResponseCode.INVALID_PARAMETER, fault)
-        old = self._groups.table.get(config.group_name)
-        attributes = old.attributes if old is not None else {}
-        if config._replace(attributes=attributes) != old:
-            self._groups.put(config._replace(attributes=attributes), request.now_ms)
+        self._put_groups([GROUP_CONFIG.read(request.body)], request.now_ms)
         return success()
+
+    def _create_groups(self, request: Request) -> Frame:
+        self._put_groups(GROUP_CONFIG_LIST.read(request.body).group_config_list, request.now_ms)
+        return success()
+
+    def _put_groups(self, configs: list[GroupConfig], now_ms: int) -> None:
+        changed = []
+        for config in configs:
+            fault = names.fault_of_group(config.group_name)
+            if fault is not None:
+                raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+            old = self._groups.table.get(config.group_name)
+            config = config._replace(attributes=old.attributes if old is not None else {})
+            if config != old:
+                changed.append(config)
+        self._groups.put_all(changed, now_ms)
 
     def _delete_group(self, request: Request) -> Frame:
         header = _DELETE_GROUP.read(request.fields)
         self._groups.delete(header.group_name, request.now_ms)
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
+        self._statistics.forget_group(header.group_name)
         return success()
 
     def _get_group(self, request: Request) -> Frame:
@@ -139,22 +174,11 @@ class Administration:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return with_body(GROUP_CONFIG.write(config))
 
-    def _consume_stats(self, request: Request) -> Frame:
-        header = _CONSUME_STATS.read(request.fields)
-        group = header.consumer_group
-        wanted = [topic for topic in (header.topic_list or "").split(";") if topic]
-        if not wanted:
-            wanted = [header.topic] if header.topic else self._offsets.topics(group)
-        found = {}
-        for topic in wanted:
-            config = self._topics.get(topic)
-            for queue_id in range(config.read_queue_nums if config is not None else 0):
-                _, end = self._store.span(topic, queue_id)
-                offset = self._offsets.get(topic, group, queue_id) or 0
-                last_ms = self._store.stored_ms(topic, queue_id, offset - 1) if offset else 0
-                queue = MessageQueue(self._options.name, queue_id, topic)
-                found[queue] = GroupProgress(end, offset, offset, last_ms)
-        return with_body(write_consume_stats(found))
+
+def _check_config(config: TopicConfig) -> None:
+    _check_topic(config.topic_name)
+    if not (0 <= config.read_queue_nums <= _QUEUES_MAX and 0 <= config.write_queue_nums <= _QUEUES_MAX):
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {_QUEUES_MAX} queues")
 
 
 def _check_topic(topic: str) -> None:

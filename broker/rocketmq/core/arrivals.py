@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from broker.core.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
-from broker.rocketmq.core.rates import Rate
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import MessageStore, Stored
@@ -17,12 +17,13 @@ __all__ = ["Arrivals"]
 class Arrivals:
     """Puts messages into the store; who waits for them is answered when the step is over, with all that came in it."""
 
-    def __init__(self, store: MessageStore, puller: Puller, stored: Rate) -> None:
+    def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
-        self._rate = stored
-        self._arrived: dict[tuple[str, int], None] = {}
+        self._statistics = statistics
+        # By queue: how many messages came in this step, and their bytes in the log.
+        self._arrived: dict[tuple[str, int], list[int]] = {}
 
     def tell(self, other: Callable[[str, int, int], None]) -> None:
         """Have somebody else told of what has come: a topic, a queue of it, and the time."""
@@ -36,8 +37,7 @@ class Arrivals:
             raise
         except Exception as error:
             raise Inconsistent("storing a message", error) from error
-        self._rate.add()
-        self._arrived[message.topic, message.queue_id] = None
+        self._count(message.topic, message.queue_id, stored.size)
         return stored
 
     def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
@@ -48,15 +48,23 @@ class Arrivals:
             raise
         except Exception as error:
             raise Inconsistent("storing a message", error) from error
-        self._rate.add()
-        self._arrived[message.topic, message.queue_id] = None
+        self._count(message.topic, message.queue_id, stored.size)
         return stored
 
+    def _count(self, topic: str, queue_id: int, size: int) -> None:
+        counts = self._arrived.get((topic, queue_id))
+        if counts is None:
+            self._arrived[topic, queue_id] = [1, size]
+        else:
+            counts[0] += 1
+            counts[1] += size
+
     def end_step(self, now_ms: int) -> None:
-        """Answer those who wait for what has come."""
+        """Answer those who wait for what has come, and count it."""
         while self._arrived:
             arrived, self._arrived = self._arrived, {}
-            for topic, queue_id in arrived:
+            for (topic, queue_id), (count, size) in arrived.items():
+                self._statistics.stored(topic, count, size)
                 self._puller.arrived(topic, queue_id, now_ms)
                 for other in self._others:
                     other(topic, queue_id, now_ms)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core.faults import Faults
 from broker.rocketmq.core.administration import Administration
 from broker.rocketmq.core.arrivals import Arrivals
+from broker.rocketmq.core.asking import Asking
 from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.configuration import Configuration
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.inspection import Inspection, Rates
+from broker.rocketmq.core.inspection import Inspection
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
@@ -24,9 +26,9 @@ from broker.rocketmq.core.pop.assignments import AssignmentRequests
 from broker.rocketmq.core.pop.checks import Tables
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.service import PopService
+from broker.rocketmq.core.progress import Progress
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.replies import Replies
 from broker.rocketmq.core.requests import Handler, Refused, Request, failure
@@ -34,10 +36,13 @@ from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import TimerMessages
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import Transactions, TransactionTimes
+from broker.rocketmq.core.upkeep import Upkeep
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.checkpoints import TimerCheckpoint
@@ -75,7 +80,7 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """The stores and tables of a broker. `config` holds the properties in force, for administrators."""
+    """The stores and tables of a broker, and what administrators may change of its configuration."""
 
     options: BrokerOptions
     store: MessageStore
@@ -83,11 +88,11 @@ class State(NamedTuple):
     groups: Groups
     offsets: Offsets
     orders: Orders
+    settings: Settings
     request_modes: bytes = b""
     delay_offsets: DelayOffsets = DelayOffsets()
     timer_checkpoint: TimerCheckpoint | None = None
     times: TransactionTimes = TransactionTimes()
-    config: Mapping[str, str] = {}
     limits: RetentionLimits = RetentionLimits()
 
 
@@ -102,9 +107,10 @@ class Broker:
         self._offsets = offsets
         self._keep_offsets = self._keeper(world.keep_offsets)
         clients = Clients()
-        stored, found = self._rates = Rates(Rate(), Rate())
-        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed, found)
-        self._arrivals = Arrivals(store, self._puller, stored)
+        booted_ms = world.wall_ms()
+        self._statistics = statistics = Statistics(options.cluster, booted_ms)
+        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed, statistics)
+        self._arrivals = Arrivals(store, self._puller, statistics)
         locks = Locks()
         self._delays = Delays(
             options.delay_levels_ms, store, self._arrivals, state.delay_offsets, self._keeper(world.keep_delay_offsets)
@@ -119,10 +125,17 @@ class Broker:
         self._transactions = Transactions(options, state.times, topics, clients, offsets, store, self._arrivals)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        administration = Administration(options, topics, groups, offsets, store)
+        administration = Administration(options, topics, groups, offsets, store, statistics)
+        self._retention = Retention(store, state.limits, world.disk_used)
         tables = Tables(options, topics, groups, offsets, store)
         self._pop = PopService(
-            tables, state.orders, self._arrivals, world.choose, self._failed, found, self._keeper(world.keep_orders)
+            tables,
+            state.orders,
+            self._arrivals,
+            world.choose,
+            self._failed,
+            statistics,
+            self._keeper(world.keep_orders),
         )
         self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
@@ -138,19 +151,33 @@ class Broker:
             ),
             Queries(store),
             administration,
+            statistics,
+            Progress(options, topics, groups, offsets, clients, store, statistics),
+            Asking(options, topics, groups, clients, store, self._calls),
+            Upkeep(topics, clients, store, self._retention),
+            Configuration(
+                options,
+                state.settings,
+                topics,
+                groups,
+                self._transactions,
+                self._retention,
+                self._plain,
+                booted_ms,
+            ),
             Inspection(
                 options,
-                state.config,
                 topics,
                 groups,
                 offsets,
                 clients,
                 store,
                 self._delays,
-                self._calls,
-                self._rates,
-                world.wall_ms(),
+                statistics,
+                booted_ms,
                 state.orders.forget,
+                world.disk_used,
+                lambda: self._timers.waiting,
             ),
         )
         self._handlers: dict[int, Handler] = {
@@ -162,7 +189,6 @@ class Broker:
         }
         for part in parts:
             self._handlers.update(part.handlers)
-        self._retention = Retention(store, state.limits, world.disk_used)
         self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
@@ -257,8 +283,7 @@ class Broker:
             self._looked_ms = now_ms
             self._puller.expire(now_ms)
             self._calls.expire(now_ms)
-            for rate in self._rates:
-                rate.sample(now_ms)
+            self._statistics.tick(now_ms)
         if _is_due(now_ms, self._expired_ms, EXPIRY_MS):
             self._expired_ms = now_ms
             self._consumers.expire(now_ms)

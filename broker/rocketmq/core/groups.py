@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.rocketmq.core import names
@@ -34,7 +34,7 @@ class Groups:
     def __init__(self, stored: bytes, keep: Callable[[bytes], None], *, auto_create: bool = True) -> None:
         file = GROUPS.read(stored) if stored else GroupsFile()
         self._keep = keep
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._forbidden = file.forbidden_table
         self.table = {**file.subscription_group_table}
         for name in _SYSTEM_GROUPS:
@@ -44,14 +44,20 @@ class Groups:
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
         """A group, made if need be; None if there is none and it may not be made."""
         config = self.table.get(group)
-        if config is None and self._auto_create and names.fault_of_group(group) is None:
+        if config is None and self.auto_create and names.fault_of_group(group) is None:
             config = GroupConfig(group)
             self.put(config, now_ms)
         return config
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Make a group, or change it."""
-        self._change({**self.table, config.group_name: config}, now_ms)
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[GroupConfig], now_ms: int) -> None:
+        """Make or change groups, all in one."""
+        changed = {config.group_name: config for config in configs}
+        if changed:
+            self._change({**self.table, **changed}, now_ms)
 
     def delete(self, group: str, now_ms: int) -> None:
         """Delete a group, if it is there."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
-from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.clients import Clients, Member
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.names import DELAY_TOPIC, SYSTEM_TOPICS
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq import fastjson
@@ -30,70 +28,75 @@ from formats.rocketmq.inspection_bodies import (
     GROUP_LIST,
     KEY_VALUE_TABLE,
     PRODUCER_CONNECTION,
+    PRODUCER_TABLE,
     Connection,
     ConsumerConnection,
     GroupList,
     KeyValueTable,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
     write_reset_offsets,
 )
-from formats.rocketmq.route_bodies import DATA_VERSION, TOPIC_LIST, DataVersion, TopicList
+from formats.rocketmq.route_bodies import TOPIC_LIST, TopicList
 from formats.rocketmq.versions import VERSION_NAME
 
-__all__ = ["Inspection", "Rates"]
+__all__ = ["Inspection"]
 
 _NOW: Final = -1
+
+# Requests are carried out as they come: nothing waits in a queue before it, as with the original's pools of threads.
+_NO_QUEUES: Final = {
+    "dispatchMaxBuffer": "0",
+    "pageCacheLockTimeMills": "0",
+    **{
+        f"{kind}ThreadPoolQueue{what}": "0"
+        for kind in ("send", "pull", "litePull", "query", "ack")
+        for what in ("Size", "HeadWaitTimeMills")
+    },
+    "EndTransactionQueueSize": "0",
+}
 
 _BY_WHO = HeaderCodec(headers.QueryTopicConsumeByWhoRequest)
 _BY_GROUP = HeaderCodec(headers.QueryTopicsByConsumerRequest)
 _ALL_GROUPS = HeaderCodec(headers.GetAllSubscriptionGroupResponse)
-_CONFIG = HeaderCodec(headers.GetBrokerConfigResponse)
 _CONSUMERS = HeaderCodec(headers.GetConsumerConnectionListRequest)
 _PRODUCERS = HeaderCodec(headers.GetProducerConnectionListRequest)
-_RUNNING = HeaderCodec(headers.GetConsumerRunningInfoRequest)
 _RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
-class Rates(NamedTuple):
-    """The counters of a broker: messages stored, and messages found for consumers."""
-
-    put: Rate
-    found: Rate
-
-
 class Inspection:
-    """Shows what there is. `config` are the properties in force; `forget` is told queues whose offset is reset."""
+    """Shows what there is. `forget` is told queues whose offset is reset, `disk_used` tells how full the disk is."""
 
     def __init__(
         self,
         options: BrokerOptions,
-        config: Mapping[str, str],
         topics: Topics,
         groups: Groups,
         offsets: Offsets,
         clients: Clients,
         store: MessageStore,
         delays: Delays,
-        calls: Calls,
-        rates: Rates,
+        statistics: Statistics,
         booted_ms: int,
         forget: Callable[[tuple[str, str, int]], None],
+        disk_used: Callable[[], float],
+        waiting_timers: Callable[[], int],
     ) -> None:
         self._options = options
-        self._config = config
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
         self._store = store
         self._delays = delays
-        self._calls = calls
-        self._rates = rates
+        self._statistics = statistics
         self._booted_ms = booted_ms
         self._forget = forget
+        self._disk_used = disk_used
+        self._waiting_timers = waiting_timers
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
-            RequestCode.GET_BROKER_CONFIG: self._broker_config,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_groups,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: self._all_delays,
@@ -102,7 +105,7 @@ class Inspection:
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self._consumed_topics,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
         }
 
@@ -122,19 +125,39 @@ class Inspection:
             "commitLogMaxOffset": str(log.end),
             "dispatchBehindBytes": "0",
             "earliestMessageTimeStamp": str(earliest),
-            "putMessageTimesTotal": str(self._rates.put.total),
-            "putTps": self._rates.put.text(),
-            "getTransferredTps": self._rates.found.text(),
+            "startAcceptSendRequestTimeStamp": "0",
             "remainHowManyDataToFlush": f"{log.end - self._store.flushed} B",
+            **self._counts(),
+            **self._disk(),
+            "timerCongestNum": str(self._waiting_timers()),
+            **_NO_QUEUES,
         }
         for level, offset in self._delays.offsets.items():
             table[f"scheduleMessageOffset_{level}"] = f"{offset},{self._store.span(DELAY_TOPIC, level - 1)[1]}"
         return with_body(KEY_VALUE_TABLE.write(KeyValueTable(table)))
 
-    def _broker_config(self, request: Request) -> Frame:
-        body = "".join(f"{name}={value}\n" for name, value in sorted(self._config.items())).encode()
-        version = DATA_VERSION.write(DataVersion(0, 0, self._booted_ms)).decode()
-        return success(_CONFIG, headers.GetBrokerConfigResponse(version), body)
+    def _counts(self) -> dict[str, str]:
+        counts = self._statistics
+        put, found = counts.put, counts.found
+        mean = counts.put_bytes / put.total if put.total else 0.0
+        return {
+            "putMessageTimesTotal": str(put.total),
+            "putMessageSizeTotal": str(counts.put_bytes),
+            "putMessageAverageSize": str(mean),
+            "putTps": put.text(),
+            "getTransferredTps": found.text(),
+            "getFoundTps": found.text(),
+            "msgPutTotalYesterdayMorning": str(counts.put_morning.yesterday),
+            "msgPutTotalTodayMorning": str(counts.put_morning.today),
+            "msgPutTotalTodayNow": str(put.total),
+            "msgGetTotalYesterdayMorning": str(counts.found_morning.yesterday),
+            "msgGetTotalTodayMorning": str(counts.found_morning.today),
+            "msgGetTotalTodayNow": str(found.total),
+        }
+
+    def _disk(self) -> dict[str, str]:
+        used = str(round(self._disk_used(), 4))
+        return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used}
 
     def _all_groups(self, request: Request) -> Frame:
         table = self._groups.table
@@ -184,22 +207,17 @@ class Inspection:
             return failure(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return with_body(PRODUCER_CONNECTION.write(ProducerConnection(_connections(members))))
 
-    def _running(self, request: Request) -> Frame | None:
-        """Ask a consumer what it does, and hand on what it says."""
-        header = _RUNNING.read(request.fields)
-        group = self._clients.consumers.get(header.consumer_group)
-        found = [
-            peer for peer, member in (group.members if group else {}).items() if member.client_id == header.client_id
-        ]
-        if not found:
-            text = f"The Consumer <{header.consumer_group}> <{header.client_id}> not online"
-            return failure(ResponseCode.SYSTEM_ERROR, text)
-        question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=_RUNNING.write(header))
-        asked = request.frame._replace(body=b"")
-        self._calls.call(
-            cast(Peer, found[0]), question, request.now_ms, partial(_hand_on, request.peer, asked, header.client_id)
-        )
-        return None
+    def _all_producers(self, request: Request) -> Frame:
+        table = {
+            group: [
+                ProducerInfo(
+                    member.client_id, f"/{cast(Peer, peer).host}", member.language, member.version, member.heard_ms
+                )
+                for peer, member in members.items()
+            ]
+            for group, members in self._clients.producers.items()
+        }
+        return with_body(PRODUCER_TABLE.write(ProducerTable(table)))
 
     def _reset(self, request: Request) -> Frame:
         """Set a group to a time: in what is kept here, and in its consumers that are connected."""
@@ -221,6 +239,7 @@ class Inspection:
             reset[MessageQueue(self._options.name, queue_id, header.topic)] = offset
         for queue, offset in reset.items():
             self._offsets.commit(header.topic, header.group, queue.queue_id, offset)
+            self._offsets.note_pulled(header.topic, header.group, queue.queue_id, offset)
             self._forget((header.topic, header.group, queue.queue_id))
         body = write_reset_offsets(reset)
         group = self._clients.consumers.get(header.group)
@@ -246,12 +265,3 @@ def _connections(members: Mapping[object, Member]) -> list[Connection]:
         Connection(member.client_id, str(cast(Peer, peer).host), member.language, member.version)
         for peer, member in members.items()
     ]
-
-
-def _hand_on(peer: Peer, asked: Frame, client_id: str, answer: Frame | None) -> None:
-    """Give an administrator what a client has answered."""
-    if answer is None:
-        peer.answer(asked, failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}> does not answer"))
-    else:
-        told = Frame(answer.code, 0, remark=answer.remark, ext_fields=answer.ext_fields, body=bytes(answer.body))
-        peer.answer(asked, told)

@@ -5,6 +5,7 @@ Offsets are kept from time to time, not with every commit: after a crash some me
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from formats.rocketmq import fastjson
@@ -24,6 +25,8 @@ class Offsets:
         file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
         self._table = {key: dict(queues) for key, queues in file.offset_table.items()}
         self._version = file.data_version
+        # What was given to consumers, which may be ahead of what they have done.
+        self._pulled: dict[str, dict[int, int]] = {}
         self.changed = False
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
@@ -36,6 +39,29 @@ class Offsets:
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.changed = True
+
+    def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """A group was given the messages of a queue before an offset; that is not kept."""
+        self._pulled.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+
+    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+        """The offset before which a group was given messages, or has consumed them."""
+        pulled = self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, 0)
+        return max(pulled, self.get(topic, group, queue_id) or 0)
+
+    def clone(self, topic: str, source: str, target: str) -> None:
+        """Give one group the offsets of another in a topic."""
+        for queue_id, offset in self.queues(topic, source).items():
+            self.commit(topic, target, queue_id, offset)
+
+    def least(self, topic: str, without: Collection[str]) -> dict[int, int]:
+        """By queue, the least offset that a group has in a topic; those of some groups do not count."""
+        found: dict[int, int] = {}
+        for group in self.groups(topic):
+            if group not in without:
+                for queue_id, offset in self.queues(topic, group).items():
+                    found[queue_id] = min(offset, found.get(queue_id, offset))
+        return found
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
         """The committed offsets of a group in a topic, by queue."""
@@ -55,16 +81,17 @@ class Offsets:
 
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group."""
-        self._forget([key for key in self._table if key.partition(_SEPARATOR)[2] == group])
+        self._forget([key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[2] == group])
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of all groups in a topic."""
-        self._forget([key for key in self._table if key.partition(_SEPARATOR)[0] == topic])
+        self._forget([key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[0] == topic])
 
     def _forget(self, keys: list[str]) -> None:
         for key in keys:
-            del self._table[key]
-            self.changed = True
+            self._pulled.pop(key, None)
+            if self._table.pop(key, None) is not None:
+                self.changed = True
 
     def file(self, now_ms: int) -> bytes:
         """Return the file's next content."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from formats.rocketmq.hosts import Host
 
@@ -10,16 +11,21 @@ __all__ = ["DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+_ADDRESS: Final = Host("127.0.0.1", 10911)
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class BrokerOptions(NamedTuple):
-    """The options of a broker. `address` is the one that it tells others, and writes into what it stores."""
+@dataclass(slots=True)
+class BrokerOptions:
+    """The options of a broker. `address` is the one that it tells others, and writes into what it stores.
+
+    Administrators change some of them while it runs (`configuration`): who holds this object sees that.
+    """
 
     cluster: str = "DefaultCluster"
     name: str = "broker-a"
     broker_id: int = 0
-    address: Host = Host("127.0.0.1", 10911)
+    address: Host = _ADDRESS
     region: str = "DefaultRegion"
     trace_on: bool = True
     permission: int = 6

@@ -86,10 +86,18 @@ class PlainSender:
         self._arrivals = arrivals
         self._sender = sender
         self._wall_ms = wall_ms
-        self._body_max = options.message_bytes_max
+        self._options = options
         self._ways: dict[Session, dict[tuple[bytes, ...], _Way]] = {}
         self._shapes: dict[tuple[bytes, ...], _Shape | None] = {}
-        self._answers = {each: answer_maker(each, options.address, sender.fields()) for each in HeaderEncoding}
+        self.forget()
+
+    def forget(self) -> None:
+        """Find out everything anew: the broker's options have changed."""
+        self._body_max = self._options.message_bytes_max
+        self._ways.clear()
+        self._shapes.clear()
+        fields = self._sender.fields()
+        self._answers = {each: answer_maker(each, self._options.address, fields) for each in HeaderEncoding}
 
     def disconnected(self, session: Session) -> None:
         """Forget what is known of a connection's requests."""

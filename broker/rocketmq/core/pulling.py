@@ -18,9 +18,9 @@ from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.sql import SqlError, SqlFilter
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
@@ -138,8 +138,7 @@ class _Held:
 class Puller:
     """Answers pull requests, at once or when there is something to say.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed. `found` counts the
-    messages that are sent.
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class Puller:
         clients: Clients,
         store: MessageStore,
         failed: Callable[[object, Exception], None],
-        found: Rate,
+        statistics: Statistics,
     ) -> None:
         self._options = options
         self._topics = topics
@@ -160,7 +159,7 @@ class Puller:
         self._clients = clients
         self._store = store
         self._failed = failed
-        self._found = found
+        self._statistics = statistics
         self._held: dict[tuple[str, int], list[_Held]] = {}
         self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
 
@@ -239,7 +238,10 @@ class Puller:
         )
         if commits and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
-        self._found.add(len(found.messages))
+        body = b"".join(found.messages)
+        if body:
+            self._statistics.sent(header.topic, header.consumer_group, len(found.messages), len(body))
+            self._offsets.note_pulled(header.topic, header.consumer_group, header.queue_id, found.next_offset)
         code = _CODES.get(found.status)
         if code is None:
             # No queue, or none with a message ever: who asks for its start may wait for one.
@@ -252,7 +254,7 @@ class Puller:
             topic_system_flags=topic.topic_sys_flag,
             group_system_flags=group.group_sys_flag,
         )
-        return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=b"".join(found.messages))
+        return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=body)
 
     def _filter(self, subscription: Subscription) -> Filter:
         """The filter of a subscription: one that was made before, if it is the same."""

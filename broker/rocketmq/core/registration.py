@@ -18,7 +18,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import routing
 from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import REGISTER_BROKER_BODY, RegisterBrokerBody, TopicConfigs
+from formats.rocketmq.route_bodies import REGISTER_BROKER_BODY, Permission, RegisterBrokerBody, TopicConfigs
 
 __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
 
@@ -27,6 +27,8 @@ log = logging.getLogger("broker.rocketmq.registration")
 PERIOD_MS: Final = 30_000
 # How often a nameserver is dialed that cannot be reached.
 RETRY_MS: Final = 3_000
+
+_READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
 _REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
 _UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
@@ -52,7 +54,11 @@ class Dial(Protocol):
 
 def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
     """The request by which a broker registers, with all its topics."""
-    body = REGISTER_BROKER_BODY.write(RegisterBrokerBody(TopicConfigs(topics.table, topics.version)))
+    table = topics.table
+    if options.permission != _READ_WRITE:
+        allowed = options.permission | int(Permission.INHERIT)
+        table = {name: config._replace(perm=config.perm & allowed) for name, config in table.items()}
+    body = REGISTER_BROKER_BODY.write(RegisterBrokerBody(TopicConfigs(table, topics.version)))
     header = routing.RegisterBrokerRequest(
         options.name,
         str(options.address),

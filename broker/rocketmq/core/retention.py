@@ -33,7 +33,7 @@ class Retention:
 
     def __init__(self, store: MessageStore, limits: RetentionLimits, disk_used: Callable[[], float]) -> None:
         self._store = store
-        self._limits = limits
+        self.limits = limits
         self._disk_used = disk_used
         self._looked_ms = 0
 
@@ -43,24 +43,40 @@ class Retention:
             self._looked_ms = now_ms
             self.look(now_ms)
 
+    def remove_old(self, now_ms: int) -> None:
+        """Remove all that is too old."""
+        while self._remove(self._end_of_old(now_ms)):
+            pass
+
     def look(self, now_ms: int) -> None:
-        """Remove what is too old; without disk, one more file each time."""
+        """Remove some of what is too old; without disk, one more file each time."""
+        files = self._store.log.files
+        if self._remove(self._end_of_old(now_ms)) or len(files.files) < 2:
+            return
+        used = self._disk_used()
+        if used > self.limits.disk_used_max:
+            log.warning("the disk is used by %.0f %%: the oldest file of the log goes", used * 100)
+            self._remove(files.begin + files.file_size)
+
+    def _end_of_old(self, now_ms: int) -> int:
+        """The offset before which the first few files are too old; the log's begin if none is."""
         files = self._store.log.files
         end = files.begin
         for _ in range(min(STEP_FILES, len(files.files) - 1)):
             ended_ms = self._ended_ms(end + files.file_size)
-            if ended_ms is None or now_ms - ended_ms <= self._limits.reserved_ms:
+            if ended_ms is None or now_ms - ended_ms <= self.limits.reserved_ms:
                 break
             end += files.file_size
-        if end == files.begin and len(files.files) > 1:
-            used = self._disk_used()
-            if used > self._limits.disk_used_max:
-                log.warning("the disk is used by %.0f %%: the oldest file of the log goes", used * 100)
-                end += files.file_size
-        if end != files.begin:
-            begin = files.begin
-            self._store.expire(end)
-            log.info("messages before offset %d of the log are removed (it began at %d)", end, begin)
+        return end
+
+    def _remove(self, end: int) -> bool:
+        """Remove the files before an offset; True if there were any."""
+        begin = self._store.log.files.begin
+        if end == begin:
+            return False
+        self._store.expire(end)
+        log.info("messages before offset %d of the log are removed (it began at %d)", end, begin)
+        return True
 
     def _ended_ms(self, offset: int) -> int | None:
         """The time at which the file that ends at an offset was full: the store time of the message behind it."""

@@ -5,7 +5,7 @@ Every change raises the version that brokers and nameservers compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
@@ -51,7 +51,18 @@ class Topics:
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Make a topic, or change it."""
-        self._change({**self.table, config.topic_name: config}, now_ms)
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
+        """Make or change topics, all in one."""
+        changed = {config.topic_name: config for config in configs}
+        if changed:
+            self._change({**self.table, **changed}, now_ms)
+
+    def touch(self, now_ms: int) -> None:
+        """Make the topics that every broker has, and raise the version: nameservers are told everything anew."""
+        system = {config.topic_name: config for config in _system_topics(self._options)}
+        self._change({**system, **self.table}, now_ms)
 
     def delete(self, topic: str, now_ms: int) -> None:
         """Delete a topic, if it is there."""

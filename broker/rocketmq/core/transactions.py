@@ -85,7 +85,7 @@ class Transactions:
         storing: Storing,
     ) -> None:
         self._options = options
-        self._times = times
+        self.times = times
         self._topics = topics
         self._clients = clients
         self._offsets = offsets
@@ -207,7 +207,7 @@ class Transactions:
         """Note ends, and ask, when it is time."""
         if not 0 <= now_ms - self._noted_ms < NOTE_MS:
             self.note(now_ms)
-        if not 0 <= now_ms - self._checked_ms < self._times.check_interval_ms:
+        if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
             self._checked_ms = now_ms
             self.check(now_ms)
 
@@ -250,7 +250,7 @@ class Transactions:
             return True
         age_ms = now_ms - record.born_ms
         checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))
-        if checks >= self._times.checks_max or age_ms > self._times.reserved_ms:
+        if checks >= self.times.checks_max or age_ms > self.times.reserved_ms:
             self._discard(record, properties, now_ms)
             self._forget_copies(offset)
             return True
@@ -263,7 +263,7 @@ class Transactions:
                 properties.setdefault("TRAN_PREPARED_QUEUE_OFFSET", str(offset))
                 self._store_anew(record, properties, now_ms)
                 return True
-        elif 0 <= age_ms <= self._times.timeout_ms:
+        elif 0 <= age_ms <= self.times.timeout_ms:
             return False
         properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
         stored = self._store_anew(record, properties, now_ms)
@@ -274,7 +274,7 @@ class Transactions:
 
     def _immunity_ms(self, text: str) -> int:
         seconds = integer(text)
-        return seconds * 1000 if text.removeprefix("-").isdecimal() and seconds != -1 else self._times.timeout_ms
+        return seconds * 1000 if text.removeprefix("-").isdecimal() and seconds != -1 else self.times.timeout_ms
 
     def _store_anew(self, record: Record, properties: dict[str, str], now_ms: int) -> Stored:
         message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
+from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -42,17 +43,23 @@ H = TypeVar("H", bound=tuple[Any, ...])
 
 
 class Nameserver:
-    """A nameserver. `returns_order_topics`: brokers are told the ordered topics when they register."""
+    """A nameserver. `settings` are its properties, of which two can be changed."""
 
-    def __init__(self, routes: Routes, values: KeyValues, *, returns_order_topics: bool = True) -> None:
+    def __init__(self, routes: Routes, values: KeyValues, settings: Settings) -> None:
         self.routes = routes
         self._values = values
-        self._returns_order_topics = returns_order_topics
+        self._settings = settings
+        # Whether brokers are told the ordered topics when they register.
+        self._returns_order_topics = True
+        settings.on_change("returnOrderTopicConfigToBroker", self._return_order_topics)
+        settings.on_change("supportActingMaster", routes.support_acting_master)
         self._handlers: dict[int, Callable[[Frame, object, int], Frame]] = {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.GET_KV_CONFIG: self._get_value,
             RequestCode.DELETE_KV_CONFIG: self._delete_value,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_values,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.QUERY_DATA_VERSION: self._query_version,
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -84,6 +91,8 @@ class Nameserver:
                 answer = handler(request, connection, now_ms)
         except FormatError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, str(error))
+        except SettingRefused as refused:
+            answer = _failure(refused.code, refused.text)
         except OSError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
         if request.is_one_way:
@@ -223,6 +232,18 @@ class Nameserver:
         if body is None:
             return _failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return _with_body(body)
+
+    # -- the configuration
+
+    def _get_config(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        return _with_body(self._settings.text())
+
+    def _update_config(self, request: Frame, connection: object, now_ms: int) -> Frame:
+        self._settings.change(bytes(request.body), str(getattr(connection, "host", connection)))
+        return _success()
+
+    def _return_order_topics(self, value: bool) -> None:
+        self._returns_order_topics = value
 
 
 _REGISTER = HeaderCodec(routing.RegisterBrokerRequest)

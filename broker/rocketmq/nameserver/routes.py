@@ -85,6 +85,10 @@ class Routes:
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[Address, _Live] = {}
 
+    def support_acting_master(self, value: bool) -> None:
+        """Say whether a slave may stand in for a master that is gone."""
+        self._supports_acting_master = value
+
     # -- brokers come and go
 
     def register(self, told: Registration, connection: object, now_ms: int) -> tuple[str, str] | None:

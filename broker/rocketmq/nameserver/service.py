@@ -12,7 +12,7 @@ from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import QueueData
 
-__all__ = ["NameserverService"]
+__all__ = ["SCAN_MS", "NameserverService"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 

@@ -280,10 +280,15 @@ class MessageStore:
             files.drop_first()
             removed += 1
         if removed:
-            for queue in self.queues.values():
-                queue.drop_log(files.begin)
-            self.index.drop_log(files.begin)
+            self.drop_expired()
         return removed
+
+    def drop_expired(self) -> None:
+        """Remove from the queues and the index what refers to messages that the log has no more."""
+        begin = self.log.files.begin
+        for queue in self.queues.values():
+            queue.drop_log(begin)
+        self.index.drop_log(begin)
 
     def close(self) -> None:
         """Flush and let go of everything; the next start need not recover."""

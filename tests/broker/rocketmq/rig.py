@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from broker.core.clock import Now
@@ -16,7 +18,9 @@ from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq_config import BROKER_READERS, LOCKED
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
@@ -45,13 +49,14 @@ class Rig:
     def __init__(
         self, options: BrokerOptions = OPTIONS, times: TransactionTimes = TIMES, store: StoreOptions = STORE
     ) -> None:
-        self.options = options
+        self.options = replace(options)
         self.times = times
         self.store_options = store
         self.wall_ms = 1_700_000_000_000
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
         self.peers: list[Peer] = []
+        self.kept_settings: list[Mapping[str, str]] = []
         # Whether the log goes to the disk before the files, and what of it was not there when one was written.
         self.is_sync = False
         self.unflushed: dict[str, int] = {}
@@ -69,11 +74,12 @@ class Rig:
         delays = DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets()
         self.now = Now(0, 0)
         self.faults = Faults(self.now)
-        config = {"brokerName": self.options.name}
+        self.settings = Settings({"brokerName": self.options.name}, BROKER_READERS, self.kept_settings.append, LOCKED)
         timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
         modes = self.files.get("modes", b"")
-        kept = (self.topics, self.groups, self.offsets, Orders(self.files.get("orders", b"")), modes, delays, timers)
-        state = State(self.options, self.store, *kept, self.times, config)
+        orders = Orders(self.files.get("orders", b""))
+        kept = (self.topics, self.groups, self.offsets, orders, self.settings, modes, delays, timers)
+        state = State(self.options, self.store, *kept, self.times)
         world = World(
             lambda: self.wall_ms,
             lambda below: below - 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ import pytest
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import EXPIRED_MS, Routes
+from broker.rocketmq.settings import Settings
+from broker.rocketmq_config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, next_frame
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
+INITIAL = NAMESERVER_DEFAULTS
 PORT = 19876
 """The golden nameserver's."""
 
@@ -25,10 +29,15 @@ class Requests:
 
     def __init__(self, *, supports_acting_master: bool = False) -> None:
         self.kept: list[bytes] = []
-        self.server = Nameserver(
-            Routes(supports_acting_master=supports_acting_master), KeyValues(b"", self.kept.append)
+        self.kept_settings: list[Mapping[str, str]] = []
+        settings = Settings(
+            {"kvConfigPath": "/kv"}, NAMESERVER_READERS, self.kept_settings.append, NAMESERVER_LOCKED, {**INITIAL}
         )
-        self.now_ms = 1_000_000
+        self.server = Nameserver(Routes(), KeyValues(b"", self.kept.append), settings)
+        if supports_acting_master:
+            assert self.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"supportActingMaster=true").code == 0
+
+    now_ms = 1_000_000
 
     def ask(
         self, code: int, fields: dict[str, str] | None = None, body: bytes = b"", connection: object = None
@@ -87,8 +96,12 @@ def unordered(value: Any) -> Any:
     return value
 
 
+def no_settings() -> Settings:
+    return Settings({}, {}, lambda _: None)
+
+
 def test_captured_requests_are_answered_as_the_original_did() -> None:
-    server = Nameserver(Routes(), KeyValues(b"", lambda _: None))
+    server = Nameserver(Routes(), KeyValues(b"", lambda _: None), no_settings())
     compared: dict[int, int] = {}
     for capture in (each for each in CAPTURES if each.startswith("pcap/")):
         answers: dict[tuple[int, int], Frame] = {}
@@ -242,7 +255,7 @@ def test_value_that_cannot_be_kept_is_not_changed() -> None:
     def full(_: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    server = Nameserver(Routes(), KeyValues(b'{"configTable":{"n":{"k":"v"}}}', full))
+    server = Nameserver(Routes(), KeyValues(b'{"configTable":{"n":{"k":"v"}}}', full), no_settings())
     fields = {"namespace": "n", "key": "k", "value": "w"}
     answer = server.answer(Frame(RequestCode.PUT_KV_CONFIG, 1, ext_fields=fields), None, 0)
     assert answer is not None
@@ -338,3 +351,38 @@ def test_lists_of_topics() -> None:
     body = fastjson.dumps({"brokerDatas": [], "queueDatas": [queues]}).encode()
     requests.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "v"}, body)
     assert names(RequestCode.GET_UNIT_TOPIC_LIST) == ["v"]
+
+
+def test_configuration_is_shown_and_changed() -> None:
+    requests = Requests()
+    shown = bytes(requests.ask(RequestCode.GET_NAMESRV_CONFIG).body).decode()
+    assert shown.splitlines() == [
+        "kvConfigPath=/kv",
+        "returnOrderTopicConfigToBroker=true",
+        "supportActingMaster=false",
+    ]
+    requests.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "a:4"})
+    assert b"a:4" in bytes(requests.register().body)
+    change = RequestCode.UPDATE_NAMESRV_CONFIG
+    assert requests.ask(change, body=b"returnOrderTopicConfigToBroker=false\n").code == ResponseCode.SUCCESS
+    assert requests.register(counter=2).body == b""
+    assert b"returnOrderTopicConfigToBroker=false" in bytes(requests.ask(RequestCode.GET_NAMESRV_CONFIG).body)
+    assert requests.kept_settings == [{"returnOrderTopicConfigToBroker": "false"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"kvConfigPath=/etc/passwd", ResponseCode.NO_PERMISSION),
+        (b"returnOrderTopicConfigToBroker=perhaps", ResponseCode.INVALID_PARAMETER),
+        (b"color=red", ResponseCode.INVALID_PARAMETER),
+        (b"supportActingMaster=true\nkvConfigPath=/x", ResponseCode.NO_PERMISSION),
+        (b"\xff=1", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_configuration_that_cannot_be_changed_stays(text: bytes, code: ResponseCode) -> None:
+    requests = Requests()
+    before = bytes(requests.ask(RequestCode.GET_NAMESRV_CONFIG).body)
+    assert requests.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text).code == code
+    assert bytes(requests.ask(RequestCode.GET_NAMESRV_CONFIG).body) == before
+    assert requests.kept_settings == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_fram
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 from tests.broker.rocketmq.rig import OPTIONS, Rig, records_of
 
-SMALL = OPTIONS._replace(message_bytes_max=64, region="100%")
+SMALL = replace(OPTIONS, message_bytes_max=64, region="100%")
 STORE = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=400, index_slots=7, index_entries=20)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -518,7 +519,7 @@ def test_store_with_no_room_hands_out_nothing(rig: Rig, monkeypatch: pytest.Monk
 
 
 def test_other_clusters_have_other_revive_logs() -> None:
-    rig = Rig(OPTIONS._replace(cluster="Other", revive_queues=1))
+    rig = Rig(replace(OPTIONS, cluster="Other", revive_queues=1))
     send(rig, "one")
     peer = rig.peer()
     assert list(peer.popped(invisibleTime=0)) == ["one"]

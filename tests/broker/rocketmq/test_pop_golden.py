@@ -6,6 +6,7 @@ import json
 import lzma
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -67,7 +68,7 @@ class Replay:
     """A broker, and the two clients. Times at which the original popped are translated to those at which ours did."""
 
     def __init__(self) -> None:
-        options = OPTIONS._replace(address=Host("127.0.0.1", 23911))
+        options = replace(OPTIONS, address=Host("127.0.0.1", 23911))
         self.rig = Rig(options, store=StoreOptions(1 << 20, 6_000, 500, 400))
         self.pairs: list[tuple[Frame, Frame, Frame | None]] = []
         self._peers: dict[int, Peer] = {}

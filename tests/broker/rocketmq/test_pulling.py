@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import RESPONSE, Puller, PullFlag
-from broker.rocketmq.core.rates import Rate
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from broker.shell.folders import FileFolder
@@ -47,7 +48,7 @@ class Consumers:
         self.offsets = Offsets(b"")
         self.clients = Clients()
         self.puller = Puller(
-            options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed, Rate()
+            options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed, Statistics("c", 0)
         )
         self.failures: list[object] = []
         self.answers: list[Frame] = []
@@ -351,14 +352,14 @@ def test_filters_of_a_topic_are_told_apart() -> None:
 
 
 def test_broker_that_filters_by_no_expression_refuses() -> None:
-    answer = Consumers(options=OPTIONS._replace(property_filter=False)).pull(expressionType="SQL92")
+    answer = Consumers(options=replace(OPTIONS, property_filter=False)).pull(expressionType="SQL92")
     assert answer is not None
     text = "The broker does not support consumer to filter message by SQL92"
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
 
 
 def test_broker_that_may_not_be_read_refuses() -> None:
-    answer = Consumers(options=OPTIONS._replace(permission=2)).pull()
+    answer = Consumers(options=replace(OPTIONS, permission=2)).pull()
     assert answer is not None
     assert (answer.code, answer.remark) == (
         ResponseCode.NO_PERMISSION,

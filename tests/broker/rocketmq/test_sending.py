@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_captured_messages_become_the_records_of_the_original(tmp_path: Path) ->
         if isinstance(record, Record):
             key = decode_properties(record.properties).get("UNIQ_KEY", "")
             theirs.setdefault((record.topic, key, bytes(record.body)), []).append(record)
-    broker = Broker(OPTIONS._replace(message_bytes_max=4 << 20), (golden / "config" / "topics.json").read_bytes())
+    broker = Broker(replace(OPTIONS, message_bytes_max=4 << 20), (golden / "config" / "topics.json").read_bytes())
     compared: Counter[str] = Counter()
     for name in CAPTURED:
         for port, request in captured_requests(name):
@@ -138,14 +139,14 @@ def test_topic_is_made_after_the_example_of_another() -> None:
     made = broker.topics.get("new")
     assert made == TopicConfig("new", 8, 8, 6)
     assert Topics(OPTIONS, broker.kept[-1], lambda _: None).get("new") == made
-    strict = Broker(OPTIONS._replace(auto_create_topic=False))
+    strict = Broker(replace(OPTIONS, auto_create_topic=False))
     answer = strict.send(topic="new")
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert (answer.remark or "").startswith("topic[new] not exist, apply first please!\nSee https://")
 
 
 def test_retry_topic_is_made_for_whoever_sends_to_it() -> None:
-    broker = Broker(OPTIONS._replace(auto_create_topic=False))
+    broker = Broker(replace(OPTIONS, auto_create_topic=False))
     assert broker.send(topic="%RETRY%g").code == ResponseCode.SUCCESS
     assert broker.topics.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
 
@@ -215,7 +216,7 @@ def test_message_is_refused_with_the_original_s_code(fields: dict[str, Any], cod
 
 
 def test_broker_or_topic_that_is_not_writable_refuses() -> None:
-    broker = Broker(OPTIONS._replace(permission=Permission.READ))
+    broker = Broker(replace(OPTIONS, permission=Permission.READ))
     assert broker.send().code == ResponseCode.NO_PERMISSION
     broker = Broker()
     broker.topics.put(TopicConfig("t", 4, 4, perm=4), 0)

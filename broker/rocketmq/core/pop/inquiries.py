@@ -15,8 +15,8 @@ from broker.rocketmq.core.pop.checks import NO_CODE_SET, Tables, check_topic, pe
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
 from broker.rocketmq.core.pulling import find_messages
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers, Refused, Request
+from broker.rocketmq.core.statistics import Statistics
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -60,14 +60,14 @@ class Inquiries:
         choose: Callable[[int], int],
         count_waiting: Callable[[Place], int],
         failed: Callable[[object, Exception], None],
-        found: Rate,
+        statistics: Statistics,
     ) -> None:
         self._tables = tables
         self._orders = orders
         self._choose = choose
         self._count_waiting = count_waiting
         self._failed = failed
-        self._found = found
+        self._statistics = statistics
         self._waits: Waits[_Asked] = Waits()
         self.handlers: Handlers = {
             RequestCode.NOTIFICATION: self._notify,
@@ -201,7 +201,8 @@ class Inquiries:
             offset = peek_offset(self._tables, topic, group, queue_id)
             rest += max(0, self._tables.store.span(topic, queue_id)[1] - offset)
             messages += self._look(topic, queue_id, offset, header.messages_max - len(messages))
-        self._found.add(len(messages))
+        if messages:
+            self._statistics.sent(header.topic, group, len(messages), sum(map(len, messages)))
         fields = _PEEKED.write(PopMessageResponse(0, 0, 0, rest))
         if not messages:
             return Frame(ResponseCode.PULL_NOT_FOUND, 0, remark="NO_MESSAGE_IN_QUEUE", ext_fields=fields)

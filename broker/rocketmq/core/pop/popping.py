@@ -20,9 +20,9 @@ from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.pulling import find_messages
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers, Refused, Request
 from broker.rocketmq.core.sql import SqlError
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.client_bodies import Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -85,8 +85,8 @@ class _Popped:
 class Popper:
     """Answers POP requests, at once or when there is something to say.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed; `found` counts the
-    messages that are sent. `choose` gives a number from 0 on below the one that it is given.
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed. `choose` gives a
+    number from 0 on below the one that it is given.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Popper:
         revive_log: ReviveLog,
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
-        found: Rate,
+        statistics: Statistics,
     ) -> None:
         self._tables = tables
         self._orders = orders
         self._log = revive_log
         self._choose = choose
         self._failed = failed
-        self._found = found
+        self._statistics = statistics
         self._waits: Waits[_Asked] = Waits()
         # Where there is more for those who wait.
         self.more: dict[Place, None] = {}
@@ -160,7 +160,9 @@ class Popper:
                 return False
             if until is not None:
                 code = ResponseCode.POLLING_FULL
-        self._found.add(popped.count)
+        if popped.records:
+            size = sum(map(len, popped.records))
+            self._statistics.sent(header.topic, header.consumer_group, popped.count, size)
         asked.answer(_frame(code, header, popped))
         return popped.rest > 0 and code == ResponseCode.SUCCESS
 

@@ -13,8 +13,8 @@ from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.popping import Popper
 from broker.rocketmq.core.pop.revival import Revival
 from broker.rocketmq.core.pop.revive_log import ReviveLog
-from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers
+from broker.rocketmq.core.statistics import Statistics
 
 __all__ = ["PopService"]
 
@@ -31,16 +31,16 @@ class PopService:
         storing: Storing,
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
-        found: Rate,
+        statistics: Statistics,
         keep: Callable[[bytes], None],
     ) -> None:
         self._orders = orders
         self._keep = keep
         revive_log = ReviveLog(tables.options, storing)
-        self._popper = popper = Popper(tables, orders, revive_log, choose, failed, found)
+        self._popper = popper = Popper(tables, orders, revive_log, choose, failed, statistics)
         # The places at which there are messages left for those who wait.
         self.more = popper.more
-        self._inquiries = Inquiries(tables, orders, choose, popper.waits.count, failed, found)
+        self._inquiries = Inquiries(tables, orders, choose, popper.waits.count, failed, statistics)
         acks = Acks(tables, orders, revive_log, self._freed)
         self._revival = Revival(tables, storing)
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}

@@ -1,0 +1,102 @@
+"""Requests that show and change the configuration of a broker (source: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.plain_sending import PlainSender
+from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.retention import Retention
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.transactions import Transactions
+from broker.rocketmq.settings import SettingRefused, Settings
+from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.administration import GetBrokerConfigResponse
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
+
+__all__ = ["Configuration"]
+
+_CONFIG = HeaderCodec(GetBrokerConfigResponse)
+
+_HOUR_MS = 3_600_000
+# Options that whoever holds them reads anew each time, by their properties.
+_OPTIONS = {
+    "brokerPermission": "permission",
+    "autoCreateTopicEnable": "auto_create_topic",
+    "maxMessageSize": "message_bytes_max",
+    "traceOn": "trace_on",
+    "enablePropertyFilter": "property_filter",
+}
+_TIMES = {
+    "transactionCheckInterval": "check_interval_ms",
+    "transactionTimeOut": "timeout_ms",
+    "transactionCheckMax": "checks_max",
+}
+
+
+class Configuration:
+    """Shows the properties in force, and gives each part those that change."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        settings: Settings,
+        topics: Topics,
+        groups: Groups,
+        transactions: Transactions,
+        retention: Retention,
+        plain: PlainSender,
+        booted_ms: int,
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._transactions = transactions
+        self._retention = retention
+        self._plain = plain
+        self._version = DataVersion(0, 0, booted_ms)
+        for name, attribute in _OPTIONS.items():
+            settings.on_change(name, partial(self._set_option, attribute))
+        for name, attribute in _TIMES.items():
+            settings.on_change(name, partial(self._set_time, attribute))
+        settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
+        settings.on_change("fileReservedTime", self._set_reserved)
+        self.handlers: Handlers = {
+            RequestCode.GET_BROKER_CONFIG: self._show,
+            RequestCode.UPDATE_BROKER_CONFIG: self._change,
+        }
+
+    def _show(self, request: Request) -> Frame:
+        version = DATA_VERSION.write(self._version).decode()
+        return success(_CONFIG, GetBrokerConfigResponse(version), self._settings.text())
+
+    def _change(self, request: Request) -> Frame:
+        try:
+            changed = self._settings.change(bytes(request.body), str(request.peer.host))
+        except SettingRefused as refused:
+            raise Refused(refused.code, refused.text) from None
+        self._version = DataVersion(self._version.counter + 1, 0, request.now_ms)
+        if {"brokerPermission", "autoCreateTopicEnable"}.intersection(changed):
+            # Nameservers tell it to clients: they are told at the end of the step.
+            self._topics.touch(request.now_ms)
+        return success()
+
+    def _set_option(self, attribute: str, value: Any) -> None:
+        setattr(self._options, attribute, value)
+        self._plain.forget()
+
+    def _set_time(self, attribute: str, value: Any) -> None:
+        self._transactions.times = self._transactions.times._replace(**{attribute: value})
+
+    def _set_auto_create_group(self, value: bool) -> None:
+        self._groups.auto_create = value
+
+    def _set_reserved(self, hours: int) -> None:
+        self._transactions.times = self._transactions.times._replace(reserved_ms=hours * _HOUR_MS)
+        self._retention.limits = self._retention.limits._replace(reserved_ms=hours * _HOUR_MS)

@@ -1,0 +1,97 @@
+"""Properties in force that administrators are shown, and of which they change some while the node runs.
+
+A change takes effect at once, and is then written to the configuration file, if there is one. What cannot be changed so
+is refused: the original takes it, and nothing comes of it before the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.property_text import read_properties, write_properties
+
+__all__ = ["SettingRefused", "Settings"]
+
+log = logging.getLogger("broker.rocketmq.settings")
+
+TEXT_BYTES_MAX: Final = 1 << 16
+
+Read = Callable[[str], Any]
+
+
+class SettingRefused(Exception):
+    """A change that is not made: the code of the answer, and its text."""
+
+    def __init__(self, code: ResponseCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Settings:
+    """Properties by their names. `readers` check and read the values of those that are known.
+
+    `keep` writes changes to the configuration file; it may raise `OSError`, and the change is not made then. `locked`
+    cannot be changed by anybody. `initial` are values that nobody has been told of yet.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        readers: Mapping[str, Read],
+        keep: Callable[[Mapping[str, str]], None],
+        locked: Collection[str] = (),
+        initial: Mapping[str, str] | None = None,
+    ) -> None:
+        self._properties = {**properties, **(initial or {})}
+        self._initial = initial or {}
+        self._readers = readers
+        self._keep = keep
+        self._locked = frozenset(locked)
+        self._appliers: dict[str, Callable[[Any], None]] = {}
+        self.changes = 0
+
+    def on_change(self, name: str, apply: Callable[[Any], None]) -> None:
+        """Have a property changed by a call with its new value; at once to its initial one, if it has one."""
+        self._appliers[name] = apply
+        if name in self._initial:
+            apply(self._readers[name](self._initial[name]))
+
+    def text(self) -> bytes:
+        """All properties."""
+        return write_properties(self._properties)
+
+    def change(self, data: bytes, who: str) -> list[str]:
+        """Change the properties that a text names, all or none of them; their names. Raises `SettingRefused`."""
+        changes = self._read(data)
+        values = {name: self._value(name, text) for name, text in changes.items()}
+        # What cannot be kept is not begun.
+        self._keep(changes)
+        for name, value in values.items():
+            self._appliers[name](value)
+            self._properties[name] = changes[name]
+            log.info("%s sets %s to %s", who, name, changes[name])
+        self.changes += 1
+        return list(changes)
+
+    def _read(self, data: bytes) -> dict[str, str]:
+        try:
+            return read_properties(data[:TEXT_BYTES_MAX].decode())
+        except UnicodeDecodeError:
+            raise SettingRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
+
+    def _value(self, name: str, text: str) -> Any:
+        if name in self._locked:
+            raise SettingRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        if name not in self._readers:
+            raise SettingRefused(ResponseCode.INVALID_PARAMETER, f"{name[:80]} means nothing here")
+        if name not in self._appliers:
+            text = f"{name} cannot be changed while the node runs; change it in the configuration file, and start anew"
+            raise SettingRefused(ResponseCode.INVALID_PARAMETER, text)
+        try:
+            return self._readers[name](text)
+        except ValueError as error:
+            raise SettingRefused(ResponseCode.INVALID_PARAMETER, f"{name}: '{text[:80]}' {error}") from None
