@@ -1,9 +1,10 @@
 """The runner behind scripts/conformance: the reference's suites, from a checkout of theirs, against our programs.
 
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
-scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants
-a broker that runs: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts
-brokers from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq) needs no checkout: Maven fetches it.
+scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants a
+broker that runs: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
+from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq) and its administration tool (--mqadmin) need
+no checkout: Maven fetches them.
 
 Each suite has an environment of its own outside the tree, for the broker's Python package and the official client are
 both named `blazingmq`. What each case came to is kept there too, so that a run can say what has changed.
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.node_process import NodeProcess, RocketProcess
-from scripts import conformance_java, conformance_rocketmq
+from scripts import conformance_java, conformance_mqadmin, conformance_rocketmq
+from scripts.rocketmq_reference import ReferenceProcess
 
 __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
 
@@ -76,7 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(words)
     if options.rocketmq:
-        return _run_rocketmq(_home(), options)
+        return _run_mqadmin(_home(), options) if options.mqadmin else _run_rocketmq(_home(), options)
     if options.checkout is None:
         parser.error("name a checkout, or --rocketmq")
     checkout: Path = options.checkout.resolve()
@@ -128,6 +130,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rocketmq", action="store_true", help="without CHECKOUT: use our RocketMQ node through the Java client 5.4.0"
+    )
+    parser.add_argument(
+        "--mqadmin",
+        action="store_true",
+        help="with --rocketmq: use the node through the commands of Apache's mqadmin 5.4.0; -k has names of them",
+    )
+    parser.add_argument(
+        "--apache",
+        action="store_true",
+        help="with --mqadmin: Apache's own nameserver and broker instead of our node; their results are kept apart",
     )
     parser.add_argument(
         "--nameserver",
@@ -286,6 +298,40 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
         print(f"conformance: no case ran; see {log}", file=sys.stderr)
         return 2
     tell(name, found, reasons, home)
+    return 1 if "failed" in found.values() else 0
+
+
+def _run_mqadmin(home: Path, options: argparse.Namespace) -> int:
+    """The commands of `mqadmin`; what they print is kept."""
+    name = "mqadmin-apache" if options.apache else "mqadmin"
+    log = home / f"{name}.log"
+    wanted = options.expression.split(",") if options.expression else None
+    try:
+        class_path = conformance_rocketmq.build(home / "rocketmq")
+        apache = (
+            conformance_rocketmq.build(home / "rocketmq-apache", conformance_mqadmin.APACHE) if options.apache else ""
+        )
+    except conformance_rocketmq.Unfit as fault:
+        print(f"conformance: {fault}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder, contextlib.ExitStack() as stack:
+        config = Path(folder) / "broker.conf"
+        config.write_text(conformance_mqadmin.CONFIG)
+        if options.apache:
+            apache_node = ReferenceProcess(
+                apache, Path(folder) / "apache", conformance_mqadmin.APACHE_CONFIG, ["-Xmx512m"]
+            )
+            place = conformance_mqadmin.place_of(stack.enter_context(apache_node))
+        else:
+            command = [str(options.bmqctl.absolute())]
+            node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
+            place = conformance_mqadmin.place_of(node)
+        cases = conformance_mqadmin.chosen(wanted, of_apache=options.apache)
+        found, reasons = conformance_mqadmin.run_commands(class_path, place, cases, Path(folder), log)
+    for case, outcome in found.items():
+        print(f"{outcome:8}{case}")
+    tell(name, found, reasons, home)
+    print(f"{name}: what the commands printed is in {log}")
     return 1 if "failed" in found.values() else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -18,12 +18,17 @@ _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 
 
 class ReferenceProcess:
-    """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on."""
+    """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on.
 
-    def __init__(self, class_path: str, folder: Path) -> None:
+    `properties` are added to the broker's configuration; `heap` are Java's options for the memory of each.
+    """
+
+    def __init__(self, class_path: str, folder: Path, properties: str = "", heap: Sequence[str] = _HEAP) -> None:
         self._class_path = class_path
         self._folder = folder
-        self._port = free_port()
+        self._properties = properties
+        self._heap = heap
+        self.port = free_port()
         self._nameserver_port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ready_s = 0.0
@@ -45,8 +50,8 @@ class ReferenceProcess:
         namesrv.write_text(f"listenPort={self._nameserver_port}\nbindAddress={HOST}\n")
         broker.write_text(
             f"brokerName=broker-a\nbrokerIP1={HOST}\nbrokerIP2={HOST}\nbindAddress={HOST}\n"
-            f"listenPort={self._port}\nhaListenPort={free_port()}\nnamesrvAddr={self.nameserver}\n"
-            f"storePathRootDir={self._folder / 'store'}\nflushDiskType=ASYNC_FLUSH\n"
+            f"listenPort={self.port}\nhaListenPort={free_port()}\nnamesrvAddr={self.nameserver}\n"
+            f"storePathRootDir={self._folder / 'store'}\nflushDiskType=ASYNC_FLUSH\n{self._properties}"
         )
         begin = time.monotonic()
         self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv)
@@ -60,7 +65,7 @@ class ReferenceProcess:
         settings = (f"-Duser.home={self._folder}", f"-Drocketmq.home.dir={self._folder}")
         self._processes.append(
             subprocess.Popen(
-                ["java", *_HEAP, *settings, "-cp", self._class_path, main, "-c", str(config)],
+                ["java", *self._heap, *settings, "-cp", self._class_path, main, "-c", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=(self._folder / f"{config.stem}.out").open("wb"),
                 stderr=subprocess.STDOUT,

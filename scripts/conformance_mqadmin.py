@@ -1,0 +1,140 @@
+"""RocketMQ's own `mqadmin`, command by command, against our node or another cluster: see `mqadmin_cases`.
+
+One Java program (`rocketmq_judge/`) runs the commands, which are those of Apache's own class `MQAdminStartup`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final, NamedTuple, Protocol
+
+from bmqctl.node_process import HOST
+from scripts.conformance_rocketmq import Outcomes
+from scripts.mqadmin_cases import CASES, NEEDED, Case
+
+__all__ = ["APACHE", "APACHE_CONFIG", "CONFIG", "Place", "chosen", "fault_of", "place_of", "run_commands"]
+
+# What brings Apache's own nameserver and broker.
+APACHE: Final = Path(__file__).with_name("rocketmq_load")
+CONFIG: Final = "brokerName=broker-a\ntraceTopicEnable=true\n"
+# Where Apache's broker keeps users and policies; without these lines it has none.
+_PROVIDERS: Final = (
+    "authenticationMetadataProvider=org.apache.rocketmq.auth.authentication.provider."
+    "LocalAuthenticationMetadataProvider\n"
+    "authorizationMetadataProvider=org.apache.rocketmq.auth.authorization.provider."
+    "LocalAuthorizationMetadataProvider\n"
+)
+APACHE_CONFIG: Final = CONFIG + _PROVIDERS
+
+_SET: Final = re.compile(r"(?m)^set (\w+)=(.*)$")
+_NO_VALUE: Final = "-"
+_FILES: Final = {
+    "topics.json": [{"topicName": "ListedTopic", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}],
+    "groups.json": [{"groupName": "listedGroup", "retryMaxTimes": 3}],
+}
+
+
+class Place(NamedTuple):
+    """A cluster: its nameserver, the address of its only broker, and their names."""
+
+    nameserver: str
+    broker: str
+    cluster: str
+    name: str
+
+
+class _Node(Protocol):
+    @property
+    def nameserver(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+def place_of(node: _Node) -> Place:
+    """A node that runs with `CONFIG`."""
+    return Place(node.nameserver, f"{HOST}:{node.port}", "DefaultCluster", "broker-a")
+
+
+def chosen(names: Sequence[str] | None, *, of_apache: bool = False) -> list[Case]:
+    """The cases of these names and those that they need; all without names. Raises `SystemExit` for an unknown one."""
+    unknown = set(names or ()) - {case.name for case in CASES}
+    if unknown:
+        raise SystemExit(f"conformance: no such command: {', '.join(sorted(unknown))}")
+    cases = [case for case in CASES if not (of_apache and case.is_absent)]
+    return [case for case in cases if names is None or case.name in names or case.name in NEEDED]
+
+
+def run_commands(class_path: str, place: Place, cases: Iterable[Case], folder: Path, log: Path) -> Outcomes:
+    """Run commands one after the other; what each came to. What they print goes to the log."""
+    for name, value in _FILES.items():
+        (folder / name).write_text(json.dumps(value))
+    known = {**place._asdict(), "folder": str(folder)}
+    words = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Drocketmq.client.logRoot={folder}"]
+    outcomes = Outcomes({}, {})
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            [*words, "-cp", class_path, "Administer"],
+            # Some commands write files to where they are.
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for case in cases:
+                text = _run(case, known, process.stdin, process.stdout)
+                out.write(f"--- {case.name}: {case.words}\n{text}\n")
+                out.flush()
+                known |= dict(_SET.findall(text))
+                reason = fault_of(case, text, known)
+                outcomes.found[case.name] = "passed" if reason is None else "failed"
+                if reason is not None:
+                    outcomes.reasons[case.name] = reason
+            process.stdin.close()
+            process.wait(60)
+        finally:
+            process.kill()
+    return outcomes
+
+
+def _run(case: Case, known: Mapping[str, str], words: IO[str], lines: IO[str]) -> str:
+    told = [_put_in(word, known) for word in case.words.split(" ")]
+    if not told[0].startswith("@"):
+        told += ["-n", known["nameserver"]]
+    words.write("\t".join([str(case.seconds), *told]) + "\n")
+    words.flush()
+    heard: list[str] = []
+    for line in lines:
+        if line.rstrip("\n") == "end":
+            break
+        heard.append(line)
+    return "".join(heard)
+
+
+def fault_of(case: Case, text: str, known: Mapping[str, str]) -> str | None:
+    """The reason why what a command printed is not what is wanted; None if it is."""
+    found = re.search(case.unwanted, text)
+    if found is not None:
+        line = next((line for line in text.splitlines() if "CODE: " in line or "refused" in line), None)
+        begin = text.rfind("\n", 0, found.start()) + 1
+        return (line or text[begin:].partition("\n")[0]).strip()[:200]
+    for wanted in case.wanted:
+        pattern = _put_in(wanted, {name: re.escape(value) for name, value in known.items()})
+        if re.search(pattern, text) is None:
+            return f"nothing matches {pattern}"
+    return None
+
+
+def _put_in(text: str, known: Mapping[str, str]) -> str:
+    """Fill in the names in braces. Other braces, which expressions have, stay."""
+    return re.sub(r"\{([a-z]+)\}", lambda found: known.get(found[1], _NO_VALUE), text)

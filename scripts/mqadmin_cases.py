@@ -1,0 +1,202 @@
+"""The commands of RocketMQ's `mqadmin`, in an order in which each finds what it needs, and what each is to print.
+
+Words in braces are put in: the nameserver, the broker's address, the cluster, the broker's name, a folder, and what
+earlier cases told with `set NAME=VALUE`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["CASES", "FAULTS", "NEEDED", "Case"]
+
+# A command that fails prints the exception that ended it.
+FAULTS: Final = r"Exception|not done in|sub command .* not exist|usage: mqadmin"
+
+
+class Case(NamedTuple):
+    """A command. What it prints has to match every expression of `wanted`, and none of `unwanted`.
+
+    `seconds` bounds a command that goes on for ever. `is_absent`: Apache's own broker has what ours has not.
+    """
+
+    name: str
+    words: str
+    wanted: tuple[str, ...]
+    unwanted: str = FAULTS
+    seconds: int = 40
+    is_absent: bool = False
+
+
+def _case(words: str, *wanted: str, unwanted: str = FAULTS, seconds: int = 40, name: str = "") -> Case:
+    return Case(name or words.split(" ", 1)[0].removeprefix("@"), words, wanted, unwanted, seconds)
+
+
+def _absent(words: str) -> Case:
+    """A command about what our broker does not have, which it answers with REQUEST_CODE_NOT_SUPPORTED."""
+    return Case(words.split(" ", 1)[0], words, ("(?i)CODE: 3 |not supported",), "(?!)", is_absent=True)
+
+
+_TOPIC: Final = "MqadminTopic"
+_GROUP: Final = "mqadminGroup"
+
+CASES: Final[tuple[Case, ...]] = (
+    _case(f"updateTopic -b {{broker}} -t {_TOPIC} -r 4 -w 4", "create topic to .* success", f"topicName={_TOPIC}"),
+    _case(f"updateTopic -c {{cluster}} -t {_TOPIC}Two -a +message.type=FIFO", "success", "FIFO", name="updateTopic -c"),
+    _case(
+        "updateTopicList -b {broker} -f {folder}/topics.json",
+        "submit batch of topic config to .* success",
+        unwanted="Exception",
+    ),
+    _case(f"updateTopicPerm -b {{broker}} -t {_TOPIC}Two -p 4", "update topic perm from 6 to 4 in .* success"),
+    _case(f"updateSubGroup -b {{broker}} -g {_GROUP} -r 5", "create subscription group to .* success", _GROUP),
+    _case(
+        "updateSubGroupList -b {broker} -f {folder}/groups.json",
+        "submit batch of group config to .* success",
+        unwanted="Exception",
+    ),
+    _case(f"getConsumerConfig -g {_GROUP}", _GROUP, "retryMaxTimes *= *5"),
+    _case(f"setConsumeMode -b {{broker}} -t {_TOPIC}Two -g {_GROUP}Two -m POP -q 8", "set consume mode to .* success"),
+    _case(f"@clients {{nameserver}} {_TOPIC} {_GROUP}", "consumed 10"),
+    # -- topics
+    _case("topicList", f"(?m)^{_TOPIC}$", "(?m)^ListedTopic$"),
+    _case("topicList -c", f"{{cluster}} +{_TOPIC} +{_GROUP}", name="topicList -c"),
+    _case(f"topicRoute -t {_TOPIC}", '"brokerName":"{name}"', '"writeQueueNums":4'),
+    _case(f"topicRoute -t {_TOPIC} -l", r"{name} +\S+ +4 +4 +6", name="topicRoute -l"),
+    _case(f"topicStatus -t {_TOPIC}", "{name} +0 +0 +[1-9]", r"Topic Put TPS: [0-9.]+"),
+    _case(f"topicClusterList -t {_TOPIC}", "{cluster}"),
+    _case(f"allocateMQ -t {_TOPIC} -i 1.1.1.1,2.2.2.2", '"queueId":0', "1.1.1.1"),
+    _case(f"updateOrderConf -m put -t {_TOPIC} -v {{name}}:4", "success"),
+    _case(f"updateOrderConf -m get -t {_TOPIC}", "{name}:4", name="updateOrderConf get"),
+    _case(f"updateOrderConf -m delete -t {_TOPIC}", "success", name="updateOrderConf delete"),
+    # -- messages
+    _case(f"queryMsgById -t {_TOPIC} -i {{message}}", f"Topic: +{_TOPIC}", "key-0", "(?i)CONSUMED"),
+    _case(
+        f"queryMsgById -t {_TOPIC} -i {{message}} -g {_GROUP} -d {{client}}",
+        "consumeResult=CR_SUCCESS",
+        name="queryMsgById -d",
+    ),
+    _case(f"queryMsgByKey -t {_TOPIC} -k key-0", "{unique} +{queue} +{offset}"),
+    _case(f"queryMsgByUniqueKey -t {_TOPIC} -i {{unique}}", f"Topic: +{_TOPIC}", "Queue Offset: +{offset}"),
+    _case(f"queryMsgByOffset -t {_TOPIC} -b {{name}} -i {{queue}} -o {{offset}}", "{unique}"),
+    _case("queryMsgTraceById -i {unique}", "Pub +mqadminProducers .* success", f"Sub +{_GROUP} .* success"),
+    _case(f"printMsg -t {_TOPIC}", "body 9"),
+    _case(f"printMsgByQueue -t {_TOPIC} -a {{name}} -i {{queue}} -p true -d true", "body 0"),
+    _case(f"consumeMessage -t {_TOPIC} -c 4", "Consume ok"),
+    _case(
+        f"consumeMessage -t {_TOPIC} -b {{name}} -i {{queue}} -o {{offset}} -c 1 -g {_GROUP}Tool",
+        "Consume ok",
+        "body 0|key-0",
+        name="consumeMessage -i",
+    ),
+    _case(f"sendMessage -t {_TOPIC} -p hello -k key-sent", "{name} +[0-3] +SEND_OK"),
+    _case(f"sendMessage -t {_TOPIC} -p hello -b {{name}} -i 2", "{name} +2 +SEND_OK", name="sendMessage -i"),
+    _case(f"checkMsgSendRT -t {_TOPIC} -a 5 -s 64", "{name} +[0-3] +true", r"Avg RT: [0-9]+\.[0-9]+"),
+    _case("sendMsgStatus -b {name} -s 64 -c 3", "rt=[0-9]+ms, SendResult=SendResult .sendStatus=SEND_OK"),
+    _case(f"queryCq -t {_TOPIC} -q {{queue}} -i 0 -c 2 -b {{broker}}", "max: [1-9]", "physicOffset=0, "),
+    _case(
+        f"queryCq -t {_TOPIC} -q {{queue}} -i 0 -c 2 -b {{broker}} -g {_GROUP}", '"subString":"\\*"', name="queryCq -g"
+    ),
+    # -- clients
+    _case(f"producerConnection -g mqadminProducers -t {_TOPIC}", "producer0|@[0-9]+", "JAVA", "V5_4_0"),
+    _case("producer -b {broker}", "producer group .*mqadminProducers"),
+    _case(f"consumerConnection -g {_GROUP}", "{client}", rf"{_TOPIC} +\*", "ConsumeType: CONSUME_PASSIVELY"),
+    _case(f"consumerStatus -g {_GROUP}", "{client}"),
+    _case(
+        f"consumerStatus -g {_GROUP} -i {{client}}",
+        _TOPIC,
+        "Consumer Properties",
+        name="consumerStatus -i",
+        unwanted="CODE: ",
+    ),
+    _case(f"topicStatus -t {_TOPIC}", r"Topic Put TPS: 0\.[0-9]*[1-9]", name="topicStatus counted"),
+    _case("consumerProgress", f"{_GROUP} +1 +V5_4_0"),
+    _case(f"consumerProgress -g {_GROUP}", f"{_TOPIC} +{{name}} +0 +[1-9]", "Consume TPS", name="consumerProgress -g"),
+    _case(
+        f"consumerProgress -g {_GROUP} -s true",
+        "#Client IP",
+        rf"{_TOPIC} +{{name}} +0 +\d+ +\d+ +\d+\.\d+\.\d+\.\d+",
+        name="consumerProgress -s",
+    ),
+    _case(f"cloneGroupOffset -s {_GROUP} -d {_GROUP}Cloned -t {_TOPIC} -o true", "clone group offset success"),
+    _case(f"resetOffsetByTime -g {_GROUP} -t {_TOPIC} -s 0", "{name} +0 +0"),
+    _case(
+        f"resetOffsetByTime -g {_GROUP} -t {_TOPIC} -s 0 -b {{broker}} -q 0 -o 1",
+        "reset consumer offset to 1",
+        name="resetOffsetByTime -q",
+    ),
+    _case(f"skipAccumulatedMessage -g {_GROUP} -t {_TOPIC}", "{name} +0 +[1-9]"),
+    # -- the cluster
+    _case("clusterList", r"{cluster} +{name} +0 +{broker} +V5_4_0 +[0-9.]+\(0,0ms\)"),
+    _case("clusterList -m", "{cluster} +{name} +[0-9]+ +[0-9]+ +[0-9]+", name="clusterList -m"),
+    _case("brokerStatus -b {broker}", "brokerVersionDesc +: V5_4_0", "commitLogDiskRatio", "msgPutTotalTodayNow"),
+    _case("brokerStatus -c {cluster}", "{broker} +brokerVersionDesc", name="brokerStatus -c"),
+    _case("brokerConsumeStats -b {broker}", f"{_TOPIC} +{_GROUP} +{{name}} +0", "Diff Total"),
+    _case("statsAll", f"{_TOPIC} +{_GROUP} "),
+    _case(f"statsAll -t {_TOPIC}", f"{_TOPIC} +{_GROUP} +[0-9]+ +[0-9.]+ +[0-9.]+ +[1-9]", name="statsAll -t"),
+    _case("haStatus -b {broker}", "#MasterAddr", "#SlaveNum\t0"),
+    _case("getBrokerConfig -b {broker}", "brokerName +=  {name}", "autoCreateTopicEnable +=  true"),
+    _case("getBrokerConfig -c {cluster}", "brokerName +=  {name}", name="getBrokerConfig -c"),
+    _case("updateBrokerConfig -b {broker} -k fileReservedTime -v 48", "update broker config success"),
+    _case("getBrokerConfig -b {broker}", "fileReservedTime +=  48", name="getBrokerConfig updated"),
+    _case("getNamesrvConfig", "kvConfigPath"),
+    _case("updateNamesrvConfig -k returnOrderTopicConfigToBroker -v false", "update name server config success"),
+    _case("getNamesrvConfig", "returnOrderTopicConfigToBroker += +false", name="getNamesrvConfig updated"),
+    _case("updateKvConfig -s space -k one -v 1", "create or update kv config to namespace success"),
+    _case("deleteKvConfig -s space -k one", "delete kv config from namespace success"),
+    _case("wipeWritePerm -b {name}", "wipe write perm of broker.{name}. in name server.* OK, [1-9]"),
+    _case(f"topicRoute -t {_TOPIC}", '"perm":4', name="topicRoute wiped"),
+    _case("addWritePerm -b {name}", "add write perm of broker.{name}. in name server.* OK, [1-9]"),
+    _case(f"topicRoute -t {_TOPIC}", '"perm":6', name="topicRoute added"),
+    _case("cleanExpiredCQ -b {broker}", "success"),
+    _case("cleanUnusedTopic -b {broker}", "success"),
+    _case("deleteExpiredCommitLog -b {broker}", "success"),
+    _case("exportConfigs -c {cluster} -f {folder}", "export .*configs.json success"),
+    _case("exportMetadata -b {broker} -f {folder} -t", "export .*topic.json success", name="exportMetadata -t"),
+    _case("exportMetadata -b {broker} -f {folder} -g", "export .*Group.json success", name="exportMetadata -g"),
+    _case("exportMetrics -c {cluster} -f {folder}", "export .*metrics.json success"),
+    _case("resetMasterFlushOffset -b {broker} -o 0", "reset master flush offset to 0 success"),
+    # -- what our broker does not have
+    _absent("setCommitLogReadAheadMode -b {broker} -m 1"),
+    _absent("getColdDataFlowCtrInfo -b {broker}"),
+    _absent("updateColdDataFlowCtrGroupConfig -b {broker} -g group -v 1"),
+    _absent("removeColdDataFlowCtrGroupConfig -b {broker} -g group"),
+    _absent("addBroker -c {broker} -b {folder}/other.conf"),
+    _absent("removeBroker -c {broker} -b {cluster}:{name}:0"),
+    _absent("getBrokerEpoch -b {name}"),
+    _absent(f"updateStaticTopic -t {_TOPIC}Static -qn 2 -b {{name}}"),
+    _absent("getControllerConfig -a {nameserver}"),
+    _absent("getControllerMetaData -a {nameserver}"),
+    _absent("updateControllerConfig -a {nameserver} -k a -v b"),
+    _absent("checkRocksdbCqWriteProgress -c {cluster}"),
+    _absent("exportPopRecord -b {broker}"),
+    # -- users and policies
+    _case("createUser -b {broker} -u walter -p secret-1 -t Normal", "create user to {broker} success"),
+    _case("createUser -c {cluster} -u gus -p secret-2 -t Normal", "success", name="createUser -c"),
+    _case("updateUser -b {broker} -u walter -p secret-3", "update user to {broker} success"),
+    _case("getUser -b {broker} -u walter", "walter", "Normal", "enable"),
+    _case("listUser -b {broker}", "walter", "gus"),
+    _case("listUser -b {broker} -f gu", "gus", unwanted="Exception|walter", name="listUser -f"),
+    _case("copyUser -f {broker} -t {broker} -u walter", "copy user of walter from .* success"),
+    _case(
+        "createAcl -b {broker} -s User:walter -r Topic:*,Group:* -a Pub,Sub -i 192.168.1.0/24 -d Allow",
+        "create acl to {broker} success",
+    ),
+    _case("getAcl -b {broker} -s User:walter", "User:walter", r"Topic:\*", "192.168.1.0/24", "(?i)allow"),
+    _case("updateAcl -b {broker} -s User:walter -r Topic:one* -a Pub -d Deny", "update acl to {broker} success"),
+    _case("listAcl -b {broker}", "Topic:one", "(?i)deny"),
+    _case("listAcl -b {broker} -s nobody", unwanted="Exception|walter", name="listAcl -s"),
+    _case("copyAcl -f {broker} -t {broker} -s User:walter", "copy acl of User:walter from .* success"),
+    _case("deleteAcl -b {broker} -s User:walter -r Topic:one*", "delete acl to {broker} success"),
+    _case("deleteAcl -b {broker} -s User:walter", "delete acl to {broker} success", name="deleteAcl -s"),
+    _case("deleteUser -b {broker} -u walter", "delete user to {broker} success"),
+    _case("listUser -b {broker}", "gus", unwanted="Exception|walter", name="listUser deleted"),
+    # -- the end
+    _case(f"deleteSubGroup -b {{broker}} -g {_GROUP}Cloned -r true", "delete subscription group .* success"),
+    _case(f"deleteTopic -c {{cluster}} -t {_TOPIC}Two", "delete topic .* success"),
+    _case("clusterRT -a 3 -s 64 -c {cluster} -i 60", r"{name} +[0-9.]+ +3 +0", seconds=6, unwanted="Exception"),
+    _case("startMonitoring", seconds=8, unwanted="MQBrokerException|REQUEST_CODE"),
+)
+
+# What other cases need, and is run with any of them.
+NEEDED: Final = frozenset({"updateTopic", "updateTopic -c", "updateSubGroup", "clients"})
