@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus, PropertyType
 from formats.control.messages import NodeStatus
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.wire.event import iter_frames
 from formats.wire.options import SubQueueInfo
 from formats.wire.properties import Property, encode_properties
@@ -53,6 +55,8 @@ POSTS_A_TICK = 50_000
 WANTED_MS = 50.0
 # Of a journal, the last so many.
 RECORDS_CUT = 100
+# The reference fills a journal until so many records are left; and consumers confirm so many messages at a time.
+RECORDS_LEFT, CONFIRMED = 18, 1000
 
 DOMAINS = (
     DomainConfig("steps", Mode.PRIORITY, message_ttl_s=TTL_S),
@@ -84,6 +88,7 @@ class Bench:
         self.messages = messages
         self.uri = uri
         self._numbers = iter(range(1 << 22, 1 << 23))
+        self._may_be_full = False
         self.other = self.rig.connect()
         self.other.open(1, OTHER, WRITE | ACK)
         self.producer = self.rig.connect()
@@ -108,6 +113,20 @@ class Bench:
         while any(self.rig.node.end_step()):
             self.rig.now.ms += 1
         self.rig.node.dirty.clear()
+
+    def restart_full(self) -> None:
+        """Begin anew with files that have no room for what is due: as the reference leaves them."""
+        rig, files = self.rig, self.rig.node.shards[0].files
+        limits = PartitionLimits(
+            journal=files.journal_end + RECORDS_LEFT * JOURNAL_RECORD_SIZE, data=rig.limits.data, qlist=rig.limits.qlist
+        )
+        rig.stop()
+        self.rig = start(rig.directory, domains=rig.domains, limits=limits, wall_s=rig.now.wall_s, ms=rig.now.ms)
+        self.other = self.rig.connect()
+        self.other.open(1, OTHER, WRITE | ACK)
+        self._may_be_full = True
+        assert self.rig.node.shards[0].tight is not None
+        self.rest()
 
     def consumer(self, *wanted: Wanted, app: str = "") -> Client:
         client = self.rig.connect()
@@ -139,7 +158,7 @@ class Bench:
             more = any(node.end_step())
             between, cpu_after = time.perf_counter(), time.process_time()
             status = self.other.post(1, guid(next(self._numbers)), PAYLOAD)
-            assert status is AckStatus.SUCCESS, status
+            assert status is AckStatus.SUCCESS or self._may_be_full, status
             times.append((between - wall) * 1000)
             cpu_times.append((cpu_after - cpu) * 1000)
             delays.append((time.perf_counter() - wall) * 1000)
@@ -524,6 +543,31 @@ def rollover(bench: Bench) -> list[Outcome]:
     return [bench.measure("rollover", bench.rig.node.shards[0].roll_over)]
 
 
+def tight(bench: Bench) -> list[Outcome]:
+    """The journal is full to the brim, and its messages are confirmed: by one app, which makes no room, and by all."""
+    bench.fill()
+    bench.restart_full()
+    consumers = [bench.consumer(Wanted(), app=app) for app in ("foo", "bar")]
+    bench.drain(*consumers)
+    found = []
+    for case, consumer, count in (
+        ("a full journal: one app confirms all", consumers[0], bench.messages),
+        ("a full journal: all apps confirm some", consumers[1], 4 * CONFIRMED),
+    ):
+        parts = [
+            bench.measure(case, partial(consumer.confirm, 1, *map(guid, range(at, at + CONFIRMED)), sub_id=1))
+            for at in range(0, count, CONFIRMED)
+        ]
+        found.append(_together(case, parts))
+    return [*found, bench.measure("a full journal: a purge", lambda: purge(bench.queue))]
+
+
+def _together(case: str, parts: list[Outcome]) -> Outcome:
+    """Several as one."""
+    _, firsts, longest, cpus, steps, totals, delays = zip(*parts, strict=True)
+    return Outcome(case, max(firsts), max(longest), max(cpus), sum(steps), sum(totals), max(delays))
+
+
 CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
     "cluster-rollover": cluster_rollover,
     "cut": cut,
@@ -544,6 +588,7 @@ CASES: Cases = {
     "purge": (QUEUE, purged),
     "apps": (FANOUT, apps),
     "rollover": (QUEUE, rollover),
+    "tight": (FANOUT, tight),
 }
 
 

@@ -24,6 +24,7 @@ from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
 from broker.core.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, Wanted
 from broker.core.tight import Tight
+from broker.core.tight_rollover import TightRollover
 from broker.core.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
 from broker.core.work import Task, Work
 from broker.store.damage import Damage, partition_note
@@ -187,7 +188,7 @@ class Shard:
         # The places of messages in DATA count from here: after a rollover in slices those in older files are below.
         self.offsets_from = 0
         self._work: Work | None = None
-        self._rolling: SlicedRollover | None = None
+        self._rolling: SlicedRollover | TightRollover | None = None
         self._held: HeldRecords | None = None  # while nothing may be added to the files
         self._out: PartitionFiles | HeldRecords = files  # where records of confirms and removals go
         self.tight: Tight | None = None  # while what is due has no room
@@ -268,6 +269,14 @@ class Shard:
             )
             self._roll_over()
             return
+        least = FILE_HEADERS_SIZE_MAX + (self.message_count + self.due + SYNC_POINTS) * JOURNAL_RECORD_SIZE
+        if least > limits.journal:
+            # No need to walk over all that is there, while others wait.
+            if self._rolling is not None:
+                self._rolling.complete()
+            reason = f"the journal file of partition {self.partition_id} is full, {least} of {limits.journal} bytes due"
+            self._begin_tight(reason, is_begun=is_begun)
+            return
         try:
             with self.rollover_change():
                 self._move(_NOTHING_WANTED, part_max=1.0)
@@ -286,6 +295,7 @@ class Shard:
         self._tell_full(reason)
         self._journal_granted = self._data_granted = 0
         self.tight = Tight(self)
+        self.tight.begin()
 
     def end_tight(self) -> bool:
         """Take messages again if all that is due has room, and disk; whether it has."""
@@ -781,6 +791,12 @@ class Shard:
                 self._journal_granted = self._data_granted = 0
             self._work.add(self._rolling.task())
 
+    def roll_slowly(self, rolling: TightRollover) -> None:
+        """Roll over as `Tight` wants it."""
+        self._rolling = rolling
+        if self._work is not None:
+            self._work.add(rolling.task())
+
     def create_files(self) -> PartitionFiles:
         """Make files to roll over to. `Full` if there is no disk for them."""
         try:
@@ -795,9 +811,10 @@ class Shard:
 
     def rollover_is_over(self) -> None:
         """The rollover in slices has come to its end, or to nothing."""
-        rolling = self._rolling
-        assert rolling is not None
-        self._rolling = None
+        rolling, self._rolling = self._rolling, None
+        if not isinstance(rolling, SlicedRollover):
+            self._let_posts_in()
+            return
         self._declined_at = self.message_count if rolling.is_declined else 0
         if not rolling.refusal:
             return
@@ -908,7 +925,7 @@ class Shard:
         wanted = wanted or Wanted(records=self._spare_records)
         try:
             with self.rollover_change():
-                if self._rolling is not None and not self._rolling.is_changed:
+                if isinstance(self._rolling, SlicedRollover) and not self._rolling.is_changed:
                     self._rolling.change()
                     self._check_room(wanted)
                 elif self._is_declined(self.message_count):

@@ -7,8 +7,8 @@ room for twice as many, and so on. A confirm of one app among several makes no r
 for the removal of all messages besides, and waits in memory otherwise, where the removal of its message takes its
 place. Whoever is killed then delivers to that app again.
 
-Records are held in memory for the length of a step (`broker.core.held_records`), and sorted then. What a rollover
-carries over is what the files say, as at a replica.
+Records come to memory (`broker.core.held_records`), and are sorted and written at the end of the step; during a
+rollover (`broker.core.tight_rollover`), which goes on in slices, at its end.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import numpy as np
 
 from broker.core.held_records import HeldRecords
 from broker.core.messages import Full
-from broker.core.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT
+from broker.core.sliced_rollover import SYNC_POINTS_KEPT
+from broker.core.tight_rollover import TightRollover
 from broker.core.work import Task
-from broker.store.chunked import Chunked
-from broker.store.moving import Moving
+from broker.store.partition_files import PartitionFiles
 from broker.store.recovery import record_keys
-from broker.store.sliced_recovery import SlicedRecovery
 from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import QUEUE_OP_RECORD, RecordType, scan, select
 from formats.disk.keys import KEY_SIZE
@@ -43,15 +42,8 @@ REMOVED_MIN = 16
 # If it may be the last, it must get rid of one for so many that it carries over.
 ENDING_PART = 8
 
-
-class _Place:
-    """A message that the files say is alive: its queue key and GUID, and where it is in DATA."""
-
-    __slots__ = ("key", "offset")
-
-    def __init__(self, key: bytes, offset: int) -> None:
-        self.key = key
-        self.offset = offset
+# So many records are written at a time.
+RECORDS_MAX = 1 << 12
 
 
 class _Woken(HeldRecords):
@@ -59,13 +51,16 @@ class _Woken(HeldRecords):
 
     __slots__ = ("_end", "_wake")
 
-    def __init__(self, records_max: int, number: int, records: bytes, wake: Callable[[], None]) -> None:
+    def __init__(self, records_max: int, wake: Callable[[], None]) -> None:
         self._end = 0
         self._wake: Callable[[], None] = lambda: None
-        super().__init__(records_max, 0, number)
-        self.journal.buffer[: len(records)] = records
-        self._end = len(records)
+        super().__init__(records_max, 0, 0)
         self._wake = wake
+
+    def empty(self, number: int) -> None:
+        """Begin anew behind the record with that number."""
+        self._end = 0
+        self.number = number
 
     @property
     def journal_end(self) -> int:
@@ -78,55 +73,113 @@ class _Woken(HeldRecords):
 
 
 class Tight:
-    """Serves such a shard until all that is due has room."""
+    """Serves such a shard, once it `begins`, until all that is due has room.
+
+    What is written to the shard comes to `_held`, and at the end of the step to `_removing` or `_others`.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._work = shard.work
+        self._held = _Woken(shard.held_max, self._wake)
+        self._number = shard.sequence_number  # of the last record in the files
+        self._removing = bytearray()  # records that make room, in their order
+        self._others = bytearray()  # confirms of one app among several
         self._messages = shard.message_count  # at the last rollover
+        self._rolling: TightRollover | None = None
         self._is_woken = False
         self._may_roll = True  # it may get rid of something, or has not been tried
         self._has_no_disk = False  # the last rollover had none
+
+    def begin(self) -> None:
+        """From now on the shard's records come here."""
+        self._hold()
         if self._room < REMOVED_MIN:
             # Each lease has taken some of it.
             self._roll_over()
-        self._hold(b"")
 
-    def _hold(self, records: bytes) -> None:
-        shard = self._shard
-        held = _Woken(shard.held_max + len(records) // JOURNAL_RECORD_SIZE, shard.sequence_number, records, self._wake)
-        shard.hold_in(held)
+    def _take(self) -> None:
+        """Sort what has come since the last time; nothing is held then."""
+        records = self._shard.take_held()
+        self._shard.sequence_number = self._number
+        if records:
+            removing, others = removing_first(records)
+            self._removing += removing
+            self._others += others
+
+    def _hold(self) -> None:
+        self._held.empty(self._number + (len(self._removing) + len(self._others)) // JOURNAL_RECORD_SIZE)
+        self._shard.hold_in(self._held)
 
     def _wake(self) -> None:
-        work = self._shard.work
-        if work is not None and not self._is_woken:
+        if self._work is not None and not self._is_woken:
             self._is_woken = True
-            work.add(self._task())
+            self._work.add(self._task())
 
     def _task(self) -> Task:
+        while self._shard.tight is self and not self._drain():
+            yield
         self._is_woken = False
-        if self._shard.tight is self:
-            self.drain()
-        yield from ()
 
     def tick(self) -> None:
         """Once a second: there may be disk for a rollover that had none, and work that nobody has done yet."""
         self._may_roll |= self._has_no_disk
-        self.drain()
+        self._wake()
+        while self._work is None and self._shard.tight is self and not self._drain():
+            """Nothing is done in slices."""
 
-    def drain(self) -> None:
-        """Write what fits; the shard is itself again if nothing is left and all that is due has room."""
-        shard = self._shard
-        removing, others = removing_first(shard.take_held())
-        removing = self._remove(removing)
-        while removing and self._roll_over():
-            removing = self._remove(removing)
-        messages = shard.message_count
-        if self._is_worth_it(messages):
-            self._roll_over()
-        if not removing:
-            others = self._write(others, self._room - messages - REMOVED_MIN)
-        if removing or others or not shard.end_tight():
-            self._hold(removing + others)
+    def _drain(self) -> bool:
+        """Write some of what fits; the shard is itself again if nothing is left and all that is due has room.
+
+        Return whether nothing more can be done for now.
+        """
+        self._take()
+        is_done = self._is_moving or self._write_some()
+        if not (self._is_moving or self._removing or self._others) and self._shard.end_tight():
+            return True
+        self._hold()
+        return is_done
+
+    @property
+    def _is_moving(self) -> bool:
+        """Return whether nothing may be added to the files."""
+        return self._rolling is not None and not self._rolling.is_changed
+
+    def _write_some(self) -> bool:
+        """Write what removes something before all else, and roll over when that makes room; as `_drain`."""
+        if self._removing:
+            written = self._write_removing(RECORDS_MAX)
+            self._may_roll |= written > 0
+            if self._removing:
+                return not ((written and self._room > 0) or self._roll_over())
+        messages = self._shard.message_count
+        if self._is_worth_it(messages) and self._roll_over():
+            return False
+        return self._write_others(self._room - messages - REMOVED_MIN, messages)
+
+    def _write_removing(self, count_max: int) -> int:
+        count = max(0, min(self._room, count_max))
+        written = self._append(bytes(self._removing[: count * JOURNAL_RECORD_SIZE]))
+        del self._removing[: written * JOURNAL_RECORD_SIZE]
+        return written
+
+    def _write_others(self, room: int, messages: int) -> bool:
+        """Write confirms of what is left, as many as there is room for; as `_drain`."""
+        if not self._others or room <= 0 < messages:
+            return True
+        part = bytes(self._others[: RECORDS_MAX * JOURNAL_RECORD_SIZE])
+        found, _ = select(scan(part, 0, len(part) // JOURNAL_RECORD_SIZE), RecordType.CONFIRM)
+        rows = [row for row, key in enumerate(record_keys(found)) if self._is_here(key)]
+        fitting = rows[: max(0, room)]
+        if fitting and not self._append(found[fitting].tobytes()):
+            return True
+        looked_at = len(found) if len(fitting) == len(rows) else rows[len(fitting)]
+        del self._others[: looked_at * JOURNAL_RECORD_SIZE]
+        return not self._others or looked_at < len(found)
+
+    def _is_here(self, key: bytes) -> bool:
+        store = self._shard.stores.get(key[:KEY_SIZE])
+        return store is not None and key[KEY_SIZE:] in store
 
     def _is_worth_it(self, messages: int) -> bool:
         """Return whether so much is gone that a rollover ends this, or frees as much as it carries over."""
@@ -138,10 +191,10 @@ class Tight:
 
     def give_up(self) -> None:
         """The shard is served here no longer: write what still fits."""
-        removing, others = removing_first(self._shard.take_held())
-        self._may_roll = False
-        if not self._write(removing, self._room):
-            self._write(others, self._room)
+        self._take()
+        self._write_removing(self._room)
+        while not (self._removing or self._write_others(self._room, 0)):
+            """All at once."""
 
     @property
     def _room(self) -> int:
@@ -149,84 +202,57 @@ class Tight:
         shard = self._shard
         return (shard.limits.journal - shard.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
 
-    def _remove(self, records: bytes) -> bytes:
-        """Write records that remove something, as many as fit; the rest."""
-        left = self._write(records, self._room)
-        self._may_roll |= len(left) < len(records)
-        return left
-
-    def _write(self, records: bytes, room: int) -> bytes:
-        """Write as many as there is room and disk for; the rest."""
-        shard, count = self._shard, min(len(records) // JOURNAL_RECORD_SIZE, room)
-        size = count * JOURNAL_RECORD_SIZE
+    def _append(self, records: bytes) -> int:
+        """Write records that there is room for; how many, none if there is no disk."""
+        shard, count = self._shard, len(records) // JOURNAL_RECORD_SIZE
         files = shard.files
-        if count <= 0 or not files.journal.reserve(files.journal_end + size):
-            return records
-        part = HeldRecords(count, 0, shard.sequence_number)
-        part.journal.buffer[:size] = records[:size]
-        part.journal_end = size
-        shard.sequence_number = part.append_to(files, shard.sequence_number)
-        return records[size:]
+        if not (count and files.journal.reserve(files.journal_end + len(records))):
+            return 0
+        part = HeldRecords(count, 0, self._number)
+        part.journal.buffer[:] = records
+        part.journal_end = len(records)
+        self._number = shard.sequence_number = part.append_to(files, self._number)
+        return count
 
     def _roll_over(self) -> bool:
-        """Make room, if it has not been tried since something was written; whether there is some."""
-        if not self._may_roll:
+        """Begin to make room, if it has not been tried since something was written; whether it was begun."""
+        if not self._may_roll or self._rolling is not None:
             return False
         self._may_roll = False
         shard = self._shard
         self._messages = shard.message_count
         try:
             with shard.rollover_change():
-                self._move()
+                fresh = shard.create_files()
         except Full as full:
             self._has_no_disk = True
             log.warning("Partition [%d]: %s", shard.partition_id, full)
-        else:
-            self._has_no_disk = False
-        return self._room > 0
+            return False
+        log.info("Partition [%d]: Initiating rollover of %s", shard.partition_id, shard.files.journal.name)
+        self._has_no_disk = False
+        rolling = self._rolling = TightRollover(shard, fresh, self._change_files, self._rollover_is_over)
+        shard.roll_slowly(rolling)
+        if self._work is None:
+            rolling.complete()
+            self._take()
+        return True
 
-    def _move(self) -> None:
-        """Roll over with what the files say is alive, if that makes room. `Full` if there is no disk."""
+    def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
+        """All that is alive is in new files: go on in these."""
         shard = self._shard
-        old = shard.files
-        fresh = shard.create_files()
-        log.info("Partition [%d]: Initiating rollover of %s", shard.partition_id, old.journal.name)
-        recovery = SlicedRecovery(old)
-        rows = old.journal_end // JOURNAL_RECORD_SIZE
-        recovery.advance(rows)
-        _, keys, _, offsets = recovery.alive(rows)
-        alive: Chunked[_Place] = Chunked()
-        alive.put(keys, map(_Place, keys, offsets.tolist()))
-        moving = Moving(old, fresh, alive.get, recovery.queues, 0)
-        while moving.rows_left:
-            if not moving.advance(moving.rows_left, 1 << 62):
-                fresh.remove()
-                raise Full("STORAGE_FAILURE", f"partition {shard.partition_id}: no disk for new files")
-        end = fresh.journal_end + SYNC_POINTS * JOURNAL_RECORD_SIZE
-        if end + SYNC_POINTS_KEPT * JOURNAL_RECORD_SIZE >= min(shard.limits.journal, old.journal_end):
-            fresh.remove()
-            log.warning("Partition [%d]: a rollover of %s makes no room", shard.partition_id, old.journal.name)
-            return
-        if not fresh.journal.reserve(end):
-            fresh.remove()
-            raise Full("STORAGE_FAILURE", f"partition {shard.partition_id}: no disk for new files")
-        shard.change_files(fresh, moving.finish, offsets_from=0)
-        self._place(moving)
-        try:
-            old.retire()
-        except OSError as error:
-            shard.note_not_retired(old, error)
+        self._take()
+        with shard.rollover_change():
+            shard.change_files(fresh, write_header)
+        self._number = shard.sequence_number
+        self._hold()
+        self._wake()
 
-    def _place(self, moving: Moving) -> None:
-        """Tell messages where they are now; of some that the files had, only the removal has yet to be written."""
-        shard, told = self._shard, 0
-        for place, start in moving.take(1 << 62):
-            assert isinstance(place, _Place)
-            message = shard.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
-            if message is not None:
-                message.offset = start
-                told += 1
-        assert told == shard.message_count, "every message is in the files"
+    def _rollover_is_over(self) -> None:
+        assert self._rolling is not None
+        self._has_no_disk = self._rolling.has_no_disk
+        self._rolling = None
+        if self._shard.tight is self:
+            self._wake()
 
 
 def removing_first(records: bytes) -> tuple[bytes, bytes]:
