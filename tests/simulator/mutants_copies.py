@@ -8,6 +8,11 @@ from tests.simulator.planted import Mutant
 
 __all__ = ["COPIES"]
 
+# Why no world shows what is wrong with `broker.core.tight`.
+_NO_BRIM = (
+    "Primaries of worlds are ours, which keep room for what is due: only the reference's fill a shard to the brim."
+)
+
 COPIES = (
     Mutant(
         "one-copy-too-few",
@@ -362,6 +367,56 @@ COPIES = (
         "A rollover's new files never say that they are whole.",
         "broker.core.shard",
         (("        write_header()\n", "        pass\n"),),
+    ),
+    Mutant(
+        "tight-beyond-size",
+        "rollover",
+        "A shard that is full to the brim writes beyond its size.",
+        "broker.core.tight",
+        (("        count = max(0, min(self._room, count_max))\n", "        count = count_max\n"),),
+        hidden=_NO_BRIM,
+        unit="tests/broker/core/test_tight.py::test_it_is_drained_within_its_files_and_takes_messages_again",
+    ),
+    Mutant(
+        "tight-drops-confirms",
+        "rollover",
+        "A shard that is full to the brim forgets confirms of one app among several.",
+        "broker.core.tight",
+        (("            self._others += others\n", "            pass\n"),),
+        hidden=_NO_BRIM,
+        unit="tests/broker/core/test_tight.py::test_confirms_of_some_apps_do_not_take_the_room_that_removals_need",
+    ),
+    Mutant(
+        "tight-keeps-no-reserve",
+        "rollover",
+        "Confirms of single apps take the room that a full shard needs for removals.",
+        "broker.core.tight",
+        (
+            (
+                "        return self._write_others(self._room - messages - REMOVED_MIN, messages)\n",
+                "        return self._write_others(self._room, messages)\n",
+            ),
+        ),
+        hidden=_NO_BRIM,
+        unit="tests/broker/core/test_tight_rollover.py::test_records_that_wait_are_written_a_few_at_a_time",
+    ),
+    Mutant(
+        "tight-writes-meanwhile",
+        "rollover",
+        "Records are added to the files of a full shard while these are carried over.",
+        "broker.core.tight",
+        (("        return self._rolling is not None and not self._rolling.is_changed\n", "        return False\n"),),
+        hidden=_NO_BRIM,
+        unit="tests/broker/core/test_tight_rollover.py::test_nothing_is_added_to_the_files_while_they_are_carried_over",
+    ),
+    Mutant(
+        "tight-not-placed",
+        "rollover",
+        "After the rollover of a full shard its messages are looked for where they were.",
+        "broker.core.tight_rollover",
+        (("                    message.offset = shard.offsets_from + start\n", "                    pass\n"),),
+        hidden=_NO_BRIM,
+        unit="tests/broker/core/test_tight_rollover.py::test_confirms_go_on_and_whoever_dies_has_lost_nothing",
     ),
     Mutant(
         "one-app-too-few",
