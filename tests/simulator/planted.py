@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Mutant(NamedTuple):
     """One planted fault. `edits` are (old text, new text) in the source of `module`, each there exactly once.
 
-    `hidden` says why no world can show it, empty if worlds do; `unit` is the test, or the file of tests, that does.
+    `hidden` says why no world can show it, or none of the first ones does; empty if worlds do. `unit` is the test that
+    does, or the file of tests.
     """
 
     name: str
