@@ -74,14 +74,15 @@ class Actions:
         waiting = self._waiting.get(app)
         if waiting is not None:
             waiting.append(action)
-        elif app.returning is None:
+        elif self._queue.delivery.is_settled(app):
             action()
         else:
             self._waiting[app] = deque([action])
             self._queue.work.add(self._wait(app))
 
     def _wait(self, app: App) -> Task:
-        while app in self._waiting and app.returning is not None and not self._queue.delivery.is_over:
+        delivery = self._queue.delivery
+        while app in self._waiting and not (delivery.is_settled(app) or delivery.is_over):
             yield
         self._act(app)
 

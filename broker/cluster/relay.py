@@ -285,13 +285,22 @@ class RelayQueue(Queue):
             self._tell(app, lambda: None)
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
-        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it."""
-        if not self._is_stored:
+        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it.
+
+        What nobody here wants as things are now is forgotten: the root gives that to others.
+        """
+        texts = self._texts(app)
+        if "" in texts:
+            texts = set()
+        if not (self._is_stored or texts):
             return wanted
 
         def is_kept(message: Message) -> bool:
-            if self._is_kept(message):
-                return wanted is None or wanted(message)
+            is_here = not self._is_stored or self._is_kept(message)
+            if is_here and wanted is not None and not wanted(message):
+                return False
+            if is_here and (not texts or self.is_wanted(message, texts)):
+                return True
             self._forget(app, message)
             return False
 

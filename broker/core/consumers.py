@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import Protocol
 
 from broker.core.delivery import Delivery, release
@@ -14,6 +15,7 @@ from broker.core.messages import Log, Message
 from broker.core.redelivery import Wanted
 from broker.core.routing import NEVER_MS, App, Stream, Subscription
 from broker.core.succession import succeed
+from broker.core.work import Task, Work
 from broker.store.chunked import Chunked
 
 __all__ = ["Consumers"]
@@ -27,6 +29,7 @@ class Source(Protocol):
     uri: str
     log: Log
     delivery: Delivery
+    work: Work
     unregistered: dict[str, App]
 
     def reject_all(self, stream: Stream) -> Wanted | None:
@@ -61,16 +64,46 @@ class Consumers:
         self.rebuild(stream.app)
         if left and subscriptions and stream.sink.takes_all:
             texts = {each.text for each in subscriptions}
-            unwanted = {
-                guid: held
-                for guid, held in stream.unconfirmed.items()
-                if held[1] in left and not self.is_wanted(held[0], texts)
-            }
-            for guid, (message, subscription) in unwanted.items():
-                del stream.unconfirmed[guid]
-                release(subscription, message)
-            stream.app.give_back([unwanted], self._source.taken_back(stream.app, None))
-            self._source.delivery.take_back(stream.app)
+            wanted = self._source.taken_back(stream.app, None)
+            self._settle(stream.app, self._give_back(stream, left, texts, wanted))
+
+    def _settle(self, app: App, task: Task) -> None:
+        """Do a task that gives messages back, now or in slices; nothing is sent before the broker has its answer."""
+        if app.is_behind or any(True for _ in islice(task, 1)):
+            self._source.delivery.begin_with(app, task)
+        else:
+            self._source.delivery.take_back(app)
+
+    def _give_back(self, stream: Stream, left: set[Subscription], texts: set[str], wanted: Wanted | None) -> Task:
+        """Take from a broker what none of its clients wants any longer, of the subscriptions that it has left.
+
+        It has forgotten that itself before it said so. Between slices the app hands nothing out: neither can the broker
+        get any of this again, nor anything newer go before it.
+        """
+        work = self._source.work
+        for chunk in stream.unconfirmed.chunks:
+            unwanted: dict[bytes, tuple[Message, Subscription]] = {}
+            for guid in list(chunk):
+                if work.left <= 0 and not work.may_go_on():
+                    self._take_from(stream, unwanted, wanted)
+                    unwanted = {}
+                    while not work.may_go_on():
+                        yield
+                work.left -= 1
+                held = chunk.get(guid)
+                if held is not None and held[1] in left and not self.is_wanted(held[0], texts):
+                    unwanted[guid] = held
+            self._take_from(stream, unwanted, wanted)
+
+    def _take_from(
+        self, stream: Stream, unwanted: dict[bytes, tuple[Message, Subscription]], wanted: Wanted | None
+    ) -> None:
+        # A stream that has gone, or was purged, has given back all.
+        lot = {guid: held for guid, held in unwanted.items() if stream.unconfirmed.take(guid) is held}
+        for message, subscription in lot.values():
+            release(subscription, message)
+        if lot:
+            stream.app.give_back([lot], wanted)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
         """Return whether one of these expressions matches a message; such as do not compile match all."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
@@ -102,7 +103,7 @@ class Delivery:
         self._values_of: Message | None = None
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
-        self._first: dict[App, Task] = {}  # before anything of these apps is handed out
+        self._first: dict[App, deque[Task]] = {}  # before anything of these apps is handed out
         # What consumers hold from before the queue was here, and have yet to get back.
         self.inherited: dict[Stream, Chunked[tuple[Message, Subscription]]] = {}
 
@@ -119,14 +120,18 @@ class Delivery:
             raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def begin_with(self, app: App, task: Task) -> None:
-        """Do a task before anything of an app is handed out: till then it is behind."""
-        self._first[app] = task
+        """Do a task, after others like it, before anything of an app is handed out: till then it is behind."""
+        self._first.setdefault(app, deque()).append(task)
         if not app.is_behind:
             app.is_behind = True
             try:
                 self._work.start(self._catch_up(app))
             except Exception as error:
                 raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
+
+    def is_settled(self, app: App) -> bool:
+        """Return whether nothing is on its way back to an app, nor may be."""
+        return app.returning is None and app not in self._first
 
     def take_back(self, app: App) -> None:
         """Bring what is given back to the app in order with what waits."""
@@ -142,8 +147,10 @@ class Delivery:
         while not self.is_over:
             first = self._first.get(app)
             if first is not None:
-                yield from first
-                del self._first[app]
+                yield from first[0]
+                first.popleft()
+                if not first:
+                    del self._first[app]
                 continue
             returning = app.returning
             if (returning is None or self._settle(app, returning)) and self._deliver(app):

@@ -421,3 +421,35 @@ def test_a_primary_that_becomes_a_hop(world: World, leaves: bool) -> None:
     second.confirm(1, *(guid(each) for each in left))
     assert not root.messages
     assert not relay.messages
+
+
+def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -> None:
+    """While it looks through what the hop holds, others are served, and of the app nothing is handed out."""
+    low, high = readers(world)
+    fill(world, with_x=True)
+    root = world.nodes[0].rig.node.queues[QUEUE]
+    app = root.apps["__default"]
+    (hop,) = app.streams
+    assert len(hop.unconfirmed) == MANY
+    elsewhere = world.client(0)
+    elsewhere.open(1, QUEUE, READ)
+    elsewhere.subscribe(1, Wanted(f"x >= {MANY // 2}"))
+    other = world.client(0)
+    other.open(9, FANOUT, WRITE | ACK)
+    slow(world, 0)
+    high.drop()
+    left, seen = len(hop.unconfirmed), 0
+    assert left >= MANY - AMOUNT
+    for number in slices(world, 0):
+        assert other.post(9, guid(1000 + number), b"x") is AckStatus.SUCCESS
+        assert left - len(hop.unconfirmed) <= AMOUNT
+        left = len(hop.unconfirmed)
+        if left > MANY // 2:
+            seen += 1
+            assert not elsewhere.payloads()
+    assert seen > MANY // 2 // AMOUNT
+    assert values(elsewhere) == list(range(MANY // 2, MANY))
+    unblock(low)
+    assert values(low) == list(range(MANY // 2))
+    assert set(hop.unconfirmed) == {guid(number) for number in range(MANY // 2)}
+    assert [each.holds for each in hop.subscriptions] == [MANY // 2]
