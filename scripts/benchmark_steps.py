@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from broker.cluster.positions import Position
+from broker.cluster.positions import NOWHERE, Position
 from broker.cluster.relay import RelayQueue
 from broker.core.changes import reconfigure
 from broker.core.config import DomainConfig, Mode
@@ -31,10 +31,10 @@ from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue, Subscription
 from broker.shell.files import DataDirectory
 from broker.store.partition_files import PartitionLimits
-from formats.codes import AckStatus, PropertyType
+from formats.codes import AckStatus, EventType, PropertyType
 from formats.control.messages import NodeStatus
 from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.wire.event import iter_frames
+from formats.wire.event import iter_frames, next_frame
 from formats.wire.options import SubQueueInfo
 from formats.wire.properties import Property, encode_properties
 from formats.wire.push import Push, PushFlag
@@ -193,6 +193,8 @@ class ClusterBench:
         )
         self._times: dict[int, list[tuple[float, float]]] = {}
         self._moved = False  # in the last step
+        self.resting: set[int] = set()  # nodes that are so slow that they have yet to do anything
+        self.kept_back: EventType | None = None  # what no replica is sent
         nodes = self.cluster.processes.values()
         self.until(lambda: all(each.member.status is NodeStatus.AVAILABLE for each in nodes))
         client = self.cluster.connect(self.primary.node_id)
@@ -204,10 +206,15 @@ class ClusterBench:
         (primary,) = [each for each in self.cluster.processes.values() if each.node.shards[0].active]
         return primary
 
-    def fill(self) -> None:
+    @property
+    def replica(self) -> Process:
+        """One of those that are not primary."""
+        return next(each for each in self.cluster.processes.values() if each is not self.primary)
+
+    def fill(self, numbers: range | None = None) -> None:
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
         queue = self.primary.node.queues[QUEUE]
-        for number in range(self.messages):
+        for number in numbers or range(self.messages):
             queue.post(guid(number), content)
             if number % 1000 == 0:
                 self._step()
@@ -229,9 +236,11 @@ class ClusterBench:
         cluster.now.ms += 1
         for process in list(cluster.processes.values()):
             process.now.ms = cluster.now.ms
+            if process.node_id in self.resting:
+                continue
             moved |= bool(self._timed(process, lambda process=process: any(process.node.end_step())))  # type: ignore[misc]
         for (source, target), wire in list(cluster.wires.items()):
-            if wire.events:
+            if wire.events and _type_of(wire.events[0]) != self.kept_back and target not in self.resting:
                 moved = True
                 process, data = cluster.processes[target], memoryview(wire.events.popleft())
                 self._timed(process, lambda: _receive(process, source, data))  # noqa: B023 - called at once
@@ -253,10 +262,12 @@ class ClusterBench:
                 self._tick()
             assert self.cluster.now.ms < end, "that did not come about"
 
-    def measure(self, case: str, action: Callable[[], object], wanted: Callable[[], object]) -> list[Outcome]:
-        """Do something, and all that follows: the steps of each node."""
+    def measure(
+        self, case: str, action: Callable[[], object], wanted: Callable[[], object], at: Process | None = None
+    ) -> list[Outcome]:
+        """Do something at the primary, or `at` another node, and all that follows: the steps of each node."""
         primary_id, self._times = self.primary.node_id, {}
-        self._timed(self.primary, action)
+        self._timed(at or self.primary, action)
         self.until(wanted)
         found = []
         for node_id, times in sorted(self._times.items()):
@@ -369,6 +380,13 @@ def _directory(folder: Path) -> Any:
     return DataDirectory(folder, folder / "archive")
 
 
+def _type_of(event: bytes) -> int:
+    """The type in an event's header."""
+    frame = next_frame(memoryview(event), 0, len(event), LENGTH_MAX)
+    assert frame is not None
+    return frame.type
+
+
 def _receive(process: Process, source: int, data: memoryview) -> None:
     for frame in iter_frames(data, 0, len(data), LENGTH_MAX):
         process.member.receive(source, data, frame)
@@ -402,6 +420,14 @@ def take_over(bench: ClusterBench) -> list[Outcome]:
 
 def cut(bench: ClusterBench) -> list[Outcome]:
     """A replica's last records are cut, and it gets them again."""
+    return _cut(bench, "a replica is cut", RECORDS_CUT)
+
+
+def cut_half(bench: ClusterBench) -> list[Outcome]:
+    return _cut(bench, "a replica loses half of all", bench.messages // 2)
+
+
+def _cut(bench: ClusterBench, case: str, records: int) -> list[Outcome]:
     bench.fill()
     primary = bench.primary.member.partitions[0]
     node_id, end = next(each for each in bench.cluster.processes if each != bench.primary.node_id), primary.position
@@ -409,12 +435,12 @@ def cut(bench: ClusterBench) -> list[Outcome]:
     def drop() -> None:
         assert primary.stream is not None
         primary.stream.forget(node_id)
-        primary.drop_behind(node_id, Position(end.lease_id, end.number - RECORDS_CUT))
+        primary.drop_behind(node_id, Position(end.lease_id, end.number - records))
 
     replica = bench.cluster.processes[node_id].member.partitions[0]
     slices = bench.cluster.processes[node_id].node.work.slices
     found = bench.measure(
-        "a replica is cut",
+        case,
         drop,
         lambda: replica.is_healed and bench.cluster.processes[node_id].node.work.slices > slices,
     )
@@ -472,6 +498,116 @@ def hop_lost(bench: HopBench) -> list[Outcome]:
     lost = bench.measure("a hop's upstream is lost", lambda: bench.hop.queues.primary_active(0, 0, False))
     assert not relay.messages
     return [lost]
+
+
+def summary(bench: ClusterBench) -> list[Outcome]:
+    """A replica is asked how much is stored."""
+    bench.fill()
+    replica = bench.replica
+    found: list[object] = []
+    asked = bench.measure(
+        "STORAGE SUMMARY at a replica",
+        lambda: found.append(replica.member.partitions[0].copy.stored()),
+        lambda: found,
+        at=replica,
+    )
+    ((counts,),) = [each.values() for each in found if isinstance(each, dict)]
+    assert counts == (bench.messages, bench.messages * len(PAYLOAD)), counts
+    return asked
+
+
+def _roll_over(bench: ClusterBench) -> None:
+    """The primary rolls over, and is through with it; whoever rests is not."""
+    shard = bench.primary.node.shards[0]
+    before = shard.files
+    shard.roll_over()
+    bench.until(lambda: shard.files is not before)
+
+
+def rollover_again(bench: ClusterBench) -> list[Outcome]:
+    """The primary is through with two rollovers before a replica has begun with the first."""
+    bench.fill()
+    replica, primary = bench.replica, bench.primary
+    bench.resting.add(replica.node_id)
+    _roll_over(bench)
+    _roll_over(bench)
+    files = primary.node.shards[0].files
+    found = bench.measure(
+        "the primary has rolled over twice",
+        bench.resting.clear,
+        lambda: replica.node.shards[0].files.journal_end == files.journal_end,
+    )
+    assert replica.member.partitions[0].position == primary.member.partitions[0].position
+    return found
+
+
+def _place(bench: ClusterBench, replica: Process) -> None:
+    """A replica has rolled over, and has yet to find where its messages are."""
+    before = replica.node.shards[0].files
+    bench.primary.node.shards[0].roll_over()
+    while replica.node.shards[0].files is before:
+        bench._step()
+    bench.resting.add(replica.node_id)
+    bench.fill(range(bench.messages, bench.messages + 2 * RECORDS_CUT))
+
+
+def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], list[Outcome]]:
+    """A replica that has rolled over, and has yet to find where its messages are, is told to drop records, or all."""
+
+    def run(bench: ClusterBench) -> list[Outcome]:
+        bench.fill()
+        replica, primary = bench.replica, bench.primary.member.partitions[0]
+        _place(bench, replica)
+        end = primary.position
+        begin = NOWHERE if records is None else Position(end.lease_id, end.number - records)
+        old = replica.node.shards[0].files
+        drops = replica.member.partitions[0]
+
+        def drop() -> None:
+            assert primary.stream is not None
+            primary.stream.forget(replica.node_id)
+            primary.drop_behind(replica.node_id, begin)
+            bench.resting.clear()
+
+        work, slices = replica.node.work, replica.node.work.slices
+        found = bench.measure(
+            case,
+            drop,
+            lambda: (
+                drops.is_healed
+                and work.slices > slices
+                and (records is not None or replica.node.shards[0].files is not old)
+            ),
+        )
+        assert drops.position == bench.primary.member.partitions[0].position
+        return found
+
+    return run
+
+
+def backlog(bench: ClusterBench) -> list[Outcome]:
+    """A primary, as the reference's may, sends all its live records before the end of those that heal a replica."""
+    bench.fill(range(100))
+    replica, primary = bench.replica, bench.primary.member.partitions[0]
+    assert primary.stream is not None
+    end = primary.position
+    bench.kept_back = EventType.PARTITION_SYNC
+    primary.stream.forget(replica.node_id)
+    primary.drop_behind(replica.node_id, Position(end.lease_id, end.number - 50))
+    events: list[bytes] = []
+    wire = bench.cluster.wires[bench.primary.node_id, replica.node_id]
+    while not (wire.events and _type_of(wire.events[0]) == EventType.PARTITION_SYNC):
+        bench._step()
+        bench._tick()
+    events.append(wire.events.popleft())
+    bench.kept_back = None
+    bench.fill(range(100, 100 + bench.messages))
+    assert not replica.member.partitions[0].is_healed
+    return bench.measure(
+        "a backlog is written",
+        lambda: wire.events.extendleft(events),
+        lambda: replica.member.partitions[0].position == bench.primary.member.partitions[0].position,
+    )
 
 
 def _is_served(bench: ClusterBench, old: Process) -> bool:
@@ -569,8 +705,14 @@ def _together(case: str, parts: list[Outcome]) -> Outcome:
 
 
 CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
+    "backlog": backlog,
     "cluster-rollover": cluster_rollover,
     "cut": cut,
+    "cut-half": cut_half,
+    "cut-placing": drop_placing("a replica is cut that has just rolled over", RECORDS_CUT),
+    "anew": drop_placing("a replica that has just rolled over begins anew", None),
+    "summary": summary,
+    "rollover-again": rollover_again,
     "hand-over": hand_over,
     "take-over": take_over,
 }

@@ -145,15 +145,16 @@ class Batch(NamedTuple):
     """Records of an event that go on where a shard ends, in columns of one row each.
 
     `records` are all of them, as they go into the journal, and `data` is what goes into DATA, of which each has a
-    part of `sizes` bytes. `queue_key` is that of all of them, if they are messages of one queue: then `guids`, where
-    each begins in DATA and its compression are known too. `asking` is the last that wants a receipt. The event goes on
-    at `end`.
+    part of `sizes` bytes; `payloads` are the sizes of messages' payloads. `queue_key` is that of all of them, if they
+    are messages of one queue: then `guids`, where each begins in DATA and its compression are known too. `asking` is
+    the last that wants a receipt. The event goes on at `end`.
     """
 
     kinds: list[int]
     records: bytes
     data: bytes
     sizes: list[int]
+    payloads: list[int]
     queue_key: bytes | None
     guids: list[bytes]
     offsets: NDArray[np.int64]
@@ -194,6 +195,7 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
     rows = np.flatnonzero(is_message[:count])
     found, checksums = sizes[:count].tolist(), heads["checksum"][rows].tolist()
     begins = _payload_offsets(heads[rows], sizes[rows]).tolist()
+    payloads: list[int] = []
     for row, begin, checksum in zip(rows.tolist(), begins, checksums, strict=True):
         at = starts[row] + _HEAD_SIZE
         until = at + found[row]
@@ -205,6 +207,7 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
         ):
             count = row
             break
+        payloads.append(until - pad - at - begin)
     if count < RECORDS_MIN:
         return None
     heads, found = heads[:count], found[:count]
@@ -216,6 +219,7 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
         heads["record"].tobytes(),
         b"".join([data[at : at + size] for at, size in zip(starts, found, strict=True) if size]),
         found,
+        payloads,
         keys.pop() if len(keys) == 1 else None,
         heads["guid"].tolist(),
         offsets[:count],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,8 @@ import numpy as np
 from crc32c import crc32c
 
 from broker.cluster.batches import RECORDS_MIN, Batch, Standing, parse_batch
-from broker.cluster.copy_rollover import PLACED_PER_UNIT, ROWS_PER_UNIT, CopyRollover
+from broker.cluster.copy_rollover import PLACED_PER_UNIT, CopyRollover
+from broker.cluster.places import Places
 from broker.cluster.positions import (
     JOURNAL_START,
     NOWHERE,
@@ -33,23 +34,21 @@ from broker.core.shard import Shard
 from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
-from broker.store.chunked import FULL, Chunked
 from broker.store.cutting import cut_off
 from broker.store.partition_files import PartitionFiles, PartitionLimits
-from broker.store.recovery import Recovered, RecoveredMessage, data_headers, recover
+from broker.store.recovery import Recovered, recover
 from broker.store.rollover import clear_header, write_header
-from broker.store.sliced_recovery import SlicedRecovery
 from formats.codes import StorageFlag, StorageMessageType
 from formats.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import ANY_RECORD, MESSAGE_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
-from formats.disk.keys import KEY_SIZE, NULL_KEY
+from formats.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
 from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep", "TooSmall", "clear_records", "is_sound"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "clear_records", "payload_size"]
 
 log = logging.getLogger("broker.partition")
 
@@ -84,7 +83,6 @@ _NUMBER_MASK = (1 << 48) - 1
 _SIZE_BITS = 29
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 HEADER_WORDS = DATA_HEADER.size // WORD
-_COMPRESSION_BITS = 3
 _NO_RECORD = bytes(JOURNAL_RECORD_SIZE)
 _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
 # Fewer than so many cannot be a batch.
@@ -92,6 +90,7 @@ BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
 LEASE_ID_MAX = 0xFFFF_FFFF
+NO_BOUND = 1 << 62
 
 
 class OutOfStep(Exception):
@@ -102,11 +101,11 @@ class TooSmall(OutOfStep):
     """The files here are not as large as the primary's: larger ones will do."""
 
 
-class Segment(NamedTuple):
-    """Files, and from where on the places of messages count that are in them."""
+class Written(NamedTuple):
+    """Where the records of an event end that were written, and the last of them that asks for a receipt."""
 
-    base: int
-    files: PartitionFiles
+    end: int
+    asking: Position | None
 
 
 # The primary has removed a message, or, without a GUID, all of a queue's: its key.
@@ -126,79 +125,34 @@ class Copy:
         self.removed: Removed = lambda queue_key, guid: None
         self.lease_id_max = LEASE_ID_MAX
         self._is_anew = False
-        self._segments: list[Segment] = []  # the newest last: two while messages have yet to be found in new files
         self._attach(shard.files)
         self.position = last_position(shard.files)
-        self._places: dict[bytes, Chunked[int]] = {}  # by queue key and GUID: DATA offset and compression
+        self._places = Places(shard.files)
+        self._places_before: Places | None = None  # of the shard's files, while it is received anew
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
+        self._rolls_again = False  # the files end with a record that begins another
         self._finishing: Task | None = None  # what follows a rollover that is finished
-        # Of the shard's files, while it is received anew.
-        self._places_before: dict[bytes, Chunked[int]] = {}
-        self._segments_before: list[Segment] = []
-        if recovered is not None:
-            self._index(recovered.messages)
         self._checksums = Checksums()
-        self._indexing: Task | None = None
-        if recovered is None:
-            self._start_indexing()
+        if recovered is not None:
+            self._places.add_recovered(recovered.messages)
+        else:
+            self._find_places()
         self.is_rotten = False  # a payload is not what its checksum says
 
-    def _index(self, messages: Iterable[RecoveredMessage]) -> None:
-        self._segments = [Segment(0, self.files)]
-        for found in messages:
-            self._places_in(found.queue_key).add(found.guid, found.offset << _COMPRESSION_BITS | found.compression)
-
-    def _places_in(self, queue_key: bytes) -> Chunked[int]:
-        places = self._places.get(queue_key)
-        if places is None:
-            places = self._places[queue_key] = Chunked()
-        return places
-
-    def _start_indexing(self) -> None:
+    def _find_places(self) -> None:
         """Forget where messages are, and find them again in the files as they are."""
-        before, self._places = self._places, {}
-        self._throw_away(before.values())
-        self._base = 0
-        self._segments = [Segment(0, self.files)]
+        self._throw_away(self._places.give_up())
+        self._places = Places(self.files)
         work = self.shard.work
-        at_once = Work(self.shard.now, 1 << 40)
-        self._indexing = self._index_slowly(work or at_once)
         if work is not None:
-            work.start(self._indexing)
+            work.start(self._places.find_all(work, self.note_rot))
         else:
-            at_once.complete(self._indexing)
+            at_once = Work(self.shard.now, 1 << 40)
+            at_once.complete(self._places.find_all(at_once, self.note_rot))
 
-    def _finish_indexing(self) -> None:
-        """All that is in the files is known."""
-        if self._indexing is not None and self.shard.work is not None:
-            self.shard.work.complete(self._indexing)
-
-    def _index_slowly(self, work: Work) -> Task:
-        """Find where each message is, in slices; nothing is added to the files meanwhile."""
-        recovery = SlicedRecovery(self.files)
-        while not recovery.is_told:
-            while not work.may_go_on():
-                yield
-            rows = max(1, work.left) * ROWS_PER_UNIT
-            work.left = 0
-            try:
-                if not recovery.is_read:
-                    recovery.advance(rows)
-                    continue
-                found, keys, _, offsets = recovery.alive(rows)
-            except FormatError as error:
-                self.note_rot(error)
-                break
-            compressions = MESSAGE_RECORD.column(found, "compression")
-            places = (offsets << _COMPRESSION_BITS | compressions).tolist()
-            for key, place in zip(keys, places, strict=True):
-                self._places_in(key[:KEY_SIZE]).add(key[KEY_SIZE:], place)
-        self._indexing = None
-
-    def _attach(self, files: PartitionFiles, base: int = 0) -> None:
+    def _attach(self, files: PartitionFiles) -> None:
         self.files = files
-        self._base = base
         self._journal_granted = self._data_granted = 0
 
     @property
@@ -219,7 +173,12 @@ class Copy:
     @property
     def is_busy(self) -> bool:
         """Return whether this copy is not ready for anything else, and will be by itself."""
-        return self._indexing is not None or self.will_roll
+        return self._places.is_finding or self.will_roll
+
+    @property
+    def rolls_again(self) -> bool:
+        """Return whether the primary rolls over once more: all that follows is for files that are not there yet."""
+        return self._rolls_again
 
     @property
     def rollover_fault(self) -> str:
@@ -232,14 +191,25 @@ class Copy:
 
     # -- writing
 
-    def write_all(self, data: memoryview, start: int, end: int, *, heals: bool = False) -> Position | None:
-        """Add the records of an event's body, `data[start:end]`; the last that asks for a receipt.
+    def write_all(
+        self, data: memoryview, start: int, end: int, *, heals: bool = False, bytes_max: int = NO_BOUND
+    ) -> Written:
+        """Add the records of an event's body, `data[start:end]`; how far, and the last that asks for a receipt.
+
+        After about `bytes_max` the rest is left to be written, and so is what follows a record that begins a rollover
+        while the one before is not finished: once this copy is not busy, it goes on with that.
 
         Of those that heal, none begins a rollover: whoever sent them was still in the old files behind it.
         `OutOfStep`, or FormatError, at the first that does not fit, or is malformed: those before it are written.
         """
         asking = None
-        while start < end:
+        if self._rolls_again:
+            if self._rolling is not None:
+                return Written(start, None)
+            self._rolls_again = False
+            self._roll_over()
+        room_end = start + bytes_max
+        while start < end and start < room_end and not self._rolls_again:
             batch = self._batch(data, start, end) if end - start >= BATCH_BYTES_MIN else None
             if batch is not None:
                 self._write_batch(batch)
@@ -250,7 +220,9 @@ class Copy:
                 start += storage_size(data, start)
                 if message.flags & _RECEIPT_REQUESTED:
                     asking = self.position
-        return asking
+                if self.rolls_again:
+                    break
+        return Written(start, asking)
 
     def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
         """The records that can be written together, if they are many and there is room for them."""
@@ -268,13 +240,11 @@ class Copy:
         records, end = batch.records, files.data_end
         files.data.buffer[end : end + len(batch.data)] = batch.data
         if batch.queue_key is not None:
-            places = (batch.offsets + self._base << _COMPRESSION_BITS | batch.compressions).tolist()
-            known = self._places_in(batch.queue_key)
-            known.newest.update(zip(batch.guids, places, strict=True))
-            if len(known.newest) >= FULL:
-                known.turn()
+            self._places.add_many(
+                batch.queue_key, batch.guids, batch.offsets, batch.compressions, np.array(batch.payloads, np.int64)
+            )
         else:
-            self._note(batch, self._base + end)
+            self._note(batch, end)
         files.data_end = end + len(batch.data)
         files.journal.buffer[files.journal_end : files.journal_end + len(records)] = records
         files.journal_end += len(records)
@@ -283,16 +253,15 @@ class Copy:
     def _note(self, batch: Batch, offset: int) -> None:
         """Which messages there are, and no longer are, after records whose DATA begins at `offset`."""
         at = 0
+        payloads = iter(batch.payloads)
         for kind, size in zip(batch.kinds, batch.sizes, strict=True):
             if kind == _MESSAGE:
                 compression, key, _, guid, _ = _message_record(batch.records, at)
-                self._places_in(key).add(guid, offset << _COMPRESSION_BITS | compression & 7)
+                self._places.add(key, guid, offset, compression & 7, next(payloads))
                 offset += size
             elif kind == _DELETION:
                 key, guid = _deletion_record(batch.records, at)
-                places = self._places.get(key)
-                if places is not None:
-                    places.take(guid)
+                self._places.take(key, guid)
                 self.removed(key, guid)
             at += JOURNAL_RECORD_SIZE
 
@@ -331,9 +300,7 @@ class Copy:
             self._write_queue(record, data)
         elif kind == _DELETION:
             key, guid = _deletion_record(record)
-            places = self._places.get(key)
-            if places is not None:
-                places.take(guid)
+            self._places.take(key, guid)
             self.removed(key, guid)
         files.journal.buffer[at:end] = record
         files.journal_end = end
@@ -348,7 +315,8 @@ class Copy:
         compression, key, offset_dwords, guid, checksum = _message_record(record)
         if offset_dwords * DWORD != start:
             raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
-        if size <= DATA_HEADER.size or not is_sound(data, size, checksum):
+        payload = payload_size(data, size, checksum) if size > DATA_HEADER.size else None
+        if payload is None:
             raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
         end = start + size
         if end > self._data_granted:
@@ -357,8 +325,7 @@ class Copy:
             self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
-        place = self._base + start << _COMPRESSION_BITS | compression & 7
-        self._places_in(key).add(guid, place)
+        self._places.add(key, guid, start, compression & 7, payload)
 
     def _write_queue(self, record: memoryview, data: memoryview) -> None:
         files = self.files
@@ -385,9 +352,7 @@ class Copy:
                 QueueOpType(kind).name,
                 key.hex().upper(),
             )
-            places = self._places.pop(key, None)
-            if places is not None:
-                self._throw_away([places])
+            self._throw_away(self._places.take_all(key))
             self.removed(key, None)
 
     def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
@@ -416,8 +381,9 @@ class Copy:
             self._end_rollover(rolling)
         if kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
             if self._rolling is not None:
-                self._complete(self._rolling)
-            self._roll_over()
+                self._rolls_again = True
+            else:
+                self._roll_over()
 
     def _roll_over(self) -> None:
         """The primary goes on in new files, and what it carried over is the same here."""
@@ -428,8 +394,8 @@ class Copy:
         self._kept = self.position
         rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
         # Nothing is for 0: the first record says where this goes on, if it comes before that is known here.
-        self._attach(rolling.tail, self._base + old.data_end)
-        self._segments.append(Segment(self._base, rolling.tail))
+        self._attach(rolling.tail)
+        self._places.go_on_in(rolling.tail)
         if work is not None:
             work.start(self._roll_slowly(rolling, work, self._finishing))
             return
@@ -450,18 +416,14 @@ class Copy:
             rolling.fault = str(error)
             return units
 
-    def _complete(self, rolling: CopyRollover) -> None:
-        """The primary rolls over once more: this has to be over before."""
-        self._finish_placing()
-        self._copy_all(rolling)
-
     def finish_rollover(self) -> None:
-        """The node stops: what came behind a rollover is kept."""
-        if self._rolling is not None and self.will_roll:
-            try:
-                self._complete(self._rolling)
-            except OutOfStep as error:
-                log.error("Partition [%d]: a rollover comes to nothing: %s", self.shard.partition_id, error)
+        """Finish now: the node stops, and what came behind a rollover is kept, or too much waits for it."""
+        try:
+            if self._rolling is not None and self.will_roll:
+                self._finish_placing()
+                self._copy_all(self._rolling)
+        except OutOfStep as error:
+            log.error("Partition [%d]: a rollover comes to nothing: %s", self.shard.partition_id, error)
         self._finish_placing()
 
     def _finish_placing(self) -> None:
@@ -514,58 +476,61 @@ class Copy:
         self._rolling = None
         rolling.is_over = True
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", shard.partition_id, self.files.journal.name)
-        task = self._finishing = self._place_all(rolling, self._base - old.data_end, self._base)
+        task = self._finishing = self._place_all(rolling, self._places, self._places.current)
         if shard.work is not None:
             shard.work.add(task)
         else:
             for _ in task:
                 """At once."""
 
-    def _place_all(self, rolling: CopyRollover, old_base: int, new_base: int) -> Task:
+    def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
         """Find messages where they are now, then let go of the old files."""
         work = self.shard.work
-        while not rolling.is_placed:
+        before = places.before(now_in)
+        while not rolling.is_placed and not places.is_given_up:
             while work is not None and not work.may_go_on():
                 yield
             count = 1 << 40 if work is None else max(1, work.left) * PLACED_PER_UNIT
             if work is not None:
                 work.left = 0
             for moved, start in rolling.take_moved(count):
-                places = self._places.get(moved.key[:KEY_SIZE])
-                place = places.get(moved.key[KEY_SIZE:]) if places is not None else None
-                # It may have gone, and come again, in the meantime.
-                if places is not None and place is not None and place >> _COMPRESSION_BITS == old_base + moved.offset:
-                    moved_to = new_base + start << _COMPRESSION_BITS
-                    places[moved.key[KEY_SIZE:]] = moved_to | place & (1 << _COMPRESSION_BITS) - 1
-        self._segments = [segment for segment in self._segments if segment.base != old_base]
+                places.move(moved.key, (before, moved.offset), (now_in, start))
+        places.let_go(before)
+        yield from self._retire(rolling.old)
+        self._finishing = None
+
+    def _retire(self, old: PartitionFiles) -> Task:
+        """Put files away: to let go of large ones takes its time."""
+        work = self.shard.work
         try:
-            for _ in rolling.old.retire_slowly():
+            for _ in old.retire_slowly():
                 if work is not None:
                     work.left = 0
                     yield
         except OSError as error:
-            self.shard.note_not_retired(rolling.old, error)
-        self._finishing = None
+            self.shard.note_not_retired(old, error)
 
     def settle(self) -> None:
         """No more comes from this primary: a rollover that came to nothing is undone."""
         rolling = self._rolling
+        self._rolls_again = False
         if rolling is not None:
             self._rolling = None
             rolling.is_over = True
             rolling.fresh.remove()
-            self._segments.pop()
-            self._attach(rolling.old, self._segments[-1].base)
+            self._attach(rolling.old)
             if rolling.begins is not None:
                 # What came behind it is gone, and with it what it said of the messages before.
-                self._finish_placing()
-                self._start_indexing()
+                self._find_places()
+            else:
+                self._places.go_back()
         elif self.is_anew:
             self._is_anew = False
             self.files.remove()
-            self._throw_away(self._places.values())
-            self._places, self._segments = self._places_before, self._segments_before
-            self._attach(self.shard.files, self._segments[-1].base)
+            self._throw_away(self._places.give_up())
+            assert self._places_before is not None
+            self._places, self._places_before = self._places_before, None
+            self._attach(self.shard.files)
         self.position = last_position(self.files)
         self.end_event()
 
@@ -591,8 +556,6 @@ class Copy:
             at -= JOURNAL_RECORD_SIZE
         if behind is None:
             return False
-        self._finish_placing()
-        self._finish_indexing()
         clear_records(files.journal.buffer, behind, files.journal_end)
         if self.shard.outlives_power:
             # Before their payloads are cleared: a journal that still names these would look like one with rotten files.
@@ -607,7 +570,7 @@ class Copy:
             return False
         self.shard.removals.cut(files)
         self.position = last_position(files)
-        self._start_indexing()
+        self._find_places()
         self.end_event()
         return True
 
@@ -619,33 +582,36 @@ class Copy:
         if fresh is None:
             raise OutOfStep("no disk for new files")
         clear_header(fresh)
-        self._finish_placing()
-        self._finish_indexing()
         self._is_anew = True
         self._attach(fresh)
         self.position = NOWHERE
-        self._places, self._places_before = {}, self._places
-        self._segments, self._segments_before = [Segment(0, fresh)], self._segments
+        self._places, self._places_before = Places(fresh), self._places
 
     def complete(self, sync_point: Position) -> None:
         """All of the shard is there; `sync_point` is the first behind the primary's last rollover."""
         if not self.is_anew:
             return
-        files, old = self.files, self.shard.files
+        files, shard = self.files, self.shard
+        old = shard.files
         offset = _find(files, sync_point)
-        self.shard.keep_removals(old)
-        self.shard.finish(files, lambda: write_header(files, self.shard.partition_id, offset))
-        self.shard.files = files
+        shard.keep_removals(old)
+        shard.finish(files, lambda: write_header(files, shard.partition_id, offset))
+        shard.files = files
         self._is_anew = False
-        before, self._places_before = self._places_before, {}
-        self._throw_away(before.values())
-        self._segments_before = []
+        assert self._places_before is not None
+        self._throw_away(self._places_before.give_up())
+        self._places_before = None
         self.end_event()
         if self.is_rotten:
             self.is_rotten = False
             old.set_aside()
         elif old.journal_end > JOURNAL_START:
-            old.retire()
+            task = self._retire(old)
+            if shard.work is not None:
+                shard.work.start(task)
+            else:
+                for _ in task:
+                    """At once."""
         else:
             old.remove()
 
@@ -676,44 +642,23 @@ class Copy:
 
     def let_go(self) -> None:
         """The shard is served from here: its queues know where their messages are."""
-        places, self._places = self._places, {}
-        self._throw_away(places.values())
+        self._throw_away(self._places.give_up())
 
-    def _throw_away(self, places: Iterable[Chunked[int]]) -> None:
+    def _throw_away(self, chunks: list[dict[bytes, int]]) -> None:
         """Give back the memory of what is needed no longer."""
-        if self.shard.work is not None:
-            self.shard.work.start(throw_away(self.shard.work, [chunk for each in places for chunk in each.chunks]))
+        if self.shard.work is not None and chunks:
+            self.shard.work.start(throw_away(self.shard.work, [*chunks]))
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
-        """How many messages are here, and their bytes, by queue key."""
-        return {key: (len(places), self._size_of(places)) for key, places in self._places.items()}
-
-    def _size_of(self, places: Chunked[int]) -> int:
-        """The bytes of many messages, told by the heads of their DATA records, all at once."""
-        offsets = np.fromiter(places.values(), np.int64, len(places)) >> _COMPRESSION_BITS
-        size = 0
-        for base, files in reversed(self._segments):
-            is_there = offsets >= base
-            sizes, *_ = data_headers(files, offsets[is_there] - base)
-            size += sum(sizes)
-            offsets = offsets[~is_there]
-        return size
-
-    def _find(self, place: int) -> tuple[PartitionFiles, int]:
-        """The files that have a message, and where its DATA record begins."""
-        offset = place >> _COMPRESSION_BITS
-        for base, files in reversed(self._segments):
-            if offset >= base:
-                return files, offset - base
-        raise AssertionError("every message is in some file")
+        """The number of messages that are here, and their bytes, by queue key."""
+        return self._places.stored()
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """A message as its producer sent it; None if it is not here, or has rotted. Views live until the next step."""
-        places = self._places.get(queue_key)
-        place = places.get(guid) if places else None
+        place = self._places.find(queue_key, guid)
         if place is None:
             return None
-        files, offset = self._find(place)
+        files, offset, compression = place
         buffer = files.data.buffer
         try:
             found = parse_data_record(buffer, offset)
@@ -728,7 +673,7 @@ class Copy:
         return Content(
             found.app_data(buffer),
             checksum,
-            place & (1 << _COMPRESSION_BITS) - 1,
+            compression,
             bool(header.flags & DataHeaderFlags.MESSAGE_PROPERTIES),
             header.schema_id,
             found.options(buffer),
@@ -749,18 +694,19 @@ def clear_records(journal: Writable, start: int, end: int) -> None:
         journal[at : at + JOURNAL_RECORD_SIZE] = _NO_RECORD
 
 
-def is_sound(data: memoryview, size: int, checksum: int) -> bool:
-    """Return whether `data` is one DATA record whose payload has the checksum."""
+def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
+    """Return the size of the payload if `data` is one DATA record, and the payload has the checksum."""
     lengths, options = _two_u32(data)
     pad = data[size - 1]
     start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
-    return (
+    is_sound = (
         (lengths & _SIZE_MASK) * WORD == size
         and lengths >> _SIZE_BITS >= HEADER_WORDS
         and 1 <= pad <= DWORD
         and start < end
         and crc32c(data[start:end]) == checksum
     )
+    return end - start if is_sound else None
 
 
 def _find(files: PartitionFiles, position: Position) -> int:

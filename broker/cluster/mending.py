@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection
 
-from broker.cluster.copying import is_sound
+from broker.cluster.copying import payload_size
 from broker.cluster.positions import JOURNAL_START, Position, offset_of, position_at
 from broker.core.messages import Message
 from broker.core.payloads import Unsound
@@ -112,7 +112,7 @@ class Mending:
 
     def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
         files, offset = self._shard.place_of(known)
-        if len(data) != _room_of(files, offset) or not is_sound(data, len(data), checksum):
+        if len(data) != _room_of(files, offset) or payload_size(data, len(data), checksum) is None:
             return False
         files.data.buffer[offset : offset + len(data)] = data
         return True

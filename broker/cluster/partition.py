@@ -187,8 +187,13 @@ class Partition(PrimaryActions, ReplicaActions):
         sending = self.stream or self.transfer
         return sending is not None and sending.busy
 
+    @property
+    def _is_busy(self) -> bool:
+        """Return whether this node is not ready to say how far it is, and will be by itself."""
+        return self.copy.is_busy or self._writing is not None
+
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
-        if self.copy.is_busy and event not in _WHILE_BUSY:
+        if self._is_busy and event not in _WHILE_BUSY:
             # How far this node is, it can only say when the files it goes on with are whole, and known.
             self._deferred.append((event, fact))
             return
@@ -267,7 +272,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def stop(self) -> None:
         """The node stops: it takes no more part."""
-        self.copy.finish_rollover()
+        self.write_all_buffered()
         self.fire(Event.STOP_NODE)
 
     # -- what peers say
@@ -398,7 +403,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.stream.flush()
         if self.copy.rollover_fault:
             self._roll_over_failed()
-        while self._deferred and not self.copy.is_busy:
+        while self._deferred and not self._is_busy:
             self.fire(*self._deferred.popleft())
         if self.receipt_due is not None and self.primary_id is not None:
             self._send_receipt(self.primary_id, self.receipt_due)
@@ -415,6 +420,8 @@ class Partition(PrimaryActions, ReplicaActions):
     def _roll_over_failed(self) -> None:
         log.error("Partition [%d]: a rollover comes to nothing: %s", self.partition_id, self.copy.rollover_fault)
         self._begins_anew = True
+        self._buffered.clear()
+        self._writing = None
         self.fire(Event.ISSUE_LIVESTREAM)
         if self.copy.is_rolling:
             # It is no replica any longer that could be healed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -162,7 +163,8 @@ class PartitionBase:
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
         self._begins_anew = False  # the primary wants everything dropped, the files are too small, or have rotted
-        self._buffered: list[bytes] = []
+        self._buffered: deque[memoryview] = deque()  # of a healed replica, what waits to be written
+        self._writing: object | None = None  # the task that does it
         self._asked_numbers: set[int] = set()
         self.taking_over: TakeOver | None = None
         self._lease_begun = 0  # the last whose first record this process has written
@@ -259,6 +261,7 @@ class PartitionBase:
         self.damaged.clear()
         self.healed.clear()
         self._buffered.clear()
+        self._writing = None
 
     def _say(self, node_id: int, status: PrimaryStatus) -> None:
         """Tell a node whether this one serves the shard."""

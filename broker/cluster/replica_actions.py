@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.cluster.copying import OutOfStep, TooSmall
+from broker.cluster.copying import NO_BOUND, OutOfStep, TooSmall
 from broker.cluster.mending import record_before
 from broker.cluster.partition_base import (
     RETRY_MS,
@@ -18,6 +18,7 @@ from broker.cluster.partition_table import Event, State
 from broker.cluster.positions import NOWHERE, Position, offset_behind, offset_of
 from broker.cluster.replication import Transfer, pack_records
 from broker.core.cluster_errors import ClusterError
+from broker.core.work import Task, Work
 from formats.control.messages import (
     PrimaryStateRequest,
     PrimaryStateResponse,
@@ -27,11 +28,18 @@ from formats.control.messages import (
     StatusCategory,
 )
 from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.errors import FormatError
 from formats.wire.event import EventType, build_event
 
 __all__ = ["ReplicaActions"]
 
 log = logging.getLogger("broker.partition")
+
+# So much of what waits is written for a unit of work.
+BYTES_PER_UNIT = 256
+# A replica that is busy with a rollover puts no more aside than that.
+BUFFERED_MAX = 64 << 20
+NO_BODY = memoryview(b"")
 
 
 class ReplicaActions(PartitionBase):
@@ -198,32 +206,81 @@ class ReplicaActions(PartitionBase):
     def buffer(self, event: Event, fact: Fact) -> None:
         received = fact.received
         assert received is not None
-        self._buffered.append(bytes(received.data[received.start : received.end]))
+        self._buffered.append(memoryview(bytes(received.data[received.start : received.end])))
 
     def clear_buffered(self, event: Event, fact: Fact) -> None:
         self._buffered.clear()
 
     def write_buffered(self, event: Event, fact: Fact) -> None:
-        buffered, self._buffered = self._buffered, []
-        for body in buffered:
-            self._write_live(memoryview(body), 0, len(body))
+        self._begin_writing()
 
     def write_live(self, event: Event, fact: Fact) -> None:
         assert fact.received is not None
+        if self._writing is not None:
+            self.buffer(event, fact)
+            if self.copy.rolls_again and sum(map(len, self._buffered)) > BUFFERED_MAX:
+                self.copy.finish_rollover()
+            return
         before = self.copy.position
         self._write_live(*fact.received)
         if self.copy.position > before:
             self.shard.hears = not self.copy.is_anew
 
-    def _write_live(self, data: memoryview, start: int, end: int) -> None:
+    def _begin_writing(self) -> None:
+        """Write what waits in slices; what comes meanwhile gets in line."""
+        work = self.shard.work
+        self._writing = writing = object()
+        task = self._write_slowly(work, writing)
+        if work is not None:
+            work.start(task)
+        else:
+            for _ in task:
+                """At once."""
+
+    def _write_slowly(self, work: Work | None, writing: object) -> Task:
+        copy, buffered = self.copy, self._buffered
+        while self._writing is writing and (buffered or copy.rolls_again):
+            if work is not None and (not work.may_go_on() or (copy.rolls_again and copy.is_rolling)):
+                yield
+                continue
+            body = buffered.popleft() if buffered else NO_BODY
+            bytes_max = max(1, work.left) * BYTES_PER_UNIT if work is not None else NO_BOUND
+            left = len(body) - self._write_live(body, 0, len(body), bytes_max)
+            if work is not None:
+                work.left -= 1 + (len(body) - left) // BYTES_PER_UNIT
+        if self._writing is writing:
+            self._writing = None
+
+    def write_all_buffered(self) -> None:
+        """The node stops: what a healed replica was sent is kept."""
+        self.copy.finish_rollover()
+        while self._writing is not None and (self._buffered or self.copy.rolls_again) and not self.copy.is_rolling:
+            body = self._buffered.popleft() if self._buffered else NO_BODY
+            self._write_live(body, 0, len(body))
+            self.copy.finish_rollover()
+
+    def _write_live(self, data: memoryview, start: int, end: int, bytes_max: int = NO_BOUND) -> int:
+        """Write records of the primary, and set aside what has to wait; where that begins."""
         copy = self.copy
         try:
-            asking = copy.write_all(data, start, end)
-            if asking is not None:
-                self.receipt_due = asking
-        except OutOfStep as error:
+            written, asking = copy.write_all(data, start, end, bytes_max=bytes_max)
+        except (OutOfStep, FormatError) as error:
             log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
+            is_garbage = isinstance(error, FormatError) and self._writing is None
+            self._buffered.clear()
+            self._writing = None
             self._begins_anew |= isinstance(error, TooSmall)
+            if is_garbage:
+                raise
             self.fire(Event.ISSUE_LIVESTREAM)
+            return end
         finally:
             copy.end_event()
+        if asking is not None:
+            self.receipt_due = asking
+        if written < end:
+            rest = data[written:end]
+            self._buffered.appendleft(rest if self._writing is not None else memoryview(bytes(rest)))
+        if self._writing is None and (written < end or copy.rolls_again):
+            self._begin_writing()
+        return written

@@ -98,7 +98,7 @@ def written(events: list[bytes], *, anew: bool = False) -> Outcome:
     error, asking = "", None
     try:
         for event in events:
-            asking = copy.write_all(memoryview(event), 0, len(event)) or asking
+            asking = copy.write_all(memoryview(event), 0, len(event)).asking or asking
     except (OutOfStep, FormatError) as fault:
         error, asking = f"{type(fault).__name__}: {fault}", None
     files = copy.files
