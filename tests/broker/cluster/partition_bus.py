@@ -24,7 +24,7 @@ from broker.core.work import Work
 from broker.opening import open_shards
 from broker.store.names import next_timestamp
 from broker.store.partition_files import PartitionLimits
-from broker.store.recovery import RecoveredMessage, RecoveredQueue, recover
+from broker.store.recovery import Recovered, RecoveredMessage, RecoveredQueue, recover
 from broker.store.removals import Removed
 from formats.codes import EventType
 from formats.control import ber
@@ -369,12 +369,22 @@ class Bus:
             assert store_faults(node.directory) == []
             recovered = recover(node.shard.files)
             if node.partition.state is State.REPLICA_HEALED:
+                self.check_counts(node, recovered)
                 for message in recovered.messages:
                     content = node.partition.read(message.queue_key, message.guid)
                     assert content is not None
                     assert len(content.data) == message.size
                     assert crc32c(content.data) == content.crc32c
                     assert bytes(content.data).startswith(b"message ")
+
+    def check_counts(self, node: Node, recovered: Recovered) -> None:
+        """What a replica says that it has is what its files tell."""
+        wanted: dict[bytes, tuple[int, int]] = {}
+        for message in recovered.messages:
+            count, size = wanted.get(message.queue_key, (0, 0))
+            wanted[message.queue_key] = count + 1, size + message.size
+        stored = node.partition.copy.stored()
+        assert {key: each for key, each in stored.items() if each != (0, 0)} == wanted
 
     def kept(self, node_id: int) -> list[bytes]:
         return [message.guid for message in recover(self.nodes[node_id].shard.files).messages]
