@@ -13,7 +13,9 @@ from broker.cluster.put_room import PutRoom
 from broker.cluster.upstream import UpstreamState
 from broker.core.faults import Inconsistent
 from broker.core.messages import KEPT, PENDING, Content, Posted, Poster
+from broker.core.purges import THROWN_PER_UNIT
 from broker.core.queue import Queue
+from broker.core.work import Task
 from formats.codes import AckStatus
 from formats.wire.event import EventType
 from formats.wire.put import PutFlag, append_put, iter_puts
@@ -114,9 +116,21 @@ class Posts:
                 self._send(put.message)
 
     def forget_all(self) -> None:
-        """Nobody is there to hear of them any longer; those that have no way up are not sent."""
-        self.room.give(sum(put.size for put in self.unacknowledged.values()), len(self.unacknowledged))
-        self.unacknowledged.clear()
+        """Nobody is there to hear of them any longer; those that have no way up are not sent.
+
+        They are gone at once; their room is free when their memory is, which takes slices if they are many.
+        """
+        gone, self.unacknowledged = self.unacknowledged, {}
+        self._queue.work.start(self._let_go(gone))
+
+    def _let_go(self, gone: dict[bytes, Unacknowledged]) -> Task:
+        work = self._queue.work
+        while gone:
+            while not work.may_go_on():
+                yield
+            count = min(len(gone), work.left * THROWN_PER_UNIT)
+            work.left -= 1 + count // THROWN_PER_UNIT
+            self.room.give(sum(gone.popitem()[1].size for _ in range(count)), count)
 
     def on_ack(self, guid: bytes, status: int) -> None:
         """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""

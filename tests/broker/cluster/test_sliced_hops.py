@@ -453,3 +453,25 @@ def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -
     assert values(low) == list(range(MANY // 2))
     assert set(hop.unconfirmed) == {guid(number) for number in range(MANY // 2)}
     assert [each.holds for each in hop.subscriptions] == [MANY // 2]
+
+
+def test_posts_that_nobody_waits_for(world: World) -> None:
+    """They go at once, and the room that they had with the memory that they took, in slices."""
+    producer = world.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    relay = relay_of(world)
+    world.part(0, 1)
+    for number in range(MANY):
+        producer.put(0, guid(number), b"x")
+    room = relay.posts.room
+    assert (room.messages, room.bytes) == (MANY, MANY)
+    slow(world, amount=1)
+    producer.drop()
+    assert not relay.unacknowledged
+    left = room.messages
+    assert MANY - 8 <= left < MANY
+    for _ in slices(world):
+        assert left - 8 <= room.messages < left
+        assert room.bytes == room.messages
+        left = room.messages
+    assert room.messages == 0
