@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from broker.cluster.handover import retire
 from broker.cluster.positions import NOWHERE, Position
 from broker.cluster.relay import RelayQueue
 from broker.core.changes import reconfigure
@@ -47,6 +48,7 @@ MESSAGES = 1_000_000
 PAYLOAD = b"x" * 64
 OTHER = "bmq://other/q"
 QUEUE, FANOUT = "bmq://steps/q", "bmq://fanout/q"
+STRONG, STRONG_FANOUT = "bmq://strong/q", "bmq://strong-fanout/q"
 POISON = "bmq://poison/q"
 ATTEMPTS = 5
 TTL_S = 3600
@@ -63,6 +65,8 @@ DOMAINS = (
     DomainConfig("fanout", Mode.FANOUT, ("foo", "bar")),
     DomainConfig("other", Mode.PRIORITY),
     DomainConfig("poison", Mode.PRIORITY, delivery_attempts_max=ATTEMPTS),
+    DomainConfig("strong", Mode.PRIORITY, strong=True),
+    DomainConfig("strong-fanout", Mode.FANOUT, ("foo", "bar"), strong=True),
 )
 
 
@@ -107,6 +111,21 @@ class Bench:
                 self.pass_time(1)
                 self.rig.node.tick()
         self.rest()
+
+    def fill_awaiting(self) -> None:
+        """Messages that wait for copies, whose producer waits to hear of them: nobody says that he has any."""
+        content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
+        self.rig.node.shards[0].copies_wanted = 2
+        queue, session = self.queue, self.producer.session
+        queue.judge_copies()
+        for number in range(self.messages):
+            queue.post(guid(number), content)
+            queue.acknowledge_later(guid(number), session, 1, number)
+            if number % POSTS_A_TICK == 0:
+                self.pass_time(1)
+                self.rig.node.tick()
+        self.rest()
+        assert len(queue.awaiting) == self.messages
 
     def rest(self) -> None:
         """What the node has begun is done."""
@@ -660,6 +679,50 @@ def purged(bench: Bench) -> list[Outcome]:
     return [bench.measure("purge of a queue", lambda: purge(bench.queue))]
 
 
+def awaiting_copied(bench: Bench) -> list[Outcome]:
+    """One receipt confirms all of them."""
+    consumer = bench.consumer(Wanted())
+    bench.fill_awaiting()
+    shard = bench.rig.node.shards[0]
+    written = shard.sequence_number
+    found = bench.measure("copies of all arrive at once", lambda: shard.copied(written), consumer, bench.producer)
+    assert not bench.queue.awaiting
+    return [found]
+
+
+def awaiting_purged(bench: Bench) -> list[Outcome]:
+    bench.fill_awaiting()
+    purged = bench.measure("purge of all that await copies", lambda: purge(bench.queue), bench.producer)
+    assert not bench.queue.messages
+    return [purged]
+
+
+def awaiting_stripped(bench: Bench) -> list[Outcome]:
+    bench.fill_awaiting()
+    foo, bar = bench.queue.apps["foo"], bench.queue.apps["bar"]
+    first = bench.measure("purge of an app whose messages await", lambda: purge_app(bench.queue, foo), bench.producer)
+    last = bench.measure("purge of the last that wants them", lambda: purge_app(bench.queue, bar), bench.producer)
+    assert not bench.queue.messages
+    return [first, last]
+
+
+def awaiting_forgotten(bench: Bench) -> list[Outcome]:
+    """The primary's office ends: what becomes of its queue's clients is in `hand-over`."""
+    bench.fill_awaiting()
+    node, queue, shard = bench.rig.node, bench.queue, bench.rig.node.shards[0]
+
+    def end() -> None:
+        del node.queues[STRONG]
+        retire(queue)
+        stores = dict(shard.stores)
+        shard.deactivate()
+        # The other queue stays, to see how long its posts take.
+        shard.activate(shard.primary_lease_id + 1)
+        shard.stores.update((key, store) for key, store in stores.items() if key != queue.key)
+
+    return [bench.measure("a primary forgets all that await", end)]
+
+
 def apps(bench: Bench) -> list[Outcome]:
     bench.fill()
     domain = bench.rig.node.domains["fanout"]
@@ -729,6 +792,10 @@ CASES: Cases = {
     "expiry": (QUEUE, expiry),
     "purge": (QUEUE, purged),
     "apps": (FANOUT, apps),
+    "awaiting-copied": (STRONG, awaiting_copied),
+    "awaiting-purged": (STRONG, awaiting_purged),
+    "awaiting-stripped": (STRONG_FANOUT, awaiting_stripped),
+    "awaiting-forgotten": (STRONG, awaiting_forgotten),
     "rollover": (QUEUE, rollover),
     "tight": (FANOUT, tight),
 }

@@ -86,7 +86,6 @@ def retire(queue: Queue) -> None:
     queue.usage.remove(queue.usage.bytes, queue.usage.messages)
     queue.consumption.configure(0)
     queue.delivery.end()
-    queue.awaiting.clear()
     queue.held.clear()
     for app in queue.apps.values():
         app.streams.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from broker.core.config import DomainConfig
@@ -67,7 +67,7 @@ class RelayLog:
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Nothing to record."""
 
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         """Nothing to record."""
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:

@@ -243,7 +243,12 @@ class Stream:
         # Those that are held have yet to get theirs.
         self._sent_number = last_position(shard.files).number
 
-    def _awaited(self, behind: int = 0) -> set[int]:
+    def _may_await(self) -> range:
+        """The sequence numbers among which those of the messages are that somebody waits for."""
+        awaiting = self._shard.awaiting
+        return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
+
+    def _awaited(self, behind: int) -> set[int]:
         """The sequence numbers of the messages that somebody waits for, those behind a number."""
         numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
@@ -257,7 +262,7 @@ class Stream:
                 return
             body = bytearray()
             heals = follower.at < follower.healing_end
-            end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._awaited())
+            end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._may_await())
             follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited, SLICE_BYTES)
             links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
             self._pace.sent(len(body))

@@ -169,7 +169,7 @@ def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], 
         for app in removed:
             first = first_of(queue, app)
             if first is not None:
-                queue.log.purge(app.key, first)
+                queue.log.purge(app.key, first, queue.awaiting)
             shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
             remove_app(queue, app)
         for app_id, key in added:

@@ -30,7 +30,7 @@ from broker.core.redelivery import Returning
 from broker.core.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.core.statistics import QueueStatistics
 from broker.core.timers import Timers
-from broker.core.work import Task, Work
+from broker.core.work import UNIT_BYTES_BITS, Task, Work
 from broker.store.chunked import FULL, Chunked
 from formats.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.padding import WORD
@@ -43,9 +43,6 @@ log = logging.getLogger("broker.queue")
 # Lines about deliveries that end for want of room: at most so many per app in so much time.
 EXIT_LINES_MAX = 32
 EXIT_LINES_MS = 5000
-
-# A message is a unit of work, and one more for so many bytes (as a shift).
-UNIT_BYTES_BITS = 13
 
 
 class Outcome(Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
@@ -47,8 +47,8 @@ class FileLog:
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         self._shard.append_deletion(self._key, message, flag)
 
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
-        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first)
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:
         self._shard.register(self._key, messages)
@@ -114,7 +114,7 @@ class MemoryLog:
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Nothing to record."""
 
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         """Nothing to record."""
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -153,8 +153,12 @@ class Log(Protocol):
         """Nobody wants it any longer."""
         ...
 
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None) -> None:
-        """All messages, or all of one app from its `first` on, are removed; raises `Full`, having written nothing."""
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        """All messages, or all of one app from its `first` on, are removed; raises `Full`, having written nothing.
+
+        Those that are `awaiting` copies nobody has had. Of a purge of all, `first` is the first of them, if there are
+        any: all behind it wait as well, were never acknowledged, and may be posted again.
+        """
         ...
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:

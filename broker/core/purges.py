@@ -8,66 +8,61 @@ the bit that the app had is nobody else's (`Queue.ghosts`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Container, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 from broker.core.faults import Change
 from broker.core.messages import Full, Message
-from broker.core.queue import Queue
+from broker.core.queue import Queue, Waiting
 from broker.core.redelivery import Returning
 from broker.core.routing import App
-from broker.core.work import Task, Work
+from broker.core.thrown import THROWN_PER_UNIT, Discarded, throw_away
+from broker.core.work import Task
 from broker.store.chunked import Chunked
-from formats.disk.journal import DeletionRecordFlag
+from formats.codes import AckStatus
 
 __all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all", "throw_away"]
 
-# So many things are thrown away for a unit of work.
-THROWN_PER_UNIT = 8
-
 # A record of an app's purge names a message before which there is none of the app's. It is looked for among so many.
 FIRST_SEARCHED_MAX = 10_000
-
-Container = MutableMapping[Any, Any] | deque[Message] | Returning
 
 
 def purge(queue: Queue) -> tuple[int, int]:
     """Remove all messages; how many, and their bytes.
 
-    Those that were never acknowledged go one by one, so that their records say so; the others with one record. `Full`,
-    none of these removed, if that cannot be recorded.
+    One record says so, and which of them were never acknowledged: the producers of those hear of it in slices. `Full`,
+    nothing removed, if that cannot be recorded.
     """
     count, size = len(queue.messages), queue.bytes
     with Change(f"the purge of queue '{queue.uri}'", Full):
-        for message in [queue.messages[guid] for guid in queue.awaiting]:
-            queue.drop(message, DeletionRecordFlag.NO_SC_QUORUM)
         if queue.messages:
-            queue.log.purge()
+            # They are the last: what follows a message that waits does not overtake it.
+            first = next(iter(queue.awaiting), None)
+            queue.log.purge(first=None if first is None else queue.messages[first], awaiting=queue.awaiting)
             take_all(queue)
     return count, size
 
 
 def take_all(queue: Queue) -> None:
     """All messages of a queue are gone, which a purge has recorded."""
-    messages = queue.messages
+    messages, refused = queue.messages, queue.awaiting
     queue.statistics.observe(len(messages), queue.usage.bytes)
     queue.log.release(sum(app.messages for app in queue.apps.values()) + sum(queue.ghosts.values()))
     for bit in queue.ghosts:
         queue.ghosts[bit] = 0
     queue.usage.remove(queue.usage.bytes, len(messages))
-    queue.messages = Chunked()
+    queue.messages, queue.awaiting = Chunked(), Chunked()
     queue.log.holds(queue.messages)
     thrown = [container for app in queue.apps.values() for container in _empty(app)]
-    queue.history.bury(messages)
-    queue.work.start(_clear_away(queue, messages, thrown))
+    queue.work.start(_clear_away(queue, messages, refused, thrown))
 
 
-def _empty(app: App) -> list[Container]:
+def _empty(app: App) -> list[Discarded]:
     """An app begins anew: it waits for nothing, and its consumers hold nothing; what there was."""
     app.statistics.observe(app.messages, app.bytes)
     app.messages = app.bytes = 0
-    thrown: list[Container] = [app.pending, app.redelivery, *app.aside.chunks, *app.attempts.chunks]
+    thrown: list[Discarded] = [app.pending, app.redelivery, *app.aside.chunks, *app.attempts.chunks]
     if app.returning is not None:
         thrown.append(app.returning)
     app.pending, app.redelivery, app.returning, app.aside, app.attempts = deque(), deque(), None, Chunked(), Chunked()
@@ -84,40 +79,44 @@ def _empty(app: App) -> list[Container]:
     return thrown
 
 
-def _clear_away(queue: Queue, messages: Chunked[Message], thrown: list[Container]) -> Task:
-    """What was purged is remembered as gone, and its memory is given back."""
+class _Remembered(Container[bytes]):
+    """The messages that were purged, without those that were refused: they may be posted again."""
+
+    def __init__(self, messages: Chunked[Message], refused: Chunked[Waiting]) -> None:
+        self._messages = messages
+        self._refused = refused
+
+    def __contains__(self, guid: object) -> bool:
+        return guid in self._messages and guid not in self._refused
+
+
+def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiting], thrown: list[Discarded]) -> Task:
+    """What was purged is remembered as gone, but for what is refused, and its memory is given back."""
     work, history = queue.work, queue.history
+    buried = _Remembered(messages, refused) if refused else messages
+    history.bury(buried)
+    for guid, posters in refused.items():
+        while not work.may_go_on():
+            yield
+        work.left -= 1
+        queue.answer(posters, guid, AckStatus.UNKNOWN)
     while messages:
         while queue.log.is_copying or not work.may_go_on():
             yield
         count = min(len(messages), work.left * THROWN_PER_UNIT)
         work.left -= 1 + count // THROWN_PER_UNIT
         for _ in range(count):
-            history.add(messages.popitem()[0], queue.now.ms)
-    history.unbury(messages)
-    yield from throw_away(work, thrown)
-
-
-def throw_away(work: Work, thrown: list[Container]) -> Task:
-    """To let go of a million objects takes its time, too."""
-    while thrown:
-        container = thrown[-1]
-        if not isinstance(container, Returning):
-            take = container.pop if isinstance(container, deque) else container.popitem
-            while container:
-                while not work.may_go_on():
-                    yield
-                count = min(len(container), work.left * THROWN_PER_UNIT)
-                work.left -= 1 + count // THROWN_PER_UNIT
-                for _ in range(count):
-                    take()
-        thrown.pop()
+            guid = messages.popitem()[0]
+            if guid not in refused:
+                history.add(guid, queue.now.ms)
+    history.unbury(buried)
+    yield from throw_away(work, [*thrown, *refused.chunks])
 
 
 def abandon(queue: Queue) -> None:
     """Nothing is in a queue any more: somebody else has its messages."""
-    thrown: list[Container] = [*queue.messages.chunks]
-    queue.messages = Chunked()
+    thrown: list[Discarded] = [*queue.messages.chunks, *queue.awaiting.chunks]
+    queue.messages, queue.awaiting = Chunked(), Chunked()
     for app in queue.apps.values():
         thrown += _empty(app)
     queue.work.start(throw_away(queue.work, thrown))
@@ -129,7 +128,7 @@ def purge_app(queue: Queue, app: App) -> tuple[int, int]:
     first = first_of(queue, app)
     if first is not None:
         with Change(f"the purge of queue '{queue.uri}' for app '{app.app_id}'", Full):
-            queue.log.purge(app.key, first)
+            queue.log.purge(app.key, first, queue.awaiting)
             strip(queue, app)
     return count, size
 
@@ -154,17 +153,16 @@ def strip(queue: Queue, app: App) -> None:
     old = app.bit
     queue.ghosts[old] = app.messages
     app.bit = queue.free_bit()
-    awaiting = [message for guid in queue.awaiting if (message := queue.messages[guid]).outstanding & old]
-    containers = [deque(awaiting), *_empty(app)]
+    task = _strip(queue, old, queue.awaiting.chunks, _empty(app))
     queue.apps_changed()
-    task = _strip(queue, old, containers)
     if queue.work.start(task):
         queue.log.begin_purge(task)
 
 
-def _strip(queue: Queue, bit: int, containers: list[Container]) -> Task:
+def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], containers: list[Discarded]) -> Task:
     work = queue.work
-    for message in chain.from_iterable(map(_take_out, containers)):
+    held = chain.from_iterable(map(_take_out, containers))
+    for message in chain(_of_awaiting(queue, awaiting), held):
         while not work.may_go_on():
             yield
         if queue.delivery.is_over:
@@ -173,18 +171,22 @@ def _strip(queue: Queue, bit: int, containers: list[Container]) -> Task:
         # It may have gone in the meantime, with the queue's other messages or by itself.
         if message is None or not message.outstanding & bit or queue.messages.get(message.guid) is not message:
             continue
-        queue.ghosts[bit] -= 1
-        if message.outstanding == bit:
-            queue.record_removal(message)
-            message.outstanding = 0
-            queue.gone(message)
-        else:
-            queue.log.release(1)
-            message.outstanding &= ~bit
+        queue.forget_ghost(message, bit)
     del queue.ghosts[bit]
 
 
-def _take_out(container: Container) -> Iterator[Message | None]:
+def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[Message]:
+    """The messages that wait for copies, a copy of the list at a time. Those whose copies come before their turn have
+    their ghosts forgotten as they are told of.
+    """
+    for chunk in chunks:
+        for guid in list(chunk):
+            message = queue.messages.get(guid)
+            if message is not None:
+                yield message
+
+
+def _take_out(container: Discarded) -> Iterator[Message | None]:
     """The messages of a container, which is emptied; None for each other thing in it."""
     if isinstance(container, Returning):
         yield from container

@@ -74,6 +74,8 @@ __all__ = [
 log = logging.getLogger("broker.queue")
 
 Guid = bytes
+# Who is to be told what becomes of a post: whom, and that one's queue id and correlation id.
+Waiting = list[tuple[Poster, int, int]]
 
 # A payload that has waited for copies for longer is compared with its checksum before it is handed out.
 COMPARED_AFTER_MS = 100
@@ -83,10 +85,10 @@ HELD_SIZE = 512
 
 
 class HeldPost(NamedTuple):
-    """A post that waits until the log takes messages, and who is to be told: queue id, correlation id."""
+    """A post that waits until the log takes messages, and who is to be told."""
 
     content: Content
-    posters: list[tuple[Poster, int, int]]
+    posters: Waiting
 
 
 class Queue:
@@ -161,7 +163,7 @@ class Queue:
         self.faults = around.faults
         self.keep_rejected = around.keep_rejected
         self.messages: Chunked[Message] = Chunked()
-        self.awaiting: dict[Guid, list[tuple[Poster, int, int]]] = {}  # who is to be told, queue id, correlation id
+        self.awaiting: Chunked[Waiting] = Chunked()
         self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take for now
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # how often it is open for writing
@@ -284,7 +286,8 @@ class Queue:
             if self.consumption.max_idle_ms:
                 self.consumption.on_post()
             # What follows a message that waits must not overtake it.
-            awaits = self._awaits_copies or bool(self.awaiting)
+            awaiting = self.awaiting
+            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)
             for app in self.apps.values():
                 if not outstanding & app.bit:
                     continue
@@ -301,7 +304,7 @@ class Queue:
                 else:
                     self._offer(app, message, data)
             if awaits:
-                self.awaiting[guid] = []
+                awaiting.add(guid, [])
                 self.log.when_copied(message, self._copied)
                 return PENDING
         except Exception as error:
@@ -315,10 +318,10 @@ class Queue:
 
     def acknowledge_later(self, guid: Guid, poster: Poster, queue_id: int, correlation_id: int) -> None:
         """Tell the poster of a PENDING message when it is kept, or that it will not be (UNKNOWN)."""
-        try:
-            self.awaiting[guid].append((poster, queue_id, correlation_id))
-        except KeyError:
-            self.held[guid].posters.append((poster, queue_id, correlation_id))
+        posters = self.awaiting.get(guid)
+        if posters is None:
+            posters = self.held[guid].posters
+        posters.append((poster, queue_id, correlation_id))
 
     def _hold(self, guid: Guid, content: Content) -> Posted:
         """The log takes no messages for now: keep this one in memory, unacknowledged, until it does."""
@@ -337,13 +340,13 @@ class Queue:
             is_pending = self.post(guid, held.content) is PENDING
         except Full as full:
             log.info("queue '%s': refused PUT %s: %s", self.uri, guid.hex().upper(), full)
-            self._answer(held.posters, guid, AckStatus[full.status])
+            self.answer(held.posters, guid, AckStatus[full.status])
             return
         if is_pending:
             for poster, queue_id, correlation_id in held.posters:
                 self.acknowledge_later(guid, poster, queue_id, correlation_id)
         else:
-            self._answer(held.posters, guid, AckStatus.SUCCESS)
+            self.answer(held.posters, guid, AckStatus.SUCCESS)
 
     def _copied(self, message: Message) -> None:
         """Enough nodes have a message: now it is acknowledged and handed out, unless it went in the meantime."""
@@ -351,6 +354,9 @@ class Queue:
         if messages.newest.get(message.guid) is not message and messages.get(message.guid) is not message:
             return
         self._acknowledge(message.guid, AckStatus.SUCCESS)
+        for bit in list(self.ghosts) if self.ghosts else ():
+            if message.outstanding & bit:
+                self.forget_ghost(message, bit)
         data = None
         has_waited = self.now.ms - message.arrived_ms > COMPARED_AFTER_MS
         for app in self.apps.values():
@@ -365,9 +371,12 @@ class Queue:
             self._offer(app, message, data)
 
     def _acknowledge(self, guid: Guid, status: AckStatus) -> None:
-        self._answer(self.awaiting.pop(guid), guid, status)
+        posters = self.awaiting.take(guid)
+        assert posters is not None, "it waits"
+        self.answer(posters, guid, status)
 
-    def _answer(self, posters: Iterable[tuple[Poster, int, int]], guid: Guid, status: AckStatus) -> None:
+    def answer(self, posters: Waiting, guid: Guid, status: AckStatus) -> None:
+        """Tell those who wait what becomes of a post."""
         for poster, queue_id, correlation_id in posters:
             if status is AckStatus.SUCCESS:
                 self.statistics.acks += 1
@@ -477,7 +486,8 @@ class Queue:
         if messages.newest.pop(message.guid, None) is None:
             del messages[message.guid]
         usage.remove(message.size)
-        if message.guid in self.awaiting:
+        awaiting = self.awaiting
+        if (awaiting.newest or awaiting.older) and message.guid in awaiting:
             self._acknowledge(message.guid, AckStatus.UNKNOWN)
         else:
             self.history.add(message.guid, self.now.ms)
@@ -501,6 +511,17 @@ class Queue:
                 recall(app, message)
                 app.forget(message)
         self.gone(message)
+
+    def forget_ghost(self, message: Message, bit: int) -> None:
+        """An app that was purged has nothing to do with a message any longer; see `broker.core.purges`."""
+        self.ghosts[bit] -= 1
+        if message.outstanding == bit:
+            self.record_removal(message)
+            message.outstanding = 0
+            self.gone(message)
+        else:
+            self.log.release(1)
+            message.outstanding &= ~bit
 
     # -- consumers
 

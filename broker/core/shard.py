@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,10 +23,11 @@ from broker.core.held_records import HeldRecords
 from broker.core.messages import Content, Full, Held, Message
 from broker.core.payloads import Payloads
 from broker.core.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, Wanted
+from broker.core.thrown import throw_away
 from broker.core.tight import Tight
 from broker.core.tight_rollover import TightRollover
 from broker.core.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
-from broker.core.work import Task, Work
+from broker.core.work import UNIT_BYTES_BITS, Task, Work
 from broker.store.damage import Damage, partition_note
 from broker.store.finding import find_message
 from broker.store.partition_files import PartitionFiles, PartitionLimits
@@ -127,6 +128,7 @@ class Shard:
         "_rolling",
         "_spare_records",
         "_synced_at",
+        "_tells",
         "_unkept_before",
         "_unkept_purges",
         "_waiting",
@@ -210,6 +212,7 @@ class Shard:
         self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
         self.copied_number = 0  # enough nodes are known to have the records of this lease up to here
+        self._tells = False  # a task takes the actions of those that are copied
         self._unkept_before = b""  # those behind it in files before these
         self._unkept_purges = UnkeptPurges()
         self.active = False  # this node is its primary: it may write
@@ -353,7 +356,7 @@ class Shard:
         self._waiting_bytes = 0
         self.active = False
         self.heard = Heard(self.now.wall_s, self.now.ms)
-        self.awaiting.clear()
+        self._forget_awaiting()
         self.stores.clear()
         self._purges.clear()
         self.payloads.clear()
@@ -361,6 +364,12 @@ class Shard:
         self._full = ""
         self._alarmed = self._closed = False
         self._journal_granted = self._data_granted = 0
+
+    def _forget_awaiting(self) -> None:
+        thrown, self.awaiting = self.awaiting, deque()
+        self._tells = False
+        if thrown and self._work is not None:
+            self._work.start(throw_away(self._work, [thrown]))
 
     def tick(self) -> None:
         """Once a second: mark how far the files agree, if anything was written since."""
@@ -467,17 +476,35 @@ class Shard:
         self.awaiting.append(Awaiting(self.sequence_number, message, action))
 
     def copied(self, sequence_number: int) -> None:
-        """Enough nodes have all records of this lease up to this one."""
+        """Enough nodes have all records of this lease up to this one: what waits for that follows, in slices."""
         self.copied_number = sequence_number
         awaiting = self.awaiting
+        if self._tells or not awaiting or awaiting[0].sequence_number > sequence_number:
+            return
+        self._tells = True
+        if self._work is None:
+            at_once = Work(self.now, 1 << 40)
+            at_once.complete(self._tell_of_copies(at_once))
+        else:
+            self._work.start(self._tell_of_copies(self._work))
+
+    def _tell_of_copies(self, work: Work) -> Task:
+        awaiting = self.awaiting
         try:
-            while awaiting and awaiting[0].sequence_number <= sequence_number:
+            # Another lease begins with others that wait.
+            while self.awaiting is awaiting and awaiting and awaiting[0].sequence_number <= self.copied_number:
+                if work.left <= 0 and not work.may_go_on():
+                    yield
+                    continue
                 _, message, action = awaiting.popleft()
+                work.left -= 1 + (message.size >> UNIT_BYTES_BITS)
                 action(message)
         except Exception as error:
             raise Inconsistent(
                 f"what follows the copies of messages of partition {self.partition_id}", error
             ) from error
+        if self.awaiting is awaiting:
+            self._tells = False
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
@@ -559,9 +586,15 @@ class Shard:
             files.qlist_end = end
 
     def append_queue_op(
-        self, kind: QueueOpType, queue_key: bytes, app_key: bytes = NULL_KEY, first: Message | None = None
+        self,
+        kind: QueueOpType,
+        queue_key: bytes,
+        app_key: bytes = NULL_KEY,
+        first: Message | None = None,
+        awaiting: Container[bytes] = (),
     ) -> None:
-        """A queue or one of its apps is purged or deleted; `first` is the oldest message that an app's purge touches.
+        """A queue or one of its apps is purged or deleted; `first` is the oldest message that an app's purge touches,
+        or the first of those `awaiting` copies that a queue's purge does.
 
         A whole queue can be purged in a journal that takes nothing else, for that makes room. `Full` otherwise.
         """
@@ -595,7 +628,6 @@ class Shard:
             )
             files.journal_end += JOURNAL_RECORD_SIZE
         if kind is QueueOpType.PURGE and self.copies_wanted > 1:
-            awaiting = {each.message.guid for each in self.awaiting}
             purges, messages = self._unkept_purges, self.stores.get(queue_key, {})
             purges.behind(self.copied_number)
             purges.add(self.sequence_number, queue_key, app_key, messages, awaiting)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from broker.store.partition_files import PartitionFiles
@@ -54,8 +54,10 @@ class UnkeptPurges:
     def add(
         self, number: int, queue_key: bytes, app_key: bytes, guids: Iterable[bytes], awaiting: Container[bytes]
     ) -> None:
-        """A purge has this number. What was `awaiting` copies no consumer has had, and it may be posted again."""
-        taken = tuple(islice((guid for guid in guids if guid not in awaiting), PURGED_MAX))
+        """A purge has this number. What was `awaiting` copies no consumer has had, and it may be posted again: nor has
+        any what is behind it.
+        """
+        taken = tuple(islice(takewhile(lambda guid: guid not in awaiting, guids), PURGED_MAX))
         self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
 
     def behind(self, copied_number: int) -> list[UnkeptPurge]:

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 
 from broker.core.clock import Now
 
-__all__ = ["SLICE", "Task", "Work"]
+__all__ = ["SLICE", "UNIT_BYTES_BITS", "Task", "Work"]
 
 # The units of a slice. At 5 to 20 us each it takes a few milliseconds.
 SLICE = 1000
+
+# A message is a unit of work, and one more for so many bytes (as a shift).
+UNIT_BYTES_BITS = 13
 
 Task = Iterator[None]
 

@@ -6,7 +6,7 @@ purges it, or confirms it for the last app (source: mqbs::FileStore::recoverMess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
@@ -47,6 +47,7 @@ __all__ = [
     "Recovered",
     "RecoveredMessage",
     "RecoveredQueue",
+    "Refusing",
     "apply_queue_op",
     "data_headers",
     "guids_by_queue",
@@ -57,6 +58,8 @@ __all__ = [
     "record_keys",
     "recover",
     "reference_counts",
+    "refused_by_purges",
+    "refusing_purges",
     "removed_guids",
 ]
 
@@ -154,7 +157,8 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
 def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, bytes]:
     """By queue key, the GUIDs of messages that the records from index `since` on delete, or purge with their queue.
 
-    Without those that were refused, for want of copies: their producers may post them again.
+    Without those that were refused, for want of copies: their producers may post them again. A deletion says so itself,
+    a purge from which message on.
     """
     deletions, deleted_at = select(records[since:], RecordType.DELETION)
     are_refused = is_refused(deletions)
@@ -169,6 +173,10 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
             keys = record_keys(found)
             rows = np.array([index > refused.get(key, -1) for key, index in zip(keys, at.tolist(), strict=True)], bool)
             found, at = found[rows], at[rows]
+        refusing = refusing_purges(records)
+        if refusing:
+            rows = ~refused_by_purges(found, at, refusing)
+            found, at = found[rows], at[rows]
         for key, index in purged.items():
             gone[key] = guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
     return {key: guids for key, guids in gone.items() if guids}
@@ -177,6 +185,46 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
 def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:
     """Select the deletions of messages that were never acknowledged, for want of copies."""
     refused: NDArray[np.bool_] = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
+    return refused
+
+
+class Refusing(NamedTuple):
+    """A purge of all of a queue, at the index `row` of the journal, that refused what was never acknowledged: all from
+    the record on that has this lease id and sequence number.
+    """
+
+    queue_key: bytes
+    row: int
+    primary_lease_id: int
+    sequence_number: int
+
+
+def refusing_purges(records: NDArray[np.void], since: int = 0) -> list[Refusing]:
+    """Find such purges among records, the first of which is at the index `since`."""
+    found, at = select(records, RecordType.QUEUE_OP)
+    refuses = (found["queue_op_type"] == QueueOpType.PURGE) & (
+        QUEUE_OP_RECORD.column(found, "start_sequence_number") != 0
+    )
+    data = found[refuses].tobytes()
+    out = []
+    for n, index in enumerate(at[refuses].tolist()):
+        op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
+        if op.app_key == NULL_KEY:
+            out.append(Refusing(op.queue_key, since + index, op.start_primary_lease_id, op.start_sequence_number))
+    return out
+
+
+def refused_by_purges(
+    found: NDArray[np.void], at: NDArray[np.int64], refusing: Iterable[Refusing]
+) -> NDArray[np.bool_]:
+    """Select the messages that these purges refused; `at` is where in the journal they are."""
+    refused = np.zeros(len(found), bool)
+    keys = found["queue_key"].reshape(-1, 1).view(np.uint8)
+    leases, numbers = (MESSAGE_RECORD.column(found, name) for name in ("primary_lease_id", "sequence_number"))
+    for purge in refusing:
+        is_its_own = (keys == np.frombuffer(purge.queue_key, np.uint8)).all(axis=1) & (at < purge.row)
+        is_later = (leases == purge.primary_lease_id) & (numbers >= purge.sequence_number)
+        refused |= is_its_own & (is_later | (leases > purge.primary_lease_id))
     return refused
 
 

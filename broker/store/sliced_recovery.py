@@ -18,6 +18,7 @@ from broker.store.partition_files import PartitionFiles
 from broker.store.recovery import (
     RecoveredMessage,
     RecoveredQueue,
+    Refusing,
     apply_queue_op,
     data_headers,
     guids_by_queue,
@@ -27,6 +28,8 @@ from broker.store.recovery import (
     purges,
     record_keys,
     reference_counts,
+    refused_by_purges,
+    refusing_purges,
 )
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import (
@@ -85,6 +88,7 @@ class SlicedRecovery:
         self._confirms: Chunked[_Confirms] = Chunked()
         self._purges: dict[bytes, list[tuple[bytes, int]]] = {}
         self._last_purges: dict[bytes, int] = {}
+        self._refusing: list[Refusing] = []
         self._refused: dict[bytes, int] = {}  # messages that were deleted unacknowledged, and where
 
     @property
@@ -125,6 +129,7 @@ class SlicedRecovery:
             apply_queue_op(self._files, self.queues, op, row)
         for key, ops in purges(part).items():
             self._purges.setdefault(key, []).extend((app_key, start + row) for app_key, row in ops)
+        self._refusing += refusing_purges(part, start)
         self._last_purges.update({key: start + row for key, row in last_purges(purges(part)).items()})
 
     def _look_at_deletions(self, part: NDArray[np.void], start: int) -> dict[bytes, int]:
@@ -201,7 +206,10 @@ class SlicedRecovery:
                 keys.append(key)
                 done.append(found_done)
         if self._remembers and purged:
-            self.gone.extend(guids_by_queue(found[np.array(purged, np.int64)]).items())
+            gone = np.array(purged, np.int64)
+            if self._refusing:
+                gone = gone[~refused_by_purges(found[gone], at[gone] + start, self._refusing)]
+            self.gone.extend(guids_by_queue(found[gone]).items())
         found = found[np.array(kept, np.int64)]
         offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
         return Alive(found, keys, done, offsets)

@@ -229,7 +229,8 @@ class QueueOpRecord(NamedTuple):
     """The creation, change, purge or deletion of a queue; `queue_op_type` is a QueueOpType.
 
     CREATION and ADDITION refer to QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
-    gives in `start_*` the oldest message that it affects. A null `app_key` means the whole queue.
+    gives in `start_*` the oldest message that it affects. A null `app_key` means the whole queue: there bmqctl's
+    broker gives the oldest message that was never acknowledged, if there is one, and the reference writes zeros.
 
     mqbs::QueueOpRecord, 60 bytes:
 

@@ -47,12 +47,15 @@ class JournalView:
         self.numbers: set[Number] = set()
         # The messages that are not removed: their queue's key, and the keys of the apps that have confirmed them.
         self.kept: dict[bytes, tuple[bytes, set[bytes]]] = {}
+        self.written: dict[bytes, Number] = {}  # by the GUIDs of those, under which numbers
 
     def take(self, kind: RecordType, record: bytes) -> None:
         """Take in what a record says of messages."""
         if kind is RecordType.MESSAGE:
             message = MESSAGE_RECORD.unpack(record)
-            self.kept.setdefault(message.guid, (message.queue_key, set()))
+            if message.guid not in self.kept:
+                self.kept[message.guid] = message.queue_key, set()
+                self.written[message.guid] = message.primary_lease_id, message.sequence_number
         elif kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             if confirm.guid in self.kept:
@@ -63,6 +66,19 @@ class JournalView:
             operation = QUEUE_OP_RECORD.unpack(record)
             if operation.queue_op_type in (QueueOpType.PURGE, QueueOpType.DELETION):
                 self._purge(operation.queue_key, operation.app_key)
+
+    def refused_by(self, record: bytes) -> list[bytes]:
+        """The messages that a record is about to remove, and says to have been refused for want of copies."""
+        if RecordType(record[0] >> 4) is RecordType.DELETION:
+            deletion = DELETION_RECORD.unpack(record)
+            return [deletion.guid] if deletion.deletion_flag == DeletionRecordFlag.NO_SC_QUORUM else []
+        operation = QUEUE_OP_RECORD.unpack(record)
+        start = operation.start_primary_lease_id, operation.start_sequence_number
+        if operation.queue_op_type != QueueOpType.PURGE or operation.app_key != NULL_KEY or not start[1]:
+            return []
+        return [
+            guid for guid, (key, _) in self.kept.items() if key == operation.queue_key and self.written[guid] >= start
+        ]
 
     def _purge(self, queue_key: bytes, app_key: bytes) -> None:
         for guid in [guid for guid, (key, _) in self.kept.items() if key == queue_key]:
@@ -152,10 +168,11 @@ class Journals:
     def _take(self, node_id: int, view: JournalView, record: bytes) -> None:
         """Take in a record."""
         kind = RecordType(record[0] >> 4)
+        if kind in (RecordType.DELETION, RecordType.QUEUE_OP):
+            for guid in view.refused_by(record):
+                self._refused.add(guid)
+                self._refuse(guid)
         view.take(kind, record)
-        if kind is RecordType.DELETION and (guid := _refused_by(record)):
-            self._refused.add(guid)
-            self._refuse(guid)
         number = int.from_bytes(record[8:12], "big"), int.from_bytes(record[2:8], "big")
         view.position = number
         alike = _ALIKE.get(kind)

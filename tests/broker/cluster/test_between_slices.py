@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from broker.core.messages import KEPT, Content
 from broker.core.purges import purge
+from formats.codes import AckStatus
+from formats.wire.event import EventType, iter_frames
+from formats.wire.receipt import build_receipt_event
 from tests.broker.cluster.member_bus import Members, Process, members
+from tests.broker.cluster.test_member import Sieve
 from tests.broker.rig import ACK, START_S, WRITE, guid
 
 BUSY, OTHER = "bmq://priority/busy", "bmq://priority/other"
@@ -26,6 +31,23 @@ def roll_over(process: Process) -> None:
 
 def purge_all(process: Process) -> None:
     purge(process.node.queues[BUSY])
+
+
+def awaiting(primary: Process) -> int:
+    return len(primary.node.shards[shard_of(primary, BUSY)].awaiting)
+
+
+def receipts(cluster: Members, primary: Process) -> Callable[[Process], None]:
+    """The receipts that a follower owes the primary come at last: one for all that it has."""
+    node_id = next(each for each in cluster.processes if each != primary.node_id)
+    follower = cluster.processes[node_id].member.partitions[shard_of(primary, BUSY)]
+
+    def come(process: Process) -> None:
+        event = memoryview(build_receipt_event(follower.partition_id, *follower.position))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        process.member.receive(node_id, event, frame)
+
+    return come
 
 
 def shard_of(process: Process, uri: str) -> int:
@@ -74,3 +96,43 @@ def test_others_are_served_between_two_slices(act: Callable[[Process], None]) ->
     assert len(primary.node.queues[OTHER].messages) == slices
     assert len(primary.node.queues[BUSY].messages) == (MANY if act is roll_over else 0)
     assert cluster.leader is primary
+
+
+@pytest.mark.parametrize("what", ["copied", "purged"])
+def test_others_are_served_while_very_many_that_wait_for_copies_are_told_of(what: str) -> None:
+    cluster = members(partition_count=2)
+    cluster.domains["priority"] = replace(cluster.domains["priority"], strong=True)
+    primary = cluster.leader
+    client, other = cluster.connect(primary.node_id), cluster.connect(primary.node_id)
+    client.open(1, BUSY, WRITE | ACK)
+    other.open(1, "bmq://fanout/other", WRITE | ACK)
+    for node_id in cluster.processes:
+        if node_id != primary.node_id:
+            cluster.wires[node_id, primary.node_id].events = Sieve(EventType.REPLICATION_RECEIPT)
+    for number in range(MANY):
+        client.put(1, guid(number), b"x")
+    cluster.run()
+    queue = primary.node.queues[BUSY]
+    assert len(queue.awaiting) == awaiting(primary) == MANY
+    come = receipts(cluster, primary)
+    work = primary.node.work
+    work.amount = work.left = AMOUNT
+    if what == "copied":
+        come(primary)
+    else:
+        purge(queue)
+    told, slices = len(client.acks()), 0
+    assert told <= AMOUNT
+    while any(primary.node.end_step()):
+        slices += 1
+        assert other.post(1, guid(10_000 + slices), b"y") is AckStatus.SUCCESS
+        more = len(client.acks())
+        assert more <= AMOUNT
+        told += more
+        primary.now.ms += 1
+        assert slices < 10 * MANY
+    told += len(client.acks())
+    assert slices > MANY // AMOUNT // 2
+    assert told == MANY
+    assert not queue.awaiting
+    assert len(queue.messages) == (MANY if what == "copied" else 0)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from broker.core.changes import reconfigure
 from broker.core.purges import purge, purge_app
 from broker.core.shard import Shard
+from broker.store import chunked
 from formats.codes import AckStatus
+from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import DeletionRecordFlag, decode_record
 from tests.broker.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
+from tests.simulator.invariants import check_queue
 
 QUEUE = "bmq://priority/q"
 PATIENCE_MS = 5000
+MANY, AMOUNT = 60, 5
 STRONG = {
     name: replace(config, strong=True, deduplication_time_ms=PATIENCE_MS, message_ttl_s=1000)
     for name, config in DOMAINS.items()
@@ -105,6 +110,54 @@ def test_an_eventual_message_waits_for_nobody() -> None:
     assert (acks(client), client.payloads()) == ([(guid(1), 0)], [b"message 1"])
 
 
+def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Rig, client: Client) -> None:
+    put(client, *range(MANY))
+    short = rig.node.work
+    short.amount = short.left = AMOUNT
+    shard(rig).copied(shard(rig).sequence_number)
+    told, pushed = acks(client), client.payloads()
+    assert len(told) == len(pushed) == AMOUNT
+    late = MANY
+    while any(rig.node.end_step()):
+        # What comes between two slices does not overtake, wherever its own copies are.
+        put(client, late)
+        late += 1
+        shard(rig).copied(shard(rig).sequence_number)
+        more = acks(client)
+        assert len(more) <= AMOUNT
+        told += more
+        pushed += client.payloads()
+        assert short.slices < 2 * MANY
+    told += acks(client)
+    pushed += client.payloads()
+    assert told == [(guid(number), AckStatus.SUCCESS) for number in range(late)]
+    assert pushed == [b"message %d" % number for number in range(late)]
+    assert not rig.node.queues[QUEUE].awaiting
+
+
+def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: Client) -> None:
+    put(client, *range(MANY))
+    rig.node.work.amount = rig.node.work.left = AMOUNT
+    shard(rig).copied(shard(rig).sequence_number)
+    assert len(acks(client)) == AMOUNT
+    lease_id = shard(rig).primary_lease_id
+    stores, waiting = dict(shard(rig).stores), shard(rig).awaiting
+    shard(rig).deactivate()
+    # They are let go of bit by bit.
+    assert not shard(rig).awaiting
+    assert waiting
+    rig.node.work.finish()
+    assert not waiting
+    assert acks(client) == []
+    # The next lease's are told of as ever.
+    shard(rig).activate(lease_id + 1)
+    shard(rig).stores.update(stores)
+    put(client, MANY)
+    shard(rig).copied(shard(rig).sequence_number)
+    rig.node.work.finish()
+    assert acks(client) == [(guid(MANY), AckStatus.SUCCESS)]
+
+
 def test_a_retransmission_waits_with_the_first(rig: Rig, client: Client) -> None:
     put(client, 1)
     again = rig.connect()
@@ -159,6 +212,86 @@ def test_a_message_that_is_purged_while_it_waits_is_refused(rig: Rig, client: Cl
     put(client, 1)
     assert purge(rig.node.queues[QUEUE])[0] == 1
     assert acks(client) == [(guid(1), AckStatus.UNKNOWN)]
+
+
+def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Rig, client: Client) -> None:
+    put(client, *range(10))
+    shard(rig).copied(shard(rig).sequence_number)
+    put(client, *range(10, MANY))
+    assert len(acks(client)) == len(client.payloads()) == 10
+    work, end = rig.node.work, shard(rig).files.journal_end
+    work.amount = work.left = AMOUNT
+    assert purge(rig.node.queues[QUEUE])[0] == MANY
+    # One record for all of them.
+    assert shard(rig).files.journal_end == end + JOURNAL_RECORD_SIZE
+    assert (shard(rig).due, rig.node.queues[QUEUE].bytes) == (0, 0)
+    told = acks(client)
+    assert len(told) == AMOUNT
+    # Whoever posts one of them again has it taken, at once and by the next process; and nothing of what was kept.
+    for again in (rig.restart(), rig):
+        other = again.connect()
+        other.open(1, QUEUE, WRITE | ACK)
+        shard(again).copies_wanted = 2
+        again.node.queues[QUEUE].judge_copies()
+        put(other, 2, MANY - 1)
+        assert acks(other) == [(guid(2), AckStatus.SUCCESS)]
+        assert set(again.node.queues[QUEUE].messages) == set(again.node.queues[QUEUE].awaiting) == {guid(MANY - 1)}
+    while any(rig.node.end_step()):
+        more = acks(client)
+        assert len(more) <= AMOUNT
+        told += more
+    told += acks(client)
+    assert told == [(guid(number), AckStatus.UNKNOWN) for number in range(10, MANY)]
+    assert rig.node.queues[QUEUE].history.size == 10
+    shard(rig).copied(shard(rig).sequence_number)
+    rig.node.work.finish()
+    assert acks(other) == [(guid(MANY - 1), AckStatus.SUCCESS)]
+    assert client.payloads() == [b"message %d" % (MANY - 1)]
+    assert not rig.faults()
+
+
+@pytest.mark.parametrize("others_want_them", [False, True])
+def test_an_app_with_very_many_that_wait_is_purged_in_slices(
+    rig: Rig, others_want_them: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked, "FULL", 2 * AMOUNT)
+    uri = "bmq://fanout/q" if others_want_them else QUEUE
+    producer = rig.connect()
+    producer.open(1, uri, WRITE | ACK)
+    put(producer, *range(MANY))
+    queue = rig.node.queues[uri]
+    copied = shard(rig).awaiting[MANY // 2].sequence_number
+    app = next(iter(queue.apps.values()))
+    work = rig.node.work
+    work.amount = work.left = AMOUNT
+    purge_app(queue, app)
+    left = [sum(queue.ghosts.values())]
+    assert left[0] >= MANY - AMOUNT
+    any(rig.node.end_step())
+    # Some of those whose turn has yet to come have their copies before.
+    work.left = MANY
+    shard(rig).copied(copied)
+    work.left = AMOUNT
+    assert 0 < sum(queue.ghosts.values()) <= MANY // 2
+    left.clear()
+    put(producer, MANY)
+    while any(rig.node.end_step()):
+        left.append(sum(queue.ghosts.values()))
+    assert all(before - after <= 3 * AMOUNT for before, after in pairwise(left))
+    assert not queue.ghosts
+    assert app.messages == 1
+    kept = range(MANY + 1) if others_want_them else [MANY]
+    assert list(queue.messages) == [guid(number) for number in kept]
+    told = dict(acks(producer))
+    if others_want_them:
+        assert told == {guid(number): AckStatus.SUCCESS for number in range(MANY // 2 + 1)}
+    else:
+        assert set(told) == {guid(number) for number in range(MANY)}
+    shard(rig).copied(shard(rig).sequence_number)
+    rig.node.work.finish()
+    assert shard(rig).due == sum(message.outstanding.bit_count() for message in queue.messages.values())
+    check_queue(queue)
+    assert not rig.faults()
 
 
 def _give_up(rig: Rig) -> None:

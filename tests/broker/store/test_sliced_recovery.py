@@ -27,6 +27,7 @@ STEP = st.one_of(
     st.tuples(st.just("create"), QUEUE, st.just(("foo", "bar")), st.booleans()),
     st.tuples(st.just("operate"), st.just(QueueOpType.PURGE), QUEUE, APP_OR_ALL),
     st.tuples(st.just("operate"), st.just(QueueOpType.DELETION), QUEUE, APP_OR_ALL),
+    st.tuples(st.just("refuse"), QUEUE, st.integers(1, 20)),
 )
 
 
@@ -55,6 +56,9 @@ def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: i
         if what == "post":
             number, key, ref_count = arguments
             partition.post(number, key, ref_count)  # type: ignore[arg-type]
+        elif what == "refuse":
+            key, refused = arguments
+            partition.purge(key, refused=refused)  # type: ignore[arg-type]
         elif what == "delete":
             number, key, flag = arguments
             partition.delete(number, key, flag)  # type: ignore[arg-type]

@@ -69,9 +69,13 @@ class Partition:
         journal.pack_queue_op(*self._next(), kind, key, NULL_KEY, at // 4)
         return self
 
-    def operate(self, kind: QueueOpType, key: bytes = KEY, app: str = "") -> Partition:
-        journal.pack_queue_op(*self._next(), kind, key, APP_KEYS.get(app, NULL_KEY))
+    def operate(self, kind: QueueOpType, key: bytes = KEY, app: str = "", start: tuple[int, int] = (0, 0)) -> Partition:
+        journal.pack_queue_op(*self._next(), kind, key, APP_KEYS.get(app, NULL_KEY), 0, *start)
         return self
+
+    def purge(self, key: bytes = KEY, *, refused: int) -> Partition:
+        """Purge a queue, of which the messages among the last so many records were never acknowledged."""
+        return self.operate(QueueOpType.PURGE, key, start=(self.lease, max(1, self.number + 1 - refused)))
 
     def post(self, number: int, key: bytes = KEY, ref_count: int = 3, payload: bytes = b"") -> Partition:
         payload = payload or b"message %d" % number

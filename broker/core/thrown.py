@@ -1,0 +1,33 @@
+"""Discardeds of very many objects that nobody needs any longer, let go of in slices."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+
+from broker.core.redelivery import Returning
+from broker.core.work import Task, Work
+
+__all__ = ["THROWN_PER_UNIT", "Discarded", "throw_away"]
+
+# So many things are thrown away for a unit of work.
+THROWN_PER_UNIT = 8
+
+Discarded = MutableMapping[Any, Any] | deque[Any] | Returning
+
+
+def throw_away(work: Work, thrown: list[Discarded]) -> Task:
+    """To let go of a million objects takes its time, too."""
+    while thrown:
+        container = thrown[-1]
+        if not isinstance(container, Returning):
+            take = container.pop if isinstance(container, deque) else container.popitem
+            while container:
+                while not work.may_go_on():
+                    yield
+                count = min(len(container), work.left * THROWN_PER_UNIT)
+                work.left -= 1 + count // THROWN_PER_UNIT
+                for _ in range(count):
+                    take()
+        thrown.pop()
