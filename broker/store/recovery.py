@@ -50,6 +50,7 @@ __all__ = [
     "Refusing",
     "apply_queue_op",
     "data_headers",
+    "deleted_guids",
     "guids_by_queue",
     "is_refused",
     "judge",
@@ -154,16 +155,14 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
     )
 
 
-def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, bytes]:
-    """By queue key, the GUIDs of messages that the records from index `since` on delete, or purge with their queue.
+def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
+    """By queue key, the GUIDs of messages that records delete, or purge with their queue.
 
     Without those that were refused, for want of copies: their producers may post them again. A deletion says so itself,
     a purge from which message on.
     """
-    deletions, deleted_at = select(records[since:], RecordType.DELETION)
-    are_refused = is_refused(deletions)
-    gone = guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
-    purged = last_purges(purges(records, since))
+    gone = deleted_guids(records)
+    purged = last_purges(purges(records))
     if purged:
         deletions, deleted_at = select(records, RecordType.DELETION)
         are_refused = is_refused(deletions)
@@ -180,6 +179,13 @@ def removed_guids(records: NDArray[np.void], since: int = 0) -> dict[bytes, byte
         for key, index in purged.items():
             gone[key] = guids_by_queue(found[at < index]).get(key, b"") + gone.get(key, b"")
     return {key: guids for key, guids in gone.items() if guids}
+
+
+def deleted_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
+    """By queue key, the GUIDs of messages that records delete, without those that were refused for want of copies."""
+    deletions, _ = select(records, RecordType.DELETION)
+    are_refused = is_refused(deletions)
+    return guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
 
 
 def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:

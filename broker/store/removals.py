@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from broker.ports.files import Directory, StoreFile
 from broker.store.partition_files import PartitionFiles
-from broker.store.recovery import removed_guids
+from broker.store.purge_walk import PurgeWalk
+from broker.store.recovery import deleted_guids, last_purges, purges
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import ANY_RECORD, scan
 from formats.disk.keys import KEY_SIZE
@@ -154,6 +155,7 @@ class Removals:
             name: None for name in directory.names() if name.startswith(self._prefix) and name.endswith(SUFFIX)
         }
         self._read_to: dict[str, int] = {}  # by journal
+        self._walks: dict[str, PurgeWalk] = {}  # by journal: a look for what purges removed that were read last
         self._found: deque[tuple[bytes, bytes]] = deque()  # queue keys and GUIDs, to be packed
         self._pending: list[bytes] = []  # blocks to be written
         self._file: StoreFile | None = None
@@ -190,6 +192,9 @@ class Removals:
         name = files.journal.name
         if name in self._read_to:
             self._read_to[name] = min(self._read_to[name], files.journal_end)
+        walk = self._walks.get(name)
+        if walk is not None and walk.end > len(_records(files)):
+            del self._walks[name]
 
     def catch_up(self, files: PartitionFiles, now_ms: int) -> bool:
         """Read a little of a journal that is about to go; whether there is more to read."""
@@ -205,19 +210,30 @@ class Removals:
             self._pack(files, SLICE_RECORDS, now_ms)
         self._write(files, now_ms)
         self._read_to.pop(files.journal.name, None)
+        self._walks.pop(files.journal.name, None)
         if synced and self._file is not None:
             self._file.flush()
 
     def _read(self, files: PartitionFiles) -> bool:
         """Look for removals in the next records; False if there are no more."""
-        journal, name = files.journal.buffer, files.journal.name
-        first = open_file(journal, FileType.JOURNAL).first_record_offset
+        name = files.journal.name
+        walk = self._walks.get(name)
+        if walk is not None:
+            self._found.extend(walk.advance(_records(files), SLICE_RECORDS).items())
+            if walk.is_over:
+                del self._walks[name]
+            return True
+        first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
         start = self._read_to.get(name, first)
         end = min(files.journal_end, start + SLICE_RECORDS * JOURNAL_RECORD_SIZE)
         if end <= start:
             return False
-        records = scan(journal, first, (end - first) // JOURNAL_RECORD_SIZE)
-        self._found.extend(removed_guids(records, (start - first) // JOURNAL_RECORD_SIZE).items())
+        since = (start - first) // JOURNAL_RECORD_SIZE
+        records = _records(files)[: (end - first) // JOURNAL_RECORD_SIZE]
+        self._found.extend(deleted_guids(records[since:]).items())
+        purged = last_purges(purges(records, since))
+        if purged:
+            self._walks[name] = PurgeWalk(purged)
         self._read_to[name] = end
         return True
 
@@ -376,6 +392,12 @@ class Removals:
             return bytes(file.buffer[: file.data_end])
         finally:
             file.close()
+
+
+def _records(files: PartitionFiles) -> NDArray[np.void]:
+    """The journal, as long as the caller keeps it: a file is not closed under a view."""
+    first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+    return scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
 
 
 def _age_ms(block: Block, newest_s: int, now_ms: int) -> int:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from broker.core.history import History
 from broker.core.purges import purge
 from broker.shell.files import DataDirectory
+from broker.store import removals
 from broker.store.partition_files import PartitionLimits
 from broker.store.removals import PRODUCER_SIZE, Unreadable, hashes_of, latest_of
 from formats.codes import AckStatus
@@ -91,6 +92,24 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     rig.node.shards[0].roll_over()
     rig.node.shards[0].roll_over()
     assert known(rig.restart(), *range(21)) == list(range(20))
+
+
+def test_what_a_purge_removed_is_read_from_the_journal_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = begin()
+    client = rig.connect()
+    client.open(1, QUEUE, WRITE | ACK)
+    for number in range(40):
+        client.post(1, guid(number), b"data")
+    purge(rig.node.queues[QUEUE])
+    monkeypatch.setattr(removals, "SLICE_RECORDS", 4)
+    shard, parts = rig.node.shards[0], 1
+    while shard.removals.catch_up(shard.files, rig.now.ms):
+        parts += 1
+    # It is read once, and what is before the purge twice more.
+    assert parts >= 3 * 40 // 4
+    shard.roll_over()
+    shard.roll_over()
+    assert known(rig.restart(), *range(41)) == list(range(40))
 
 
 def test_a_rollover_that_was_cut_short_is_known_once_at_the_next_start() -> None:

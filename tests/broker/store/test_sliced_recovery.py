@@ -48,22 +48,28 @@ def slowly(partition: Partition, rows: int) -> Recovered:
     return Recovered(recovery.queues, messages, 0, 0, 0, 0, gone, recovery.timestamp)
 
 
+def take_step(partition: Partition, step: tuple[str, *tuple[object, ...]]) -> None:
+    """Write the record that a step says."""
+    what, *arguments = step
+    if what == "post":
+        number, key, ref_count = arguments
+        partition.post(number, key, ref_count)  # type: ignore[arg-type]
+    elif what == "refuse":
+        key, refused = arguments
+        partition.purge(key, refused=refused)  # type: ignore[arg-type]
+    elif what == "delete":
+        number, key, flag = arguments
+        partition.delete(number, key, flag)  # type: ignore[arg-type]
+    else:
+        getattr(partition, what)(*arguments)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=60), st.integers(1, 9))
 def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: int) -> None:
     partition = Partition(limits=LIMITS).create().create(KEYS[1])
-    for what, *arguments in steps:
-        if what == "post":
-            number, key, ref_count = arguments
-            partition.post(number, key, ref_count)  # type: ignore[arg-type]
-        elif what == "refuse":
-            key, refused = arguments
-            partition.purge(key, refused=refused)  # type: ignore[arg-type]
-        elif what == "delete":
-            number, key, flag = arguments
-            partition.delete(number, key, flag)  # type: ignore[arg-type]
-        else:
-            getattr(partition, what)(*arguments)
+    for step in steps:
+        take_step(partition, step)
     found, wanted = slowly(partition, rows), recover(partition.files, partition.files.ends)
     assert found.messages == wanted.messages
     assert found.queues == wanted.queues
