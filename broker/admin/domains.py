@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
 from broker.admin.commands import QueueList
 from broker.admin.environment import Context, Failed
 from broker.admin.json_form import dumped
@@ -24,7 +27,7 @@ from broker.core.changes import collect_idle_queues
 from broker.core.changes import reconfigure as reconfigure_domain
 from broker.core.config import DEFAULT_APP_ID
 from broker.core.domains import Domain
-from broker.core.messages import Full
+from broker.core.messages import Full, Message
 from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
 from broker.core.reports import arrival_time
@@ -95,13 +98,14 @@ def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
 def list_messages(context: Context, command: QueueList) -> QueueContents:
     """Messages of a queue, or those that one of its apps has yet to confirm, oldest first."""
     queue = active_queue(context, command.domain, command.queue)
-    messages = list(queue.messages.values())
+    messages: Iterable[Message] = queue.messages.values()
+    total = len(queue.messages)
     if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
         app = queue.apps.get(command.app_id)
         if app is None:
             raise Failed("Invalid 'LIST' command: invalid APPID")
-        messages = [message for message in messages if message.outstanding & app.bit]
-    total = len(messages)
+        bit, total = app.bit, app.messages
+        messages = (message for message in messages if message.outstanding & bit)
     offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
     count = command.count or max(0, total - offset)
     if count < 0:
@@ -109,7 +113,7 @@ def list_messages(context: Context, command: QueueList) -> QueueContents:
         offset = max(0, offset - count)
     listed = tuple(
         ListedMessage(message.guid.hex().upper(), message.size, arrival_time(message, context.node.now))
-        for message in messages[offset : offset + count]
+        for message in islice(messages, offset, offset + count)
     )
     return QueueContents(listed, offset, total)
 
