@@ -51,7 +51,7 @@ from formats.disk.keys import NULL_KEY
 from formats.disk.padding import DWORD, WORD
 from formats.disk.qlist import build_queue_record
 
-__all__ = ["Shard", "ShardState"]
+__all__ = ["Awaiting", "Shard", "ShardState"]
 
 log = logging.getLogger("broker.shard")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
 
@@ -9,6 +10,7 @@ import pytest
 from broker.cluster import replication
 from broker.cluster.positions import Position
 from broker.core.config import DomainConfig, Mode
+from broker.core.shard import Awaiting
 from formats.codes import AckStatus, EncodingType, EventType
 from formats.control import ber, jsonc
 from formats.control.messages import (
@@ -189,6 +191,41 @@ def test_a_replica_that_lags_is_pushed_nothing_before_its_records(monkeypatch: p
     cluster.wires[0, 2].backlog = 0
     cluster.run()
     assert consumer.payloads() == [b"%d" % number for number in range(20)]
+    assert cluster.faults() == []
+
+
+class Looked(deque[Awaiting]):
+    """Messages that wait for copies, and how many were looked at by going through them."""
+
+    count = 0
+
+    def __reversed__(self) -> Iterator[Awaiting]:
+        for each in list(super().__reversed__()):
+            self.count += 1
+            yield each
+
+
+def test_replicas_that_lag_get_their_records_without_a_look_at_all_that_wait_for_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
+    cluster = members()
+    cluster.domains["priority"] = replace(cluster.domains["priority"], strong=True)
+    producer = cluster.connect(0)
+    producer.open(1, QUEUE, WRITE | ACK)
+    for other in (1, 2):
+        cluster.wires[0, other].backlog = replication.BACKLOG_MAX
+    for number in range(40):
+        producer.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    shard = cluster.processes[0].node.shards[0]
+    looked = shard.awaiting = Looked(shard.awaiting)
+    assert len(looked) == 40
+    for other in (1, 2):
+        cluster.wires[0, other].backlog = 0
+    cluster.run()
+    assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(40)]
+    assert looked.count < 40
     assert cluster.faults() == []
 
 
