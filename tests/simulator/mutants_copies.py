@@ -116,7 +116,7 @@ COPIES = (
         "replication",
         "An old primary goes on waiting for copies under its next lease.",
         "broker.core.shard",
-        (("        self.awaiting.clear()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
+        (("        self._forget_awaiting()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
     ),
     Mutant(
         "cut-one-too-many",

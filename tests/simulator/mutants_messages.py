@@ -71,7 +71,12 @@ MESSAGES = (
         "replication",
         "A message overtakes one that waits for copies.",
         "broker.core.queue",
-        (("        awaits = self._awaits_copies or bool(self.awaiting)\n", "        awaits = self._awaits_copies\n"),),
+        (
+            (
+                "            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)\n",
+                "            awaits = self._awaits_copies\n",
+            ),
+        ),
         hidden="A domain must become eventual while a message waits for copies, and the next post must come before these: none of the first 300 worlds shows it.",
         unit="tests/broker/core/test_consistency.py::test_what_follows_does_not_overtake_when_the_domain_becomes_eventual",
     ),
