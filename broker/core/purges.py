@@ -175,15 +175,12 @@ def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], contain
     del queue.ghosts[bit]
 
 
-def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[Message]:
-    """The messages that wait for copies, a copy of the list at a time. Those whose copies come before their turn have
-    their ghosts forgotten as they are told of.
+def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[Message | None]:
+    """The messages that wait for copies, a copy of a chunk's list at a time; None for each that has gone since. Those
+    whose copies come before their turn have their ghosts forgotten as they are told of.
     """
     for chunk in chunks:
-        for guid in list(chunk):
-            message = queue.messages.get(guid)
-            if message is not None:
-                yield message
+        yield from map(queue.messages.get, list(chunk))
 
 
 def _take_out(container: Discarded) -> Iterator[Message | None]:
