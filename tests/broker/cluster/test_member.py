@@ -197,11 +197,11 @@ def test_a_replica_that_lags_is_pushed_nothing_before_its_records(monkeypatch: p
 class Looked(deque[Awaiting]):
     """Messages that wait for copies, and how many were looked at by going through them."""
 
-    count = 0
+    looks = 0
 
     def __reversed__(self) -> Iterator[Awaiting]:
         for each in list(super().__reversed__()):
-            self.count += 1
+            self.looks += 1
             yield each
 
 
@@ -225,7 +225,7 @@ def test_replicas_that_lag_get_their_records_without_a_look_at_all_that_wait_for
         cluster.wires[0, other].backlog = 0
     cluster.run()
     assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(40)]
-    assert looked.count < 40
+    assert looked.looks < 40
     assert cluster.faults() == []
 
 
