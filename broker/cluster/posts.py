@@ -13,8 +13,8 @@ from broker.cluster.put_room import PutRoom
 from broker.cluster.upstream import UpstreamState
 from broker.core.faults import Inconsistent
 from broker.core.messages import KEPT, PENDING, Content, Posted, Poster
-from broker.core.purges import THROWN_PER_UNIT
 from broker.core.queue import Queue
+from broker.core.thrown import THROWN_PER_UNIT
 from broker.core.work import Task
 from formats.codes import AckStatus
 from formats.wire.event import EventType
