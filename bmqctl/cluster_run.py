@@ -19,9 +19,9 @@ READ_BYTES = 4096
 
 
 def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, fsync: str) -> int:
-    """Run a node in each folder until SIGINT, SIGTERM, or the end of all of them; the exit code.
+    """Run a node in each folder until SIGINT, SIGTERM, or the end of all of them; return the exit code.
 
-    Says when all are available. A node that ends by itself is told of; the others go on. `where` is where each listens.
+    Prints when all are available, and when a node ends by itself; the others go on. `where` are the nodes' addresses.
     """
     nodes = [_start(folder, log_level, fsync) for folder in folders]
 
@@ -43,7 +43,7 @@ def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, f
 
 
 def command_of(folder: Path, log_level: str, fsync: str) -> list[str]:
-    """What starts the node of a folder; its files, log and control pipe are there too."""
+    """Return the command that starts a folder's node; its files, log and control pipe are in the folder."""
     program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-c", _MAIN]
     options = ["--data-dir", str(folder / "storage"), "--log-level", log_level, "--fsync", fsync]
     return [*program, "start", "node", str(folder), *options]
@@ -53,7 +53,7 @@ _MAIN = "from bmqctl.app import main; main()"
 
 
 def _start(folder: Path, log_level: str, fsync: str) -> subprocess.Popen[bytes]:
-    # In a session of its own: a terminal's ^C must reach the nodes once, by way of this process.
+    # Started in a new session: a terminal's ^C must reach the nodes once, through this process.
     return subprocess.Popen(
         command_of(folder, log_level, fsync),
         stdin=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ def _start(folder: Path, log_level: str, fsync: str) -> subprocess.Popen[bytes]:
 
 
 def _follow(nodes: list[subprocess.Popen[bytes]], folders: Sequence[Path], where: Sequence[str]) -> None:
-    """Read what the nodes say until all have ended."""
+    """Read the nodes' output until all have ended."""
     available: set[int] = set()
     said = [b""] * len(nodes)
     with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""Groups of commands that know each command's summary, and import its module only when it is to run."""
+"""Groups of commands that list each command's summary and import its module only when it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Entry", "lazy_group"]
 
 
 class Entry(NamedTuple):
-    """Where a command is: `attribute` of `module` is a `typer.Typer` or a function with Typer's annotations.
+    """The location of a command: `attribute` of `module` is a `typer.Typer` or a function with Typer's annotations.
 
     `summary` is its line in the help of the group, which imports no command.
     """
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
-    """A class for `typer.Typer(cls=...)`: the entries, as stand-ins until one of them is to run."""
+    """Make a class for `typer.Typer(cls=...)`: the entries are stand-ins until one of them is run."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
@@ -45,7 +45,7 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
 
 
 def _import(module: str) -> None:
-    """Import a module, and all that it needs, with no look for garbage among it: next to all of it stays."""
+    """Import a module with garbage collection disabled, since nearly all of the new objects stay."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""A node as a process of its own: started on a free port, awaited, stopped or killed, always within a time limit."""
+"""A node as a separate process: started on a free port, awaited, stopped or killed, always with a time limit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port(host: str = HOST) -> int:
-    """A TCP port of `host` that was free a moment ago.
+    """Return a TCP port of `host` that was free a moment ago.
 
-    It lies below the range from which the kernel takes ports for outgoing connections. Within that range a client
-    that keeps knocking on the port of a node that is down can be given the very port, and connect to itself.
+    It is below the range from which the kernel takes ports for outgoing connections. Within that range a client
+    that keeps trying the port of a node that is down can be given that very port, and connect to itself.
     """
     end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
     if end <= _FIRST_PORT:
@@ -46,7 +46,7 @@ def free_port(host: str = HOST) -> int:
 
 
 class NodeFailed(Exception):
-    """The node ended, or was not ready in time (`exit_code` None); `output` is what it wrote to stderr."""
+    """Failure of a node: it ended, or was not ready in time (`exit_code` None); `output` is its stderr."""
 
     def __init__(self, what: str, exit_code: int | None, output: str) -> None:
         super().__init__(f"{what}\n{output[-4000:]}")
@@ -55,12 +55,12 @@ class NodeFailed(Exception):
 
 
 class NodeProcess:
-    """`bmqctl start node`, its files in `data_dir`, running inside the `with` block.
+    """`bmqctl start node` with its files in `data_dir`, running inside the `with` block.
 
-    Without `config_dir` it is a cluster of one with the sample domains. `port` is kept over restarts, so that clients
-    find the node again. `command` goes before `start node`: the program, if it is not this interpreter's bmqctl.
-    `options` go behind it; they count from the next start on.
-    `ready_s` is the time from the start of the process to the line that says it is ready, `ready_line`.
+    Without `config_dir` it is a single-node cluster with the sample domains. `port` is kept over restarts, so that
+    clients find the node again. `command` precedes `start node`: the program, if it is not this interpreter's bmqctl.
+    `options` follow it; changes take effect at the next start.
+    `ready_s` is the time from the start of the process to the line that reports readiness, `ready_line`.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class NodeProcess:
 
     @property
     def uri(self) -> str:
-        """What a client is given as its broker."""
+        """The node's address as a client's broker URI."""
         return f"tcp://{HOST}:{self.port}"
 
     @property
     def address(self) -> str:
-        """HOST:PORT, as another broker is given it."""
+        """The node's address for other brokers, HOST:PORT."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -100,12 +100,12 @@ class NodeProcess:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it was started and has not ended by itself."""
+        """Return True if it was started and has not ended by itself."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
-        """What the process has written to stderr since it was last started."""
+        """The process's stderr since it was last started."""
         return self._console.text()
 
     @property
@@ -118,7 +118,7 @@ class NodeProcess:
         return self.data_dir / PID_NAME
 
     def start(self) -> Self:
-        """Start it and wait until it is ready; `NodeFailed` if it ends instead, or takes too long."""
+        """Start it and wait until it is ready. Raises `NodeFailed` if it ends instead, or takes too long."""
         assert self._process is None, "it runs already"
         started = time.monotonic()
         process = subprocess.Popen(
@@ -136,7 +136,7 @@ class NodeProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             spoke = bool(selector.select(self.timeout_s))
-        # It says one whole line, or nothing and ends.
+        # It prints one whole line, or nothing and ends.
         self.ready_line = process.stdout.readline().rstrip("\n") if spoke else ""
         self.ready_s = time.monotonic() - started
         if not self.ready_line:
@@ -146,41 +146,41 @@ class NodeProcess:
         return self
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Send the signal and wait; the exit code. It is killed if it does not end in time."""
+        """Send the signal and wait; return the exit code. It is killed if it does not end in time."""
         self._running.send_signal(how)
         return self._end(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for it to end by itself; the exit code. It is killed if it does not in time."""
+        """Wait for it to end by itself; return the exit code. It is killed if it does not end in time."""
         return self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """Stop it if it runs."""
+        """Stop it if it is running."""
         if self._process is not None:
             self.stop()
 
     def kill(self) -> None:
-        """End it as a crash would: `kill -9`."""
+        """Kill it with SIGKILL, as a crash would."""
         self.stop(signal.SIGKILL)
 
     def restart(self, how: signal.Signals = signal.SIGTERM) -> Self:
-        """Stop it, and start it on the same port and files."""
+        """Stop it, and start it again on the same port and files."""
         self.stop(how)
         return self.start()
 
     def wait_for(self, text: str, timeout_s: float = 10.0) -> str:
-        """Wait for a line with `text` on stderr, where the log goes too; the first such line since the start."""
+        """Wait for a line with `text` on stderr, which includes the log; return the first such line since the start."""
         return self._console.wait_for(text, timeout_s)
 
     def rss_bytes(self) -> int:
-        """The anonymous memory that the process occupies: without its mapped files."""
+        """The anonymous memory of the process, without its mapped files."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise RuntimeError("no RssAnon in the status of the process")
 
     def open_files(self) -> int:
-        """How many descriptors the process has open."""
+        """The number of the process's open descriptors."""
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
     def __enter__(self) -> Self:
@@ -192,7 +192,7 @@ class NodeProcess:
         self.close()
 
     def _words(self) -> list[str]:
-        """What to start, and how, but for the options."""
+        """The subcommand to start and its arguments, without `options`."""
         given = [] if self.config_dir is None else [str(self.config_dir)]
         return ["start", "node", *given, "--port", str(self.port), "--data-dir", str(self.data_dir)]
 
@@ -202,7 +202,7 @@ class NodeProcess:
         return self._process
 
     def _end(self, at_last: signal.Signals) -> int:
-        """Wait for the end, which `at_last` hastens when it does not come."""
+        """Wait for the end; send `at_last` if it does not come in time."""
         process = self._running
         try:
             process.wait(self.timeout_s)
@@ -217,7 +217,7 @@ class NodeProcess:
 
 
 class ProxyProcess(NodeProcess):
-    """`bmqctl start proxy` to `upstream`, HOST:PORT of each broker; its log in `data_dir`. Otherwise as a node."""
+    """`bmqctl start proxy` for `upstream`, HOST:PORT of each broker; its log is in `data_dir`. Otherwise a node."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class ProxyProcess(NodeProcess):
 
 
 class RocketProcess(NodeProcess):
-    """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`. Otherwise as a node."""
+    """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`. Otherwise like a node."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class RocketProcess(NodeProcess):
 
     @property
     def nameserver(self) -> str:
-        """HOST:PORT, as clients are given it."""
+        """The nameserver's address for clients, HOST:PORT."""
         return f"{HOST}:{self.nameserver_port}"
 
     @property
@@ -299,7 +299,7 @@ class _Console:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The process has ended: take in the rest of what it wrote."""
+        """Read the rest of the output, after the process has ended."""
         if self._reader is not None:
             self._reader.join()
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON lines for programs, progress for those who wait.
+"""Output of commands: tables for people, JSON lines for programs, progress on terminals.
 
 Results go to standard output, everything else to standard error, so that a pipe carries results only.
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 EXIT_FAULTS = 1
 EXIT_READER_LEFT = 141
-"""What a shell reports for a program that SIGPIPE ended: `bmqctl ... | head` is no fault of the file."""
+"""Exit code of a program that SIGPIPE ended, as shells report it: `bmqctl ... | head` is not an error."""
 
 PAGE_ROWS = 500
 LAST_WIDTH_MIN = 40
@@ -50,21 +50,21 @@ LAST_WIDTH_FILE = 160
 
 
 class OutputFormat(StrEnum):
-    """`json-line` is one JSON object per line."""
+    """Formats of results; `json-line` is one JSON object per line."""
 
     TABLE = "table"
     JSON_LINE = "json-line"
 
 
 def choose_format(wanted: OutputFormat | None) -> OutputFormat:
-    """What was asked for; without it, a table on a terminal and JSON lines elsewhere."""
+    """Return the requested format or, by default, a table on a terminal and JSON lines elsewhere."""
     if wanted is not None:
         return wanted
     return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSON_LINE
 
 
 class ResultConsole(Console):
-    """A console for results: plain text where they go to a file, and a reader that leaves is not swallowed."""
+    """A console for results: plain text in files; a closed pipe raises rather than being swallowed."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False)
@@ -75,7 +75,7 @@ class ResultConsole(Console):
 
 @contextmanager
 def until_reader_leaves() -> Iterator[None]:
-    """Ends the command with `EXIT_READER_LEFT`, quietly, when the other end of the pipe has gone."""
+    """Exit quietly with `EXIT_READER_LEFT` when the other end of the pipe is closed."""
     try:
         yield
         sys.stdout.flush()
@@ -85,7 +85,7 @@ def until_reader_leaves() -> Iterator[None]:
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]], stream: IO[str] | None = None) -> None:
-    """Each row as a line of JSON, as soon as it is there; bytes are printed in upper-case hex."""
+    """Print each row at once as a line of JSON; bytes are printed in upper-case hex."""
     write = (stream or sys.stdout).write
     encode = json.JSONEncoder(default=_encodable, separators=(", ", ": ")).encode
     for row in rows:
@@ -99,7 +99,7 @@ def _encodable(value: object) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table: the row's key, the title, and a width in characters (None: what is left of the line)."""
+    """A column of a table: the row's key, the title, and a width in characters (None: the rest of the line)."""
 
     key: str
     title: str
@@ -108,10 +108,10 @@ class Column(NamedTuple):
 
 
 class TablePrinter:
-    """A table that is printed in parts: pages of a long one, or rows as they come.
+    """A table printed in parts: pages of a long one, or rows as they come.
 
-    Pages line up only if all columns but the last have a width. Where these leave no room for the last one, lines
-    are longer than the terminal is wide.
+    Pages align only if all columns but the last have a width. If these leave no room for the last one, lines
+    are longer than the terminal's width.
     """
 
     def __init__(self, columns: list[Column], console: Console | None = None, title: str | None = None) -> None:
@@ -124,7 +124,7 @@ class TablePrinter:
         self._first = True
 
     def print(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """The rows, a page at a time: memory does not grow with their number."""
+        """Print the rows, a page at a time, in constant memory."""
         remaining = iter(rows)
         while page := list(islice(remaining, PAGE_ROWS)):
             title, self._title = self._title, None
@@ -141,7 +141,7 @@ class TablePrinter:
 def print_table(
     rows: Iterable[Mapping[str, Any]], columns: list[Column], console: Console | None = None, title: str | None = None
 ) -> None:
-    """The rows as one table: see `TablePrinter`."""
+    """Print the rows as one table: see `TablePrinter`."""
     TablePrinter(columns, console, title).print(rows)
 
 
@@ -152,12 +152,12 @@ def _cell(value: object) -> str:
     return escape(text.translate(_CONTROLS))
 
 
-# What a message or a file name holds must not command the terminal.
+# The contents of messages and file names must not control the terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")}
 
 
 class LateProgress:
-    """A progress bar on standard error that shows only after a second, and only on a terminal."""
+    """A progress bar on standard error that appears only after a second, and only on a terminal."""
 
     DELAY_S = 1.0
 
@@ -178,7 +178,7 @@ class LateProgress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` steps are done."""
+        """Show that `done` of `total` steps are done."""
         if self._bar is None:
             if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
                 return

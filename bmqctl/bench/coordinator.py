@@ -1,4 +1,4 @@
-"""Starts the workers of a run, lets them begin together, decides when it is over, and adds up."""
+"""Coordinator of a run: starts the workers together, decides when the run is over, and adds up their counts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from bmqctl.bench.worker import work
 __all__ = ["Outcome", "Progress", "probe", "run_bench"]
 
 POLL_S = 0.05
-# From the announcement to the first message: more than a worker's polling interval.
+# Time from the announcement to the first message: longer than a worker's polling interval.
 LEAD_NS = 200_000_000
-# All acked messages have come; a duplicate or a late one may still follow.
+# Time to wait for a duplicate or late message after all acked ones have come.
 SETTLE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is, while it runs."""
+    """The counts of a run in progress."""
 
     elapsed_s: float
     posted: int
@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's account, and how it ended: `faults` are what broke, one clause each."""
+    """A run's account, and its `faults`, one clause each."""
 
     plan: Plan
     client: str
@@ -52,7 +52,7 @@ class Outcome:
         return self.account.clean and not self.faults
 
     def rate(self, count: int, last_ns: int) -> float:
-        """`count` per second from the start until `last_ns`."""
+        """Return `count` per second from the start until `last_ns`."""
         elapsed_ns = last_ns - self.start_ns
         return count * SECOND_NS / elapsed_ns if elapsed_ns > 0 else 0.0
 
@@ -67,7 +67,7 @@ class _Worker:
 
 
 def probe(host: str, port: int, timeout_s: float) -> None:
-    """`OSError` if nobody listens at `host`:`port`."""
+    """Connect to `host`:`port` and close. Raises `OSError` if nobody listens there."""
     socket.create_connection((host, port), timeout=timeout_s).close()
 
 
@@ -94,7 +94,7 @@ class _Run:
             self.workers.append(_Worker(role, process, ours))
 
     def listen(self, timeout_s: float) -> None:
-        """Take what the workers have to say; `CannotStart` if one could not begin."""
+        """Process the workers' messages. Raises `CannotStart` if one could not begin."""
         open_pipes: dict[Any, _Worker] = {w.pipe: w for w in self.workers if w.finished is None}
         for pipe in wait(list(open_pipes), timeout_s):
             worker = open_pipes[pipe]
@@ -118,7 +118,7 @@ class _Run:
                         self.faults.append(said.fault)
 
     def await_ready(self) -> None:
-        # Each worker connects, opens and configures; and the machine starts an interpreter for each.
+        # Each worker starts an interpreter, connects, opens and configures.
         timeout_s = self.plan.connect_timeout_s * 3 + len(self.workers)
         deadline = time.monotonic() + timeout_s
         while any(w.client is None for w in self.workers):
@@ -147,7 +147,7 @@ class _Run:
         self.drain(show)
 
     def drain(self, show: Callable[[Progress], None]) -> None:
-        """Let the consumers go on until all that was acked has come, or nothing comes any more."""
+        """Wait until the consumers have every acked message, or receive nothing more."""
         acked = sum(tally.acked for tally in self.producer_tallies())
         seen, since = -1, time.monotonic()
         while self.busy("consumer") and not self.faults:
@@ -160,7 +160,7 @@ class _Run:
                 break
 
     def finish(self) -> None:
-        """Stop all workers and take their results."""
+        """Stop all workers and collect their results."""
         self.board.stop()
         # A worker's own requests time out after this; it reports then.
         deadline = time.monotonic() + self.plan.connect_timeout_s * 3 + 2
@@ -171,7 +171,7 @@ class _Run:
                 self.faults.append(f"a {worker.role} process did not stop")
 
     def end(self) -> None:
-        """End what still runs."""
+        """Terminate the workers that still run."""
         for worker in self.workers:
             if worker.finished is None:
                 worker.process.terminate()
@@ -195,8 +195,8 @@ class _Run:
 def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> Outcome:
     """Run `plan`; `show` is called about 20 times a second.
 
-    `CannotStart` if a worker could not begin, `OSError` if there is no broker. KeyboardInterrupt ends the run early,
-    with the account of what was done until then; a second one ends it without.
+    Raises `CannotStart` if a worker could not begin, `OSError` without a broker. KeyboardInterrupt ends the run early
+    and returns the account up to then; a second one propagates.
     """
     probe(plan.host, plan.port, plan.connect_timeout_s)
     run = _Run(plan)
@@ -206,7 +206,7 @@ def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> 
         try:
             run.carry_out(show)
         except KeyboardInterrupt:
-            # Nothing more is posted, but what is on its way must not pass for lost. A second one ends it all.
+            # Post nothing more, but wait for messages in flight, which must not count as lost. A second one propagates.
             run.interrupted = True
             run.board.enough()
             run.carry_out(show)

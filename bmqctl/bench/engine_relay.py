@@ -1,6 +1,6 @@
-"""Workers that speak to the relay: the same messages, schedule and account as with a broker.
+"""Workers that talk to the relay, with the same messages, schedule and account as with a broker.
 
-They are as thin as can be, plain sockets and one thread for the answers, so that the relay is what is measured.
+They are as thin as possible, with plain sockets and one thread for the answers, so that the relay is measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _connect(plan: Plan, seat: Seat, role: bytes) -> socket.socket:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    """Run one producer to its end; `CannotStart` if it never began."""
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, PRODUCER)
     tail = bytes(frame_size(plan.size) - plan.size)
     out = bytearray()
@@ -78,7 +78,7 @@ def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run; `CannotStart` if it never began."""
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, CONSUMER)
     frame = frame_size(plan.size)
     tally = ConsumerTally(plan.run)
@@ -111,7 +111,7 @@ def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
 
 
 def _read(link: socket.socket) -> bytes:
-    """What has come; nothing at the connection's end, however it ended."""
+    """Read available bytes; empty at the end of the connection, including after an error."""
     try:
         return link.recv(READ_SIZE)
     except OSError:
@@ -127,7 +127,7 @@ def _send(link: socket.socket, data: bytes) -> bool:
 
 
 def _close(link: socket.socket) -> None:
-    # Wakes the thread that reads; closing alone would leave it waiting.
+    # Wake the reading thread, which closing alone would leave blocked.
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
     link.close()

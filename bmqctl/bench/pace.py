@@ -1,4 +1,4 @@
-"""A producer under trio: sends what its schedule asks for, or as much as the answers leave room for."""
+"""A producer under trio, paced by its schedule or by the answers that it receives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bmqctl.bench.timer import Timer
 __all__ = ["POLL_S", "Pacer", "await_start"]
 
 POLL_S = 0.01
-# Consumers tell by a counter in shared memory how far they are; nothing wakes a producer that waits for them.
+# Consumers publish their progress in shared memory, which wakes no producer: it polls.
 BACKLOG_POLL_NS = 500_000
-# Messages posted in one go without a schedule; how many share an event is the client's affair.
+# Messages posted at once without a schedule; the client decides how many share an event.
 BURST = 64
 
 
@@ -33,7 +33,7 @@ class Pacer:
     def __init__(
         self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], Awaitable[None]]
     ) -> None:
-        """`post(payload, sequence, due_ns)` hands one message to the client, `flush` gets them on their way."""
+        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends what was handed over."""
         self.plan = plan
         self.seat = seat
         self.tally = ProducerTally(seat.index)
@@ -48,13 +48,13 @@ class Pacer:
         return self.tally.posted - self.tally.acked - self.tally.nacked
 
     def answered(self) -> None:
-        """More answers are in the tally."""
+        """Report that the tally has more answers."""
         self.seat.show(Counter.ANSWERED, self.tally.posted - self.unanswered)
         self._answered.set()
         self._answered = trio.Event()
 
     async def run(self) -> None:
-        """Send all, then wait for the answers; ends early when the run is stopped."""
+        """Send everything, then wait for the answers; return early when the run is stopped."""
         schedule = self.plan.schedule(self.seat.index, self.seat.board.start_ns)
         tally = self.tally
         with Timer() as timer:
@@ -90,7 +90,7 @@ class Pacer:
         self._post(payload, sequence, due_ns)
 
     async def _wait(self, timeout_s: float) -> bool:
-        """Whether an answer came within `timeout_s`."""
+        """Wait for an answer; return False if none came within `timeout_s`."""
         answered = self._answered
         with trio.move_on_after(timeout_s):
             await answered.wait()

@@ -1,4 +1,4 @@
-"""A producer whose answers come on another thread: sends what its schedule asks for, or what there is room for."""
+"""A producer whose answers come on another thread, paced by its schedule or by the free room in its window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["POLL_S", "SHOW_EVERY", "ThreadPacer"]
 
 POLL_S = 0.01
 SHOW_EVERY = 64
-# Messages posted in one go without a schedule.
+# Messages posted at once without a schedule.
 BURST = 64
 BACKLOG_POLL_S = 0.0005
 
@@ -26,7 +26,7 @@ class ThreadPacer:
     def __init__(
         self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], None]
     ) -> None:
-        """`post(payload, sequence, due_ns)` hands one message to the client, `flush` gets them on their way."""
+        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends what was handed over."""
         self.plan = plan
         self.seat = seat
         self.tally = ProducerTally(seat.index)
@@ -39,7 +39,7 @@ class ThreadPacer:
         self._answers = 0
 
     def answered(self, count: int) -> None:
-        """`count` more answers are in the tally; called on the thread that answers come on."""
+        """Report `count` more answers in the tally; called on the thread that receives them."""
         before = self._answers
         self._answers = before + count
         if before // SHOW_EVERY != self._answers // SHOW_EVERY:
@@ -47,7 +47,7 @@ class ThreadPacer:
         self._room.set()
 
     def run(self) -> None:
-        """Send all, then wait for the answers; ends early when the run is stopped or the connection broke."""
+        """Send everything, then wait for the answers; return early when the run is stopped or the connection breaks."""
         self._follow(self.plan.schedule(self.seat.index, self.seat.board.start_ns))
         self.seat.show(Counter.POSTED, self.tally.posted)
         self._await_answers()
@@ -76,7 +76,7 @@ class ThreadPacer:
             self.seat.show(Counter.POSTED, tally.posted)
 
     def _room_for(self, schedule: Schedule) -> int:
-        """How many messages may be sent now; waits a little if there is no room."""
+        """Return the number of messages that may be sent at once; wait briefly if there is no room."""
         if self.plan.consumers and self.seat.backlog() >= self.plan.window:
             time.sleep(BACKLOG_POLL_S)
             return 0

@@ -1,4 +1,4 @@
-"""What a run is to do, as every process of it is told."""
+"""The plan of a run, as given to each of its processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class CannotStart(Exception):
-    """No session or no queue; the text is for a person."""
+    """Failure to open the session or the queue; the text is for the user."""
 
 
 Role = Literal["producer", "consumer"]
@@ -39,11 +39,11 @@ Engine = Literal["own", "official", "relay"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run. `count`, `rate` (messages/s, 0 for as fast as possible) and `window` hold for all producers together.
+    """Parameters of a run. `count`, `rate` (messages/s, 0 for unlimited) and `window` hold for all producers together.
 
-    `window` bounds, when there is no rate, the messages that are posted and not yet answered, and those that are
-    posted and have not yet come to a consumer: a queue that fills up says nothing of speed. With a rate nothing bounds
-    them. `quiet_s` is how long to wait, without any progress, for what is still missing at the end.
+    Without a rate, `window` limits both the messages posted but not answered, and those posted but not yet
+    delivered to a consumer, since a queue that fills up says nothing about speed. With a rate there is no
+    limit. `quiet_s` is the time without progress after which messages missing at the end are given up.
     """
 
     run: int
@@ -68,7 +68,7 @@ class Plan:
         return asdict(self)
 
     def share(self, index: int) -> int | None:
-        """How many of `count` messages fall to producer `index`."""
+        """Return producer `index`'s share of `count` messages."""
         if self.count is None:
             return None
         return self.count // self.producers + (index < self.count % self.producers)
@@ -77,7 +77,7 @@ class Plan:
         return max(self.window // self.producers, 1)
 
     def schedule(self, index: int, start_ns: int) -> Schedule:
-        """Producer `index`'s part; the producers of an open loop take turns instead of sending at the same time."""
+        """Return producer `index`'s schedule. In an open loop the producers take turns."""
         rate = self.rate / self.producers
         offset_ns = int(index * self.batch * SECOND_NS / self.rate) if self.rate else 0
         duration_ns = None if self.duration_s is None else int(self.duration_s * SECOND_NS)
@@ -85,16 +85,16 @@ class Plan:
 
 
 class Phase(IntEnum):
-    """Where the run is; only the coordinator moves it on."""
+    """The phase of the run, which only the coordinator advances."""
 
     SETUP = 0
     RUN = 1
-    ENOUGH = 2  # no more is posted; what is on its way is waited for
+    ENOUGH = 2  # nothing more is posted; messages in flight are awaited
     STOP = 3
 
 
 class Counter(IntEnum):
-    """What a worker tells while it runs."""
+    """A count that a worker publishes during the run."""
 
     POSTED = 0
     ANSWERED = 1
@@ -103,10 +103,10 @@ class Counter(IntEnum):
 
 
 class Board:
-    """Counters in memory that all processes share: the phase, the start, and one row per worker.
+    """Counters in memory shared by all processes: the phase, the start, and one row for each worker.
 
-    Each word has one writer and is read as it happens to be: these are for progress and for waiting, not for the
-    account, which is made of the workers' results.
+    Each word has one writer and is read without locks. They serve for progress and for waiting; the account is made
+    from the workers' results.
     """
 
     __slots__ = ("words",)
@@ -124,7 +124,7 @@ class Board:
 
     @property
     def start_ns(self) -> int:
-        """CLOCK_MONOTONIC at which the first message is due; set before the phase becomes RUN."""
+        """CLOCK_MONOTONIC time at which the first message is due; set before the phase becomes RUN."""
         return self.words[1]
 
     def run(self, start_ns: int) -> None:
@@ -147,14 +147,14 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker has opened its queue."""
+    """Report of a worker that has opened its queue."""
 
     client: str  # name and version of the library
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The worker's counts; `fault` says what cut it short."""
+    """Report of a worker's counts; `fault` is the reason if it ended early."""
 
     tally: ProducerTally | ConsumerTally
     fault: str | None
@@ -162,14 +162,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The worker could not begin."""
+    """Report of a worker that could not begin."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A worker's place in the run: which one it is, where it shows its counts, how it says that it is ready."""
+    """A worker's place in the run: its index, its row of counters, and its channel to the coordinator."""
 
     role: Role
     index: int  # among the workers of its role
@@ -181,12 +181,12 @@ class Seat:
         self.board.show(self.worker, counter, value)
 
     def backlog(self) -> int:
-        """Messages of all producers that have not come to a consumer, as far as has been told."""
+        """Return the number of messages that no consumer has received yet, according to the counters."""
         return self.board.total(Counter.POSTED) - self.board.total(Counter.DELIVERED)
 
     @property
     def enough(self) -> bool:
-        """Whether a producer is to post no more."""
+        """Return True if producers must post no more."""
         return self.board.phase >= Phase.ENOUGH
 
     @property
@@ -195,10 +195,10 @@ class Seat:
 
     @property
     def waiting(self) -> bool:
-        """Whether the start is still to be announced."""
+        """Return True if the start is yet to be announced."""
         return self.board.phase is Phase.SETUP
 
 
 def monotonic_ns() -> int:
-    """The clock that all processes of one machine share."""
+    """Read the clock that all processes of one machine share."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -1,8 +1,8 @@
-"""The yardstick: what a machine does with a broker's bytes when nobody looks into them.
+"""The yardstick: a relay that moves a broker's bytes without interpreting them.
 
-A relay in trio stands where the broker does. A producer's bytes go on to the consumer as they come; for each
-whole message in them the producer gets as many bytes as an ACK has, and the consumer sends back as many as a CONFIRM
-has. The frames have the sizes that the official client and a broker exchange, so the figures of a broker divided by
+It runs under trio in place of the broker. A producer's bytes are passed to the consumer as they come; for each
+whole message in them the producer gets as many bytes as in an ACK, and the consumer sends back as many as in a
+CONFIRM. The frames have the sizes that the official client and a broker exchange, so that a broker's figures divided by
 the relay's compare between machines.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["CONFIRM_EVENT_SIZE", "CONSUMER", "PRODUCER", "ack_event", "frame_siz
 
 READ_SIZE = 65536
 PRODUCER, CONSUMER = b"P", b"C"
-# Event header and ack header, then per message (bmqp::EventHeader, AckHeader, AckMessage).
+# Event header and ack header, followed by one entry for each message (bmqp::EventHeader, AckHeader, AckMessage).
 ACK_HEAD_SIZE = 12
 ACK_SIZE = 24
 # The official client confirms each message in an event of its own (bmqp::ConfirmHeader, ConfirmMessage).
@@ -30,12 +30,12 @@ def frame_size(payload_size: int) -> int:
 
 
 def ack_event(messages: int) -> bytes:
-    """As many bytes as an ACK event of `messages` messages has; the first four tell how many."""
+    """Make bytes of the size of an ACK event for `messages` messages; the first four hold that number."""
     return messages.to_bytes(4, "big") + bytes(ACK_HEAD_SIZE - 4 + ACK_SIZE * messages)
 
 
 def take_acks(received: bytearray) -> int:
-    """Remove the whole ack events from `received`; how many messages they answer."""
+    """Remove whole ack events from `received`; return the number of messages that they answer."""
     messages = at = 0
     while len(received) - at >= ACK_HEAD_SIZE:
         count = int.from_bytes(received[at : at + 4], "big")
@@ -82,7 +82,7 @@ class _Relay:
 
 
 def serve(payload_size: int, pipe: Connection) -> None:
-    """Relay until killed; sends the port on `pipe`."""
+    """Relay until killed, after sending the port on `pipe`."""
 
     async def main() -> None:
         relay = _Relay(frame_size(payload_size))

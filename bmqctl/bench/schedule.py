@@ -1,8 +1,8 @@
-"""When messages are to be sent: decided before the run, whatever the broker does.
+"""Send times of messages, fixed before the run and independent of the broker.
 
-An open loop asks the broker for `rate` messages per second and goes on asking when the answers are late, as the
-outside world would. A loop that waits for each answer would send less exactly while the broker is slow, and leave
-its worst moments unmeasured (coordinated omission).
+An open loop posts `rate` messages per second and continues when the answers are late, as the
+outside world does. A loop that waits for each answer sends less while the broker is slow, and leaves
+the worst moments unmeasured (coordinated omission).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Batches of `batch` messages, spread evenly at `rate` messages/s from `start_ns`; rate 0 is no schedule at all.
+    """Batches of `batch` messages, spread evenly at `rate` messages/s from `start_ns`; rate 0 means no schedule.
 
-    The run ends after `count` messages, or for those due at `start_ns + duration_ns` and later; None is no such limit.
+    The run ends after `count` messages, or before those due at `start_ns + duration_ns`; None is no limit.
     """
 
     start_ns: int
@@ -28,11 +28,11 @@ class Schedule:
     duration_ns: int | None
 
     def due_ns(self, index: int) -> int:
-        """When message `index` is to be sent: the messages of a batch together."""
+        """Return the send time of message `index`; the messages of a batch share one."""
         return self.start_ns + int((index - index % self.batch) * SECOND_NS / self.rate)
 
     def due(self, now_ns: int) -> int:
-        """How many messages are to have been sent at `now_ns`; only for a schedule with a rate."""
+        """Return the number of messages due by `now_ns`; only for a schedule with a rate."""
         if now_ns < self.start_ns:
             return 0
         batches = int((now_ns - self.start_ns) * self.rate / SECOND_NS) // self.batch + 1
@@ -45,7 +45,7 @@ class Schedule:
 
     @property
     def total(self) -> int | None:
-        """How many messages there will be; None when only the clock ends a run without a rate."""
+        """Total number of messages, or None if only the clock ends a run without a rate."""
         limits = [] if self.count is None else [self.count]
         if self.duration_ns is not None and self.rate:
             # The first batch due at the end or later is not sent.
@@ -55,7 +55,7 @@ class Schedule:
         return min(limits) if limits else None
 
     def over(self, sent: int, now_ns: int) -> bool:
-        """Whether nothing more is to be sent after `sent` messages."""
+        """Return True if nothing more is to be sent after `sent` messages."""
         if self.total is not None and sent >= self.total:
             return True
         return not self.rate and self.duration_ns is not None and now_ns >= self.start_ns + self.duration_ns

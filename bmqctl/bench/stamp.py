@@ -1,4 +1,4 @@
-"""What a producer writes at the head of each payload, so that a consumer can tell its age and its place."""
+"""The stamp at the head of each payload, from which a consumer takes the message's age and position."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["STAMP", "STAMP_SIZE", "Stamp", "filler"]
 
 
 class Stamp(NamedTuple):
-    """`run` tells this run's messages from others in the queue; `sequence` counts from 0 in each producer.
+    """A message's stamp. `run` identifies this run among other messages; `sequence` counts from 0 in each producer.
 
-    `due_ns` is the CLOCK_MONOTONIC at which the message was to be sent, not that at which the producer got around
-    to it: a latency taken from it includes the time that a slow broker kept the producer waiting.
+    `due_ns` is the CLOCK_MONOTONIC time at which the message was due, not the time at which it was sent: a latency
+    computed from it includes the time that a slow broker kept the producer waiting.
     """
 
     magic: Annotated[int, u32]
@@ -31,6 +31,6 @@ _TEXT = b"The quick brown fox jumps over the lazy dog. "
 
 
 def filler(size: int) -> bytes:
-    """The rest of a payload of `size` bytes, the same in every message."""
+    """Make the rest of a payload of `size` bytes, which is the same in every message."""
     rest = size - STAMP_SIZE
     return (_TEXT * (rest // len(_TEXT) + 1))[:rest]

@@ -1,7 +1,7 @@
-"""What each worker counts, and how the counts of all workers add up to one account.
+"""The counts of each worker, and the account that they add up to.
 
-Nothing is sampled: each message's sequence number is kept, one byte on either side, so that lost and duplicated are
-facts and not differences of totals.
+Nothing is sampled: each message is tracked by its sequence number, with one byte on either side, so that lost and
+duplicated messages are identified rather than inferred from totals.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ProducerTally:
     _pending: array[int] = field(default_factory=lambda: array("q"))
 
     def post(self, count: int, now_ns: int) -> None:
-        """`count` more messages were handed to the client."""
+        """Count messages handed to the client."""
         self.posted += count
         self.last_post_ns = now_ns
         self.accepted += bytes(count)
 
     def ack(self, sequence: int, due_ns: int, now_ns: int) -> None:
-        """The broker took message `sequence`."""
+        """Record that the broker accepted message `sequence`."""
         self.accepted[sequence] = 1
         self.acked += 1
         self.last_ack_ns = now_ns
@@ -55,7 +55,7 @@ class ProducerTally:
             self.flush()
 
     def nack(self, status: str, now_ns: int) -> None:
-        """The broker refused a message; `status` is the ack's status by name."""
+        """Record that the broker refused a message; `status` is the name of the ack's status."""
         self.nacks[status] += 1
         self.last_ack_ns = now_ns
 
@@ -70,7 +70,7 @@ class ProducerTally:
 
 @dataclass(slots=True)
 class ConsumerTally:
-    """One consumer's side: `deliveries[p][i]` is how often message i of producer p came, 255 at most."""
+    """One consumer's side: `deliveries[p][i]` is the number of deliveries of producer p's message i, at most 255."""
 
     run: int
     delivered: int = 0
@@ -84,7 +84,7 @@ class ConsumerTally:
     _pending: array[int] = field(default_factory=lambda: array("q"))
 
     def deliver(self, payload: Buffer, now_ns: int) -> bool:
-        """Count a message; False if it is not of this run (and so not ours to confirm)."""
+        """Count a message; return False if it is not of this run and must not be confirmed."""
         if len(payload) < STAMP_SIZE:
             self.foreign += 1
             return False
@@ -99,7 +99,7 @@ class ConsumerTally:
         if sequence >= len(seen):
             seen += bytes(max(sequence + 1 - len(seen), FLUSH_AT))
         if not seen[sequence]:
-            # A message that comes a second time is a duplicate, not a matter of order.
+            # A second delivery is a duplicate and does not count as reordered.
             if sequence < self._newest[producer]:
                 self.reordered += 1
             else:
@@ -120,11 +120,11 @@ class ConsumerTally:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of all messages.
+    """The outcome of all messages of a run.
 
-    `lost`: acked with success, delivered to no consumer. `unanswered`: posted, neither acked nor nacked.
-    `duplicated`: deliveries beyond a message's first. `reordered`: first deliveries that came, at one consumer, after
-    a later message of the same producer. `foreign`: messages of others that were in the queue; left unconfirmed.
+    `lost`: acked with success but not delivered. `unanswered`: posted, neither acked nor nacked.
+    `duplicated`: deliveries after a message's first. `reordered`: first deliveries to a consumer after
+    that of a later message of the same producer. `foreign`: other messages in the queue, left unconfirmed.
     """
 
     posted: int
@@ -146,7 +146,7 @@ class Account:
 
     @property
     def clean(self) -> bool:
-        """Every message was taken, and every message that was taken came."""
+        """True if every message was accepted, and every accepted message was delivered."""
         return not (self.lost or self.nacked or self.unanswered)
 
 
@@ -159,7 +159,7 @@ def _times_delivered(consumers: Sequence[ConsumerTally], producer: int, size: in
 
 
 def settle(producers: Sequence[ProducerTally], consumers: Sequence[ConsumerTally]) -> Account:
-    """Add up what the workers counted; without consumers nothing counts as lost."""
+    """Add up the workers' counts; without consumers no message counts as lost."""
     latency, ack_latency = Histogram(), Histogram()
     nacks: Counter[str] = Counter()
     lost = duplicated = 0

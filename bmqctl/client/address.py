@@ -1,4 +1,4 @@
-"""Where a broker listens, as users write it."""
+"""Addresses of brokers as users write them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["BadAddress", "parse_address"]
 
 
 class BadAddress(ValueError):
-    """No address of a broker."""
+    """Text that is not the address of a broker."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `tcp://HOST:PORT` or `HOST:PORT`; `BadAddress` if it is neither."""
+    """Parse `tcp://HOST:PORT` or `HOST:PORT` into host and port. Raises `BadAddress` if it is neither."""
     try:
         parts = urlsplit(text if "://" in text else f"tcp://{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        host, port = None, None  # a bracket too few, or the port is no number
+        host, port = None, None  # a missing bracket, or the port is not a number
     if not host or " " in host or not port or parts.scheme != "tcp" or parts.path not in ("", "/"):
         raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
     return host, port

@@ -1,4 +1,4 @@
-"""How a session says who asks for it, before it says what it is, and again before that runs out.
+"""Authentication of a session, before negotiation and again before it expires.
 
 Source of the behaviour: `bmqimp::AuthenticatedChannelFactory`.
 """
@@ -19,14 +19,14 @@ from formats.wire.event import EventType, build_schema_event
 
 __all__ = ["Authentication", "Credentials", "NotAuthenticated"]
 
-# How long before a broker's patience ends the session authenticates again: the earlier of these.
+# The session re-authenticates before it expires, at the earlier of these.
 _EARLY_RATIO: Final = 0.9
 _EARLY_MS: Final = 5000
 _MS_NS: Final = 1_000_000
 
 
 class Credentials(NamedTuple):
-    """Of a mechanism that the broker knows, as BASIC with `user:password`."""
+    """Credentials for an authentication mechanism, such as BASIC with `user:password`."""
 
     mechanism: str
     data: bytes
@@ -36,24 +36,24 @@ class Credentials(NamedTuple):
 
 
 class NotAuthenticated(Exception):
-    """The broker does not take the credentials; the text says why, as far as it does."""
+    """Rejection of the credentials by the broker; the text is the broker's reason, if it gave one."""
 
 
 class Authentication:
-    """`due_ns` is when to ask again, None while that is not known."""
+    """The state of a session's authentication; `due_ns` is the time of the next request, None while it is unknown."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self.due_ns: int | None = None
 
     def request(self) -> bytes:
-        """What to send."""
+        """Make the authentication request."""
         self.due_ns = None
         request = AuthenticationRequest(mechanism=self._credentials.mechanism, data=self._credentials.data)
         return build_schema_event(ber.encode(AuthenticationMessage(choice=request)), EventType.AUTHENTICATION)
 
     def answered(self, content: Buffer, now_ns: int) -> None:
-        """Take the broker's answer; `NotAuthenticated` if it is no."""
+        """Process the broker's answer. Raises `NotAuthenticated` if it is a rejection."""
         response = ber.decode(AuthenticationMessage, content).choice
         if not isinstance(response, AuthenticationResponse):
             raise NotAuthenticated("it asks us for credentials")

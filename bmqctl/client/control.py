@@ -1,11 +1,11 @@
-"""The slow half of a session: its requests, their answers and their deadlines.
+"""The control path of a session: its requests, their answers and their deadlines.
 
-Source of the behaviour: `bmqimp::BrokerSession`. A queue that receives is opened by openQueue and configureStream,
-and closed by configureStream without subscriptions (so that no message is on its way any more) and closeQueue; one
-that only posts has no stream.
+Source of the behaviour: `bmqimp::BrokerSession`. A queue that receives is opened with openQueue and configureStream,
+and closed with configureStream without subscriptions (so that no message is in flight any more) and closeQueue; a
+queue that only posts has no stream.
 
-A session may outlive its connection (`cut`, `reconnected`): what is open is opened again, what was asked for and not
-granted is asked for again, and what was to be closed is closed.
+A session may outlive its connection (`cut`, `reconnected`): open queues are reopened, outstanding requests are
+repeated, and queues that were being closed are closed.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ FLAG_ACK: Final = 1 << 3
 
 
 class ProtocolFault(Exception):
-    """The broker sent what it must not; the text is one clause."""
+    """A violation of the protocol by the broker; the text is one clause."""
 
 
 class Unusable(Exception):
-    """The caller asks for something that the queue's state does not allow."""
+    """A call that the queue's state does not allow."""
 
 
 class _Purpose(Enum):
-    """What a request is for, with the class of its answer."""
+    """The purpose of a request, with the class of its answer."""
 
     OPEN = auto()
     START_STREAM = auto()
@@ -75,7 +75,7 @@ class _Purpose(Enum):
     CLOSE = auto()
     REOPEN = auto()
     RESTART_STREAM = auto()
-    ABANDON = auto()  # close what nobody waits for any more
+    ABANDON = auto()  # close a queue that nobody waits for any more
     DISCONNECT = auto()
 
 
@@ -98,7 +98,7 @@ class _Pending:
     queue: QueueHandle | None
     options: StreamOptions | None
     deadline_ns: int
-    # Of a stream's configuration: the first of its subscriptions' ids.
+    # For a stream's configuration: the first of its subscriptions' ids.
     first_subscription_id: int = 0
 
 
@@ -111,31 +111,31 @@ class Requests:
         self._request_id = 0
         self._queue_id = 0
         self._subscription_id = 0
-        # By request id. Deadlines rise with the ids: all requests have the same time, and those that a lost
-        # connection took along are the first on the next one.
+        # By request id. Deadlines increase with the ids: all requests have the same timeout, and those of a lost
+        # connection are the first ones on the next connection.
         self._pending: dict[int, _Pending] = {}
         self._connected = True
-        # Openings and configurations that wait for a connection, and configurations that reopening brings about.
+        # Openings and configurations that wait for a connection, and configurations to be repeated by reopening.
         self._unsent: list[_Pending] = []
         self._configuring: list[_Pending] = []
-        # How many queues are still to be reopened.
+        # The number of queues yet to be reopened.
         self.reopening = 0
-        # Why the connection is of no use any more: after some timeouts nobody knows what the broker has done.
+        # The reason why the connection is unusable: after some timeouts the state of the broker is unknown.
         self.broken = ""
-        # Openings that timed out: the broker may still grant them, and must then hear that nobody wants them.
+        # Openings that timed out: the broker may still grant them, and must then be told to close them.
         self._late: dict[int, QueueHandle] = {}
         self._queues: list[QueueHandle] = []
         self._next_sub_ids: dict[str, int] = {}
-        # Where a message goes: subscription id to queue.
+        # The queue of each subscription id.
         self.subscriptions: dict[int, QueueHandle] = {}
         self.disconnected = False
 
-    # What the application asks for
+    # Calls of the application
 
     def open(
         self, text: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
     ) -> QueueHandle:
-        """Ask for a queue; `FormatError` if `text` is no URI."""
+        """Request a queue. Raises `FormatError` if `text` is not a URI."""
         uri = parse_uri(text)
         if not read and not write:
             raise Unusable(f"{uri}: neither for reading nor for writing")
@@ -148,7 +148,7 @@ class Requests:
         return queue
 
     def configure(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
-        """Change how an open queue is consumed."""
+        """Change the configuration of an open queue."""
         if queue.state not in (Queue.OPENED, Queue.PENDING) or not queue.read:
             raise Unusable(f"{queue}: not open for reading")
         queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CONFIGURE)
@@ -158,7 +158,7 @@ class Requests:
             self._unsent.append(_Pending(_Purpose.CONFIGURE, queue, options, now_ns + self._timeout_ns))
 
     def close(self, queue: QueueHandle, now_ns: int) -> list[Event]:
-        """Give up an open queue; what is known of it at once."""
+        """Close an open queue; return the events that follow at once."""
         if queue.state is Queue.PENDING:
             self._forget(queue, QueueInput.CLOSE)
             return [Closed(queue)]
@@ -173,23 +173,23 @@ class Requests:
         return []
 
     def disconnect(self, now_ns: int) -> None:
-        """The last request of a session."""
+        """Send the last request of a session."""
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
 
     def writer(self, queue_id: int) -> QueueHandle | None:
-        """Where this session posts with `queue_id`."""
+        """Return the queue that this session posts to with `queue_id`, or None."""
         return next((queue for queue in self._queues if queue.queue_id == queue_id and queue.write), None)
 
-    # What the broker and the clock say
+    # Input from the broker and the clock
 
     @property
     def deadline_ns(self) -> int | None:
-        """When the oldest request runs out of time."""
+        """Deadline of the oldest request, or None."""
         oldest = [next(iter(self._pending.values()), None), *self._unsent[:1]]
         return min((pending.deadline_ns for pending in oldest if pending), default=None)
 
     def answered(self, message: ControlMessage, now_ns: int) -> Iterator[Event]:
-        """Take the broker's control message; `ProtocolFault` if it answers nothing that was asked."""
+        """Process a control message from the broker. Raises `ProtocolFault` if it answers no request."""
         if message.r_id is None:
             return  # advisories are between brokers
         pending = self._pending.pop(message.r_id, None)
@@ -207,7 +207,7 @@ class Requests:
             raise ProtocolFault(f"{type(answer).__name__} answers a request to {pending.purpose.name.lower()}")
 
     def expire(self, now_ns: int) -> Iterator[Event]:
-        """Fail the requests whose time is over."""
+        """Fail the requests whose deadline has passed."""
         for request_id, pending in list(self._pending.items()):
             if pending.deadline_ns > now_ns:
                 break
@@ -222,7 +222,7 @@ class Requests:
             yield from self._failed(self._unsent.pop(0), _SILENCE, QueueInput.TIMED_OUT, now_ns)
 
     def cut(self) -> Iterator[Event]:
-        """The connection is lost, and the session outlives it."""
+        """Handle the loss of the connection in a session that outlives it."""
         self._connected = False
         again = self._configuring
         for pending in self._pending.values():
@@ -251,7 +251,7 @@ class Requests:
         self.broken = ""
 
     def reconnected(self, now_ns: int) -> None:
-        """There is a broker again: ask it for all that this session had or wanted."""
+        """Request everything again that this session had or wanted, on a new connection."""
         self._connected = True
         unsent, self._unsent = self._unsent, []
         for pending in unsent:
@@ -274,7 +274,7 @@ class Requests:
                 self._ask(OpenQueue(handle_parameters=self._parameters(queue)), _Purpose.REOPEN, queue, now_ns)
 
     def end(self) -> Iterator[Event]:
-        """The session is over: all queues are closed."""
+        """End the session and close all queues."""
         self._pending.clear()
         self._unsent.clear()
         self._configuring.clear()
@@ -321,7 +321,7 @@ class Requests:
     def _failed(self, pending: _Pending, status: Status, how: QueueInput, now_ns: int) -> Iterator[Event]:
         queue = pending.queue
         if queue is None:
-            # There is no more to ask of this broker.
+            # Nothing is left to request from this broker.
             self.disconnected = True
             return
         match pending.purpose:
@@ -364,7 +364,7 @@ class Requests:
             raise ProtocolFault(f"an answer to request {message.r_id}, which was never sent")
         yield from ()
 
-    # What goes out
+    # Output
 
     def _ask(
         self,
@@ -384,7 +384,7 @@ class Requests:
         self._send(ControlMessage(r_id=self._request_id, choice=choice))
 
     def _ask_stream(self, queue: QueueHandle, options: StreamOptions | None, purpose: _Purpose, now_ns: int) -> None:
-        """Configure the queue's stream; no options stop it."""
+        """Configure the queue's stream; without options, stop it."""
         first = self._subscription_id + 1
         subscriptions = tuple(self._subscription(queue, options, each) for each in _subscriptions(options))
         app_id = queue.uri.app_id if queue.sub_id else DEFAULT_APP_ID
@@ -395,7 +395,7 @@ class Requests:
     def _subscription(
         self, queue: QueueHandle, options: StreamOptions | None, wanted: StreamSubscription
     ) -> Subscription:
-        """Give what is wanted a number, and say it as the protocol does."""
+        """Number a subscription, and convert it to the protocol's form."""
         assert options is not None
         self._subscription_id += 1
         queue.subscriptions[self._subscription_id] = wanted
@@ -429,8 +429,8 @@ class Requests:
     # Names and numbers
 
     def _queue_id_of(self, uri: QueueUri) -> int:
-        """All apps of a queue share its id."""
-        # Compared part by part: a session may have thousands of queues, and to write out each one's name takes time.
+        """Return the queue's id, which all of its apps share."""
+        # Compare the parts: a session may have thousands of queues, and formatting each one's name takes time.
         parts = uri[:3]
         for queue in self._queues:
             if queue.uri[:3] == parts:
@@ -453,13 +453,13 @@ class Requests:
         self._drop_subscriptions(queue, self._subscription_id + 1)
 
     def _take_configuring(self, queue: QueueHandle) -> list[_Pending]:
-        """The configurations that `queue`'s reopening brings about, of which it is told that they are done."""
+        """Take the configurations that are to be reported as done once `queue` has been reopened."""
         taken = [pending for pending in self._configuring if pending.queue is queue]
         self._configuring = [pending for pending in self._configuring if pending.queue is not queue]
         return taken
 
     def _drop_subscriptions(self, queue: QueueHandle, end: int) -> None:
-        """No message comes any more for what has a number below `end`."""
+        """Drop subscriptions with numbers below `end`, for which no message can come any more."""
         for subscription_id in [number for number in queue.subscriptions if number < end]:
             del queue.subscriptions[subscription_id]
             self.subscriptions.pop(subscription_id, None)

@@ -1,4 +1,4 @@
-"""What a client machine tells its driver."""
+"""Events that a client machine reports to its driver."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StreamSubscription:
-    """Which messages a consumer wants (`expression` None: all); what is None is as in the stream's options.
+    """A consumer's subscription (`expression` None: all messages); other fields that are None are as in the options.
 
-    `correlation` is the application's own; a message leads back to it through `QueueHandle.subscriptions`.
+    `correlation` is for the application; a message leads to it through `QueueHandle.subscriptions`.
     """
 
     expression: str | None = None
@@ -48,9 +48,9 @@ class StreamSubscription:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a consumer takes part; defaults are the reference's (`bmqt::QueueOptions`).
+    """A consumer's options; defaults are the reference's (`bmqt::QueueOptions`).
 
-    Without subscriptions there is one to all messages.
+    Without subscriptions there is one for all messages.
     """
 
     max_unconfirmed_messages: int = 1000
@@ -63,7 +63,7 @@ class StreamOptions:
 class QueueHandle:
     """A queue as this session has it open; `sub_id` is 0 unless it reads for an app of a fan-out.
 
-    `deduplication_time_ms` is how long the broker recognizes a message that is sent again.
+    `deduplication_time_ms` is the time for which the broker recognises a repeated message.
     """
 
     uri: QueueUri
@@ -74,7 +74,7 @@ class QueueHandle:
     options: StreamOptions
     ack: bool = False
     state: Queue = Queue.CLOSED
-    # What messages may come for, by the id that they carry.
+    # Subscriptions for which messages may come, by the id that the messages carry.
     subscriptions: dict[int, StreamSubscription] = field(default_factory=dict)
     deduplication_time_ms: int = 0
 
@@ -84,7 +84,7 @@ class QueueHandle:
 
     @property
     def is_closed(self) -> bool:
-        """It is of no use any more, and will not be."""
+        """True if the queue is closed for good."""
         return self.state in (Queue.CLOSED, Queue.CLOSING)
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class QueueHandle:
 
 
 class Ack(NamedTuple):
-    """The answer to one message; `correlation` is what `post` was given with it, and `queue` where it was posted.
+    """The answer to one post; `correlation` and `queue` are those of the post.
 
     Both are None for a message that this session has not posted.
     """
@@ -104,7 +104,7 @@ class Ack(NamedTuple):
 
 
 class Acks(NamedTuple):
-    """The answers that one event brought."""
+    """The answers in one event."""
 
     acks: list[Ack]
 
@@ -117,21 +117,21 @@ class Pushes(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The broker took our identity."""
+    """The broker accepted the client's identity."""
 
     broker: BrokerResponse
 
 
 class Stopped(NamedTuple):
-    """The session is over: `fault` says why, and is None if we asked for it."""
+    """The session ended: `fault` is the reason, or None if the client ended it."""
 
     fault: str | None
 
 
 class ConnectionLost(NamedTuple):
-    """There is no connection, and the session waits for a new one; `fault` says why.
+    """The connection is lost and the session waits for a new one; `fault` is the reason.
 
-    If the broker was `silent`, it was the session that ended the connection.
+    With `silent` the session itself ended the connection, after missed heartbeats.
     """
 
     fault: str
@@ -139,7 +139,7 @@ class ConnectionLost(NamedTuple):
 
 
 class Reconnected(NamedTuple):
-    """A broker took our identity again; queues are still to be reopened."""
+    """A broker accepted the client's identity again; queues are yet to be reopened."""
 
     broker: BrokerResponse
 
@@ -149,7 +149,7 @@ class Reopened(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """All is as before the connection was lost, but for queues that were refused."""
+    """All queues are reopened, except those that were refused."""
 
 
 class Opened(NamedTuple):
@@ -165,7 +165,7 @@ class Closed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request about `queue` failed, at the broker's word or for its silence."""
+    """A request about `queue` was refused or timed out."""
 
     queue: QueueHandle
     status: Status

@@ -1,4 +1,4 @@
-"""A client's GUIDs, and what it tells the broker of how it makes them."""
+"""A client's GUIDs, and their description in its identity."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["CLIENT_ID_SIZE", "GuidGenerator"]
 
 
 class GuidGenerator(formats.guid.GuidGenerator):
-    """A generator whose tick 0 the broker knows in wall time, from the client's identity."""
+    """A generator whose start in wall-clock time the broker learns from the client's identity."""
 
     __slots__ = ("_client", "_epoch_ns")
 
     def __init__(self, client_id: bytes, start_ns: int, epoch_ns: int) -> None:
-        """`start_ns` is the monotonic clock, `epoch_ns` the wall clock, both now."""
+        """`start_ns` is the monotonic clock and `epoch_ns` the wall clock, both at the time of the call."""
         super().__init__(client_id, start_ns)
         self._client = client_id
         self._epoch_ns = epoch_ns
 
     def info(self) -> GuidInfo:
-        """What the client's identity says of its GUIDs."""
+        """The description of the GUIDs for the client's identity."""
         return GuidInfo(client_id=self._client.hex().upper(), nano_seconds_from_epoch=self._epoch_ns)

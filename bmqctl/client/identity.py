@@ -1,4 +1,4 @@
-"""Who we say that we are, and what we understand of a broker's features."""
+"""The client's identity, and the features in a broker's identity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from formats.control.messages import ClientIdentity, ClientLanguage, ClientType,
 __all__ = ["client_identity", "has_feature"]
 
 PROTOCOL_VERSION = 1
-# What the reference's own builds of its development line say; a release says its version.
+# The version in the reference's development builds; a release has its own version.
 SDK_VERSION = 999999
 FEATURES = "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX"
 
@@ -31,7 +31,7 @@ def client_identity(
 
 
 def has_feature(features: str, field: str, value: str) -> bool:
-    """Whether `features`, `FIELD:VALUE,VALUE;FIELD:...`, holds `value` under `field`."""
+    """Return True if `features`, `FIELD:VALUE,VALUE;FIELD:...`, has `value` under `field`."""
     for part in features.split(";"):
         name, _, values = part.partition(":")
         if name == field:

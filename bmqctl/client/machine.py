@@ -1,11 +1,11 @@
 """A client's session without I/O: bytes in, events out; calls in, bytes out.
 
-The driver gives it what it reads (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the
-connection's end (`lost`), and writes what `data_to_send` returns. Every call that takes `now_ns` wants the same
+The driver passes in the bytes read (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the
+connection's end (`lost`), and writes the output of `data_to_send`. Every call that takes `now_ns` needs the same
 monotonic clock.
 
-A session that is to `resume` outlives its connections: whenever `state` is RECONNECTING, the driver makes a new one and
-calls `start` again. Queues are then reopened, and what is not acked is sent again.
+A session with `resume` outlives its connections: whenever `state` is RECONNECTING, the driver makes a new one and
+calls `start` again. Queues are then reopened, and unacked messages are sent again.
 
 Source of the behaviour: `bmqimp::BrokerSession`, `bmqimp::NegotiatedChannelFactory`, `bmqp::HeartbeatMonitor`.
 """
@@ -65,7 +65,7 @@ from formats.wire.put import PutFlag, append_put
 
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
-# An event of ours is closed at this size even if it holds few messages, so that a broker need not gather more.
+# An outgoing event is closed at this size even if it holds few messages, so that a broker need not buffer more.
 EVENT_SIZE_FULL: Final = 1 << 20
 _CONFIRM_BATCH: Final = 65536
 _HEADER_WORDS: Final = EVENT_HEADER_SIZE // 4
@@ -75,9 +75,9 @@ _EXPIRY_INTERVAL_NS: Final = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """`timeout_ns` holds for negotiation and for each request; `put_batch` bounds the messages of a PUT event.
+    """Options of a session. `timeout_ns` is for negotiation and each request; `put_batch` limits the messages of a PUT.
 
-    With `resume` a lost connection is not the end of the session, and no post is left without an answer.
+    With `resume` the session survives the loss of its connection, and every post is answered in the end.
     """
 
     process_name: str
@@ -101,21 +101,21 @@ class Machine:
         self._authentication = Authentication(options.credentials) if options.credentials else None
         self._session_number = next(_SESSION_NUMBERS)
         self._was_started = False
-        # What is not acked, by GUID, in the order of posting; it is held back while queues are not reopened.
+        # Unacked messages by GUID, in the order of posting; held back until queues are reopened.
         self._posted: dict[bytes, Posted] = {}
         self._holding = False
         self._next_expiry_ns = 0
-        # Input: what has come of an event that is not whole yet, and how many bytes it will have.
+        # Input: the received part of an incomplete event, and the number of bytes needed.
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = EVENT_HEADER_SIZE
-        # Output: whole events, then at most one that still takes messages and has no length yet.
+        # Output: whole events, then at most one that still takes messages and whose length is not written yet.
         self._out = bytearray()
         self._open: EventType | None = None
         self._open_at = 0
         self._open_count = 0
         self._negotiation_deadline_ns = now_ns + options.timeout_ns
-        # Heartbeats, as the broker's answer asks for them.
+        # Heartbeats, as requested in the broker's answer.
         self._heard = True
         self._missed = 0
         self._missed_max = 0
@@ -125,7 +125,7 @@ class Machine:
     # Calls
 
     def start(self, now_ns: int) -> None:
-        """Introduce ourselves, on a new connection."""
+        """Begin negotiation on a new connection."""
         self.state = step(SESSION_TABLE, self.state, SessionInput.START)
         self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
         if self._authentication is not None:
@@ -146,20 +146,20 @@ class Machine:
     def open_queue(
         self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
     ) -> QueueHandle:
-        """Ask for a queue; `Opened` or `Refused` will follow. `FormatError` if `uri` is none.
+        """Request a queue; `Opened` or `Refused` follows. Raises `FormatError` if `uri` is not a URI.
 
-        With `ack` the broker is told that acks are wanted; what is posted says so itself.
+        With `ack` the broker is told that acks are wanted; each message posted requests its own.
         """
         self._must_be_usable()
         return self._requests.open(uri, read=read, write=write, ack=ack, options=options, now_ns=now_ns)
 
     def configure_queue(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
-        """Change how a queue is consumed; `Configured` or `Refused` will follow."""
+        """Change the configuration of a queue; `Configured` or `Refused` follows."""
         self._must_be_usable()
         self._requests.configure(queue, options, now_ns)
 
     def close_queue(self, queue: QueueHandle, now_ns: int) -> list[Event]:
-        """Give a queue up; `Closed` or `Refused` will follow, at once or later. The queue is closed either way."""
+        """Close a queue; `Closed` or `Refused` follows, at once or later. The queue is closed either way."""
         self._must_be_usable()
         return self._with_nacks(self._requests.close(queue, now_ns))
 
@@ -175,10 +175,10 @@ class Machine:
         ack: bool = True,
         guid: bytes | None = None,
     ) -> bytes:
-        """Post a message and return its GUID; an `Ack` with `correlation` will follow if `ack` asks for it.
+        """Post a message and return its GUID; an `Ack` with `correlation` follows if `ack` is True.
 
-        A `guid` of the caller's own must be one that no other message has: the broker keeps one message of each.
-        `ValueError` if it is too large, or a property cannot be written.
+        A `guid` given by the caller must be unique: the broker keeps one message for each.
+        Raises `ValueError` if the message is too large, or a property cannot be encoded.
         """
         if not queue.write or not (queue.is_open or queue.state in _RETURNING):
             raise Unusable(f"{queue}: not open for writing")
@@ -197,14 +197,14 @@ class Machine:
         return guid
 
     def confirm(self, queue: QueueHandle, guid: bytes) -> None:
-        """Tell the broker that a message is done with."""
+        """Confirm a message."""
         if not queue.is_open:
             raise Unusable(f"{queue}: not open")
         self._begin(EventType.CONFIRM, _CONFIRM_BATCH)
         self._out += pack_confirm(queue.queue_id, guid, queue.sub_id)
 
     def disconnect(self, now_ns: int) -> list[Event]:
-        """End the session in good order; `Stopped` will follow, at once if there is no connection."""
+        """End the session properly; `Stopped` follows, at once if there is no connection."""
         if self.state in (Session.NEW, Session.NEGOTIATING, Session.RECONNECTING):
             return self.give_up(None)
         self.state = step(SESSION_TABLE, self.state, SessionInput.DISCONNECT)
@@ -213,25 +213,25 @@ class Machine:
         return nacks
 
     def give_up(self, fault: str | None) -> list[Event]:
-        """End the session as it is, whatever it waits for."""
+        """End the session at once, whatever it waits for."""
         return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
 
     # Output
 
     @property
     def pending_size(self) -> int:
-        """Bytes that `data_to_send` would return."""
+        """Number of bytes that `data_to_send` would return."""
         return len(self._out)
 
     def data_to_send(self) -> bytearray:
-        """All that is to be written, and forget it."""
+        """Take all bytes to be written."""
         self._seal()
         data, self._out = self._out, bytearray()
         return data
 
     @property
     def deadline_ns(self) -> int | None:
-        """When `tick` is due, as far as is known now."""
+        """Time at which `tick` is due, or None if nothing is due yet."""
         if self.state is Session.NEGOTIATING:
             return self._negotiation_deadline_ns
         if self.state not in _LIVING:
@@ -246,7 +246,7 @@ class Machine:
     # Input
 
     def receive(self, data: bytes, now_ns: int) -> list[Event]:
-        """What the bytes that were read amount to."""
+        """Process received bytes and return the resulting events."""
         if self.state is Session.STOPPED:
             return []
         self._heard = True
@@ -271,7 +271,7 @@ class Machine:
         return events
 
     def tick(self, now_ns: int) -> list[Event]:
-        """What the time brings: late answers, heartbeats."""
+        """Process the passing of time, such as timeouts and heartbeats, and return the resulting events."""
         if self.state is Session.NEGOTIATING:
             if now_ns >= self._negotiation_deadline_ns:
                 return self.lost("the broker did not answer our identity")
@@ -296,13 +296,13 @@ class Machine:
         return events
 
     def lost(self, fault: str, silent: bool = False) -> list[Event]:
-        """The connection is gone, or of no use any more."""
+        """Handle the end of the connection, or give it up as unusable."""
         if not self._options.resume or self.state in (Session.NEW, Session.DISCONNECTING, Session.STOPPED):
             return self.give_up(fault)
         if self.state is Session.RECONNECTING:
             return []
         self.state = step(SESSION_TABLE, self.state, SessionInput.CUT)
-        # What was sent without being acked goes out again when the queues are reopened.
+        # Unacked messages are sent again when the queues are reopened.
         self._holding = self._was_started
         self._out.clear()
         self._open = None
@@ -319,7 +319,7 @@ class Machine:
     # Frames
 
     def _take_frames(self, data: bytes, now_ns: int, events: list[Event]) -> int:
-        """Take the whole events at the start of `data`; where they end."""
+        """Process the whole events at the start of `data`; return the offset of their end."""
         view = memoryview(data)
         size = len(data)
         at = 0
@@ -329,7 +329,7 @@ class Machine:
                 break
             self._take(view, frame.type, frame.type_specific, frame.body, frame.end, now_ns, events)
             at = frame.end
-        # Until the length of the next event is known, its header is what is needed.
+        # Until the length of the next event is known, only its header is needed.
         header_known = size - at >= EVENT_HEADER_SIZE
         self._needed = EVENT_HEADER.unpack(view, at).length if header_known else EVENT_HEADER_SIZE
         return at
@@ -372,7 +372,7 @@ class Machine:
         for push in iter_pushes(view, body, end):
             for subscription_id in subscription_ids(push.options):
                 queue = subscriptions.get(subscription_id)
-                # A message may cross our request to close on its way.
+                # A message may cross the client's close request.
                 if queue is not None:
                     batches.setdefault(queue, []).append(Message(push, subscription_id))
         events += [Pushes(queue, messages) for queue, messages in batches.items()]
@@ -418,7 +418,7 @@ class Machine:
                 events += self._restore()
 
     def _check_heartbeat(self) -> list[Event]:
-        """Once per interval: ask a silent broker for a sign of life, give it up after too many."""
+        """Request a heartbeat from a silent broker, once per interval, and give it up after too many."""
         if self._heard:
             self._heard = False
             self._missed = 0
@@ -431,7 +431,7 @@ class Machine:
         return []
 
     def _restore(self) -> list[Event]:
-        """All queues that can be are reopened: send what is not acked once more."""
+        """Send unacked messages again, once all queues that can be are reopened."""
         self._holding = False
         for guid, each in list(self._posted.items()):
             self._begin(EventType.PUT, self._options.put_batch)
@@ -461,7 +461,7 @@ class Machine:
         return [Acks(acks)] if acks else []
 
     def _with_nacks(self, events: list[Event]) -> list[Event]:
-        """`events`, and an answer to what was posted to the queues that they close."""
+        """Add to `events` a nack for each message posted to the queues that they close."""
         if not self._options.resume or not self._posted:
             return events
         closed = {event.queue for event in events if isinstance(event, Closed | Refused) and not event.queue.is_open}
@@ -472,7 +472,7 @@ class Machine:
         if not usable:
             raise Unusable(f"the session is {self.state.name.lower()}")
 
-    # Events of ours
+    # Outgoing events
 
     def _send_control(self, message: ControlMessage) -> None:
         encode: Callable[[object], bytes] = ber.encode if self._encoding is EncodingType.BER else jsonc.encode
@@ -493,7 +493,7 @@ class Machine:
             self._out += CONFIRM_HEADER_BYTES
 
     def _seal(self) -> None:
-        """Write the header of the event that still takes messages."""
+        """Write the header of the event that still takes messages, and so close it."""
         if self._open is None:
             return
         length = len(self._out) - self._open_at

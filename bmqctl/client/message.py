@@ -1,4 +1,4 @@
-"""What a consumer receives, and how what a producer posts is laid out."""
+"""Received messages, and the encoding of posted ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from formats.wire.put import PutFlag
 
 __all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
 
-# By name, with the types that the official SDK gives to Python's values, or with types of the caller's choice.
+# By name, with the types that the official SDK gives to Python's values, or with explicit types.
 Properties = Mapping[str, PropertyValue] | Sequence[Property]
 
-# The newer encoding, with no number for the properties' schema: each message is read by itself.
+# The newer encoding without a schema id: each message's properties are read on their own.
 _NO_SCHEMA: Final = 1
 _ONE_ID: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
 _two_words = struct.Struct(">II").unpack
@@ -34,32 +34,32 @@ _TYPES: Final = {
 
 
 class Message:
-    """One received message. Nothing is decoded or copied before it is asked for, and `FormatError` comes only then."""
+    """One received message. Contents are decoded on access, which is when `FormatError` may be raised."""
 
     def __init__(self, push: Push, subscription_id: int = 0) -> None:
-        """`subscription_id` says for which of its queue's subscriptions it came."""
+        """`subscription_id` is the subscription of its queue that the message is for."""
         self._push = push
         self.subscription_id = subscription_id
 
     @property
     def guid(self) -> bytes:
-        """16 bytes; the same for every app of a fan-out."""
+        """16 bytes, the same for every app of a fan-out queue."""
         return self._push.guid
 
     @property
     def wire_size(self) -> int:
-        """Bytes that it took of its event."""
+        """Size of the message in its event, in bytes."""
         push = self._push
         return PUSH_HEADER.size + len(push.options) + (len(push.data) // WORD + 1) * WORD
 
     @property
     def compression(self) -> int:
-        """How the payload was compressed on its way: a `CompressionAlgorithm`, if the broker says what is known."""
+        """Compression of the payload in transit: a `CompressionAlgorithm`, or the broker's number if unknown."""
         return self._push.compression
 
     @property
     def payload(self) -> bytes:
-        """What was posted, decompressed."""
+        """The payload, decompressed."""
         push = self._push
         if not push.compression and not push.flags & PushFlag.MESSAGE_PROPERTIES:
             return bytes(push.data)
@@ -84,7 +84,7 @@ class Message:
 
 
 def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:
-    """The data, flags, compression and schema id of a PUT message; `ValueError` if a property cannot be written."""
+    """Return data, flags, compression and schema id of a PUT message. `ValueError` if a property cannot be encoded."""
     if not properties and not compress:
         return payload, PutFlag.ACK_REQUESTED, CompressionAlgorithm.NONE, 0
     wanted = CompressionAlgorithm.ZLIB if compress else CompressionAlgorithm.NONE
@@ -106,7 +106,7 @@ def _typed(properties: Properties) -> Sequence[Property]:
 
 
 def subscription_ids(options: memoryview) -> Sequence[int]:
-    """To which of our subscriptions a pushed message goes."""
+    """Return the client's subscriptions that a pushed message is for."""
     if len(options) == 8:
         header, subscription_id = _two_words(options)
         if header == _ONE_ID:

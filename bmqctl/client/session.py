@@ -7,10 +7,10 @@
             print(message.payload)
             queue.confirm(message)
 
-The machine decides, the link carries. What is posted and confirmed between two turns of the writer goes out in one
-piece, so a busy program sends large events without asking for it. Back-pressure: `post` waits while more than
-`high_watermark` bytes have not reached the socket; messages that nobody takes are bounded by what their queue may have
-unconfirmed.
+The machine decides, and the link does the I/O. Posts and confirms made between two turns of the writer go out
+together, so a busy program sends large events automatically. Back-pressure: `post` waits while more than
+`high_watermark` bytes have not reached the socket; received messages are limited by the unconfirmed messages allowed to
+their queue.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ __all__ = ["Queue", "RequestFailed", "Session", "SessionLost", "SessionOptions"]
 
 
 class SessionLost(Exception):
-    """The session ended without our asking; the text says why."""
+    """End of a session not requested by the client; the text is the reason."""
 
 
 class RequestFailed(Exception):
-    """The broker refused a request, or did not answer it: `status` holds its category, code and message."""
+    """Refusal or timeout of a request: `status` holds its category, code and message."""
 
     def __init__(self, what: str, status: Status) -> None:
         super().__init__(f"{what}: {status.message or 'no reason given'} ({status.category.name}, code {status.code})")
@@ -66,10 +66,10 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """`put_batch` bounds the messages of one PUT event; `high_watermark` is in bytes.
+    """Options of a session. `put_batch` limits the messages of a PUT event; `high_watermark` is in bytes.
 
-    With `resume` a lost connection is replaced: queues are reopened, and what is not acked is sent again. `credentials`
-    are given to the broker before all else. With `tls_authority`, a file with certificates, the connection is TLS.
+    With `resume` a lost connection is replaced: queues are reopened, and unacked messages are sent again. `credentials`
+    are sent before negotiation. With `tls_authority`, a file with certificates, the connection is TLS.
     """
 
     timeout_s: float = 10.0
@@ -102,7 +102,7 @@ class _Waiter:
 
 
 class Queue:
-    """An open queue. Iterating over it gives its messages until it is closed."""
+    """An open queue. Iteration yields its messages until it is closed."""
 
     def __init__(self, session: Session, handle: QueueHandle) -> None:
         self._session = session
@@ -119,7 +119,7 @@ class Queue:
 
     @property
     def deduplication_time_ms(self) -> int:
-        """How long the broker recognizes a message that is posted again with the same GUID."""
+        """The time for which the broker recognises a repeated post by its GUID, in milliseconds."""
         return self._handle.deduplication_time_ms
 
     def post_nowait(
@@ -131,10 +131,10 @@ class Queue:
         correlation: Any = None,
         guid: bytes | None = None,
     ) -> bytes:
-        """Put a message among what is to be sent, and return its GUID: `guid`, or a new one.
+        """Queue a message for sending and return its GUID: `guid`, or a new one.
 
-        The ack goes to the session's `on_acks`, with `correlation`; nothing bounds how much may gather.
-        A message that the broker has already, by its GUID, is acked and not kept again.
+        The ack goes to the session's `on_acks`, with `correlation`; there is no limit on the messages queued.
+        A message whose GUID the broker already has is acked and not stored again.
         """
         session = self._session
         session.check()
@@ -151,7 +151,7 @@ class Queue:
         return guid
 
     async def post(self, payload: bytes, properties: Properties | None = None, *, compress: bool = False) -> Ack:
-        """Post a message and wait for the broker's answer, whatever it is."""
+        """Post a message and wait for its ack, which may be a nack."""
         await self._session.drain()
         waiter = _Waiter()
         self.post_nowait(payload, properties, compress=compress, correlation=waiter)
@@ -163,13 +163,13 @@ class Queue:
         return ack._replace(correlation=None, queue=None)
 
     def confirm(self, message: Message) -> None:
-        """Tell the broker that `message` is done with."""
+        """Confirm `message`."""
         self._session.check()
         self._session.machine.confirm(self._handle, message.guid)
         self._session.wake()
 
     async def receive(self) -> list[Message]:
-        """All messages that have come, at least one; none once the queue is closed."""
+        """Wait for messages and return all that have come; an empty list once the queue is closed."""
         while not self._messages and not self._handle.is_closed:
             await self._arrival.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -190,14 +190,14 @@ class Queue:
         return self._messages.popleft()
 
     async def configure(self, options: StreamOptions) -> None:
-        """Change how the queue is consumed; `RequestFailed` if the broker refuses."""
+        """Change the queue's configuration. Raises `RequestFailed` if the broker refuses."""
         session = self._session
         session.check()
         session.machine.configure_queue(self._handle, options, now_ns())
         await session.await_answer(self._handle, "configure")
 
     async def close(self) -> None:
-        """Give the queue up; what was received and not confirmed goes to others."""
+        """Close the queue; its unconfirmed messages go to other consumers."""
         session = self._session
         session.check()
         waiting = session.expect_answer(self._handle)
@@ -205,14 +205,14 @@ class Queue:
         await session.await_answer(self._handle, "close", waiting)
 
     def deliver(self, messages: list[Message]) -> None:
-        """Messages have come, or (none) the queue has closed; for the session."""
+        """Pass on messages, or (none) the queue's end; called by the session."""
         self._messages.extend(messages)
         self._arrival.set()
         self._arrival = trio.Event()
 
 
 class Session:
-    """Made by `connect`; see the module."""
+    """A session with a broker, made by `connect`; see the module."""
 
     def __init__(
         self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
@@ -238,9 +238,9 @@ class Session:
         options: SessionOptions | None = None,
         on_acks: Callable[[list[Ack]], None] | None = None,
     ) -> AsyncIterator[Session]:
-        """Connect and negotiate; disconnects at the end of the block.
+        """Connect and negotiate; disconnect at the end of the block.
 
-        `OSError` if nobody listens or is trusted, `SessionLost` if the broker does not take us.
+        Raises `OSError` if nobody listens or is trusted, `SessionLost` if the broker rejects the client.
         """
         options = options or SessionOptions()
         session = cls(host, port, options, on_acks)
@@ -253,7 +253,7 @@ class Session:
                 yield session
                 await session._disconnect()
             except Exception as raised:
-                # Out of the nursery it would come wrapped in a group, which the block's author did not ask for.
+                # Raised inside the nursery it would be wrapped in an exception group, which the caller does not expect.
                 fault = raised
             nursery.cancel_scope.cancel()
         if fault is not None:
@@ -261,14 +261,14 @@ class Session:
 
     @property
     def broker(self) -> BrokerResponse:
-        """What the broker said of itself."""
+        """The broker's answer in negotiation."""
         broker: BrokerResponse = self._started.value
         return broker
 
     async def open_queue(
         self, uri: str, *, read: bool = False, write: bool = False, options: StreamOptions | None = None
     ) -> Queue:
-        """Open a queue; `RequestFailed` if the broker refuses, `FormatError` if `uri` is none."""
+        """Open a queue. Raises `RequestFailed` if the broker refuses, `FormatError` if `uri` is not a URI."""
         self.check()
         handle = self.machine.open_queue(
             uri, read=read, write=write, options=options or StreamOptions(), now_ns=now_ns()
@@ -278,7 +278,7 @@ class Session:
         return queue
 
     async def drain(self) -> None:
-        """Wait until less than the high watermark is on its way to the socket; always a checkpoint."""
+        """Wait until fewer bytes than the high watermark await the socket; always a checkpoint."""
         self.check()
         await trio.lowlevel.checkpoint()
         while self.link.pending_size > self._options.high_watermark:
@@ -286,23 +286,23 @@ class Session:
             self.check()
 
     async def lost(self) -> str:
-        """Wait for the end of the session; why it ended."""
+        """Wait for the end of the session; return the reason."""
         await self._stopped.wait()
         return self._fault or "disconnected"
 
     # For the queues
 
     def check(self) -> None:
-        """`SessionLost` if the session is over."""
+        """Raise `SessionLost` if the session is over."""
         if self._stopped.is_set():
             raise SessionLost(self._fault or "disconnected")
 
     def wake(self) -> None:
-        """There is something to write."""
+        """Wake the writer."""
         self.link.wake()
 
     def expect_answer(self, handle: QueueHandle) -> _Waiter:
-        """Have the next answer about `handle` kept."""
+        """Register for the next answer about `handle`."""
         waiter = self._requests[handle] = _Waiter()
         return waiter
 
@@ -317,7 +317,7 @@ class Session:
         if isinstance(answer, Refused):
             raise RequestFailed(f"cannot {what} {handle}", answer.status)
 
-    # What the link brings
+    # Input from the link
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:

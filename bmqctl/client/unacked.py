@@ -1,4 +1,4 @@
-"""What was posted and is not acked: to whom an ack belongs, and what a new connection must hear again.
+"""Posts without an ack yet, for matching acks and for repetition on a new connection.
 
 Source of the behaviour: `bmqimp::MessageCorrelationIdContainer`, `bmqimp::BrokerSession::retransmitPendingMessages`.
 """
@@ -17,7 +17,7 @@ __all__ = ["Posted", "nack"]
 
 
 class Posted(NamedTuple):
-    """A message as it was, or is to be, put on the wire."""
+    """A message as it was, or will be, put on the wire."""
 
     queue: QueueHandle
     correlation: Any
@@ -30,7 +30,7 @@ class Posted(NamedTuple):
 
 
 def nack(posted: dict[bytes, Posted], which: Callable[[Posted], bool]) -> list[Ack]:
-    """Take out what `which` chooses; of the broker's answer to it nobody will hear."""
+    """Remove the messages selected by `which` and return nacks for them."""
     taken = {guid: each for guid, each in posted.items() if which(each)}
     for guid in taken:
         del posted[guid]

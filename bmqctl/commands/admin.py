@@ -1,4 +1,4 @@
-"""`bmqctl admin`: commands to a broker that runs."""
+"""`bmqctl admin`: commands to a running broker."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ AuthnData = Annotated[
 
 
 def credentials_of(mechanism: str | None, data: str) -> Credentials | None:
-    """The credentials that the options name."""
+    """Make credentials from the options."""
     return None if mechanism is None else Credentials(mechanism, data.encode())
 
 
 def endpoint_of(command: str, broker: str) -> tuple[str, int]:
-    """Host and port of a `--broker`; one line on stderr and exit code 2 for what is none."""
+    """Parse a `--broker` into host and port; exit with code 2 and one line on stderr if it is invalid."""
     try:
         return parse_address(broker)
     except BadAddress:
@@ -96,7 +96,7 @@ def admin(
 
 
 def _run(client: AdminClient, lines: Iterable[str]) -> bool:
-    """Send each, print each answer; whether one failed."""
+    """Send each command and print its answer; return True if one failed."""
     failed = False
     for line in lines:
         try:
@@ -110,7 +110,7 @@ def _run(client: AdminClient, lines: Iterable[str]) -> bool:
 
 
 def _has_failed(answer: str) -> bool:
-    """Whether the answer says so: in text, only what is no command does."""
+    """Return True if the answer reports a failure; a text answer does so only for an unknown command."""
     if answer.startswith(NOT_A_COMMAND):
         return True
     if not answer.startswith("{"):

@@ -1,4 +1,4 @@
-"""`bmqctl cluster`: how a cluster is, as its nodes see it."""
+"""`bmqctl cluster`: the state of a cluster, as seen by its nodes."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def explain(
         raise typer.Exit(EXIT_FAULTS)
 
 
-# -- asking
+# -- queries
 
 
 class _Asking(NamedTuple):
-    """The way in which all nodes are asked."""
+    """The options common to the queries of all nodes."""
 
     timeout_s: float
     tls_authority: Path | None
@@ -101,7 +101,7 @@ class _Asking(NamedTuple):
 
 
 def _ask_all(broker: str, asking: _Asking) -> list[dict[str, Any]]:
-    """What each node says, by its id; what cannot be asked is there with its `error`."""
+    """Query all nodes and return their answers by id; a node that cannot be reached has an `error`."""
     host, port = endpoint_of("cluster", broker)
     try:
         first = _ask(host, port, asking)
@@ -138,7 +138,7 @@ def _ask(host: str, port: int, asking: _Asking) -> dict[str, Any]:
     return {"nodeId": health["view"]["nodeId"], **health}
 
 
-# -- telling
+# -- output
 
 
 def _status(views: list[dict[str, Any]]) -> Iterable[str]:
@@ -170,7 +170,7 @@ def _nodes(views: list[dict[str, Any]], newest: dict[str, Any]) -> Iterable[tupl
 def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
     for number in range(len(known[0]["partitions"])):
         seen = {view["nodeId"]: view["partitions"][number] for view in known}
-        # The newest lease counts, and of it what the primary itself says: it alone knows its replicas.
+        # The newest lease decides, and for it the primary's own answer: only the primary knows its replicas.
         best = max(seen.items(), key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId")))[
             1
         ]
@@ -188,12 +188,12 @@ def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
 
 
 def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
-    """How many records a replica lacks by what it says itself: the primary is not told of each."""
+    """Return the number of records that a replica lacks, by its own answer: the primary is not told of each."""
     if own is None:
         return "unreachable"
     if own["leaseId"] != primary["leaseId"]:
         return f"at lease {own['leaseId']}"
-    # They were asked one after the other: a replica may have got more meanwhile.
+    # They were queried one after the other: a replica may have received more in the meantime.
     return str(max(0, primary["sequenceNumber"] - own["sequenceNumber"]))
 
 
@@ -205,7 +205,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[
 
 
 def _problems(views: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Each problem, and the nodes that see it."""
+    """Collect each problem with the nodes that see it."""
     found: dict[str, list[int]] = {}
     for each in views:
         if "error" in each:

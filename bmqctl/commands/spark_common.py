@@ -1,4 +1,4 @@
-"""What the commands that use Spark share: their options, their progress, and how they end when it cannot be done."""
+"""Common parts of the Spark commands: options, progress, and exit on errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 def check_spark(command: str, memory: str, conf: list[str] | None, master: str) -> None:
-    """Refuses what Spark would fail at later."""
+    """Reject options that Spark would fail at later."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         what = "the single binary has no PySpark" if getattr(sys, "frozen", False) else "needs PySpark and PyArrow"
         refuse(command, f"{what}: pip install 'bmqctl[spark]'")
@@ -66,7 +66,7 @@ def check_spark(command: str, memory: str, conf: list[str] | None, master: str) 
 def where(
     master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, records: int | None = None
 ) -> Where:
-    """`records` is how many there are to read, where that is known: a few are read sooner by a JVM for short jobs."""
+    """Build the `Where` of a job. If `records`, their number, is known to be small, a JVM for short jobs is used."""
     from bmqctl.pipeline.launch import Where
 
     quick = records is not None and records < QUICK_RECORDS
@@ -75,7 +75,7 @@ def where(
 
 @contextmanager
 def refusing(command: str) -> Iterator[None]:
-    """What a user can put right is one line and exit code 2; an interrupt ends quietly."""
+    """Exit with code 2 and one line for errors that the user can correct, and quietly on an interrupt."""
     from bmqctl.pipeline.java import NoFitJava
     from bmqctl.pipeline.launch import SparkFailed
     from bmqctl.pipeline.options import BadOption
@@ -96,7 +96,7 @@ def refusing(command: str) -> Iterator[None]:
 
 
 def run(job: Job[Result], place: Where) -> Result:
-    """The job's result, with its progress on a terminal."""
+    """Run the job and return its result, with progress shown on a terminal."""
     from bmqctl.pipeline.launch import run_job
 
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""`bmqctl spark-report`: what became of the messages of a store, in the terminal and as a page."""
+"""`bmqctl spark-report`: report the outcomes of a store's messages, in the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def spark_report(
         from bmqctl.pipeline.report import NothingToReport, ReportRequest
 
         if html is not None:
-            from bmqctl.pipeline.report_page import report_page  # takes a library for plots, which nothing else needs
+            from bmqctl.pipeline.report_page import report_page  # needs a library for plots, which nothing else does
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
@@ -96,7 +96,7 @@ def spark_report(
 
 
 def _records(storage: list[str] | None) -> int | None:
-    """How many records there are to read; StoreError if the store cannot be read."""
+    """Count the records to read. Raises StoreError if the store cannot be read."""
     if not storage:
         return None
     from bmqctl.pipeline.export import table_options

@@ -192,7 +192,7 @@ def _is_default(context: typer.Context, name: str) -> bool:
 
 
 def _override(parameters: Parameters, given: dict[str, Any]) -> None:
-    """What is said on the command line goes before the profile."""
+    """Apply the command line's options over those of the profile."""
     for name, value in given.items():
         match name:
             case "profile" | "dumpprofile" | "short_help":
@@ -210,7 +210,7 @@ def _override(parameters: Parameters, given: dict[str, Any]) -> None:
 
 
 def _listed(name: str, text: str) -> Parameters:
-    """The list that `text` is, in the field of its name."""
+    """Parse the list in `text` into the field of its name."""
     try:
         return decode(Parameters, {camel(name): json.loads(text)})
     except json.JSONDecodeError as fault:

@@ -1,8 +1,8 @@
-"""A store from JSON lines: what `bmqctl journal dump` prints, or what a test writes by hand.
+"""Builds a store from JSON lines, as printed by `bmqctl journal dump` or written by hand.
 
-A line is one record. What follows from the place of a record (offsets, checksums) is computed; what a line leaves out
-is the natural next value: sequence numbers count, times and lease ids stay, keys and GUIDs are derived. Nothing is
-random, and the clock is not asked: the same lines make the same bytes.
+A line is one record. Values that follow from a record's position (offsets, checksums) are computed; omitted values
+get natural defaults: sequence numbers count up, times and lease ids stay, keys and GUIDs are derived. Nothing is
+random, and the clock is not read: the same lines produce the same bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ LEDGER_TERM = 1
 
 
 class BadLine(Exception):
-    """A line that no record can be made of: what is wrong with it."""
+    """A line that cannot be made into a record; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Partition:
-    """The open files of one partition, and the numbers that its next record goes by."""
+    """The open files of one partition, and the numbers of its next record."""
 
     partition_id: int
     files: dict[FileType, IO[bytes]]
@@ -151,7 +151,7 @@ class StoreBuilder:
             self._ledger.close()
 
     def add(self, line: Line) -> None:
-        """Write one line; BadLine if it contradicts the lines before it."""
+        """Write one line. Raises BadLine if it contradicts the lines before it."""
         if isinstance(line, LedgerLine):
             self._add_ledger(line)
             return
@@ -188,14 +188,14 @@ class StoreBuilder:
             partition = self.partitions[line.partition_id] = _Partition(line.partition_id, files)
             partition.timestamp = self._start_s if line.timestamp is None else line.timestamp
             if not isinstance(line, JournalOpLine):
-                # As a broker does when it becomes primary; readers take a journal without one for half rolled over.
+                # As a broker does when it becomes primary; without one, readers assume an unfinished rollover.
                 if line.primary_lease_id is not None:
                     partition.primary_lease_id = line.primary_lease_id
                 self._add_sync_point(partition, None)
         return partition
 
     def _queue(self, partition: _Partition, line: MessageLine | ConfirmLine | DeletionLine | QueueOpLine) -> _Queue:
-        """The queue that a line names by key or URI; one that no line created is created, with the default app."""
+        """Return the queue that a line names by key or URI, after creating a missing one with the default app."""
         if line.queue_key is not None:
             queue = partition.queues.get(bytes.fromhex(line.queue_key))
             if queue is not None and line.queue_uri not in (None, queue.uri):
@@ -209,7 +209,7 @@ class StoreBuilder:
         return self._create_queue(partition, QueueOpLine(queue_uri=line.queue_uri, queue_key=line.queue_key), None)
 
     def _create_queue(self, partition: _Partition, line: QueueOpLine, numbers: PartitionLine | None) -> _Queue:
-        """Write the CREATION or ADDITION that `line` is, numbered as `numbers` says."""
+        """Write the CREATION or ADDITION of `line`, numbered according to `numbers`."""
         if line.queue_uri is None:
             raise BadLine("queue_uri: is needed to create a queue")
         try:
@@ -236,7 +236,7 @@ class StoreBuilder:
         return queue
 
     def _app(self, app: str | App, uri: QueueUri) -> tuple[str, bytes]:
-        """(id, key) of an app as a line has it."""
+        """Return (id, key) of a line's app."""
         app_id, key = (app, None) if isinstance(app, str) else (app.app_id, _given(app.app_key))
         if key is None:
             key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else self._derive_key(f"{uri}?id={app_id}")
@@ -341,7 +341,7 @@ class StoreBuilder:
         self._write_ledger(kind, line.elector_term, line.sequence_number, timestamp, message)
 
     def _derive_ledger(self) -> None:
-        """What the leader of a cluster of one would have recorded: a snapshot of all queues, and its commit."""
+        """Write the ledger of a single node's cluster: a snapshot of all queues, and its commit."""
         if self._ledger is not None or not self.partitions:
             return
         last = max(partition.timestamp for partition in self.partitions.values())
@@ -379,7 +379,7 @@ class StoreBuilder:
 
 
 def build_store(lines: Iterable[str], directory: Path, start_s: int) -> StoreBuilder:
-    """Write the store that `lines` describe to `directory`; BadLine, with the line's number, at the first bad one."""
+    """Write the store that `lines` describe to `directory`. Raises BadLine, with its number, at the first bad line."""
     with StoreBuilder(directory, start_s) as builder:
         for number, text in enumerate(lines, 1):
             if not text.strip():

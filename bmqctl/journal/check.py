@@ -1,4 +1,4 @@
-"""Runs the checks of `formats.disk.validate` over the files of a store, and counts what they find."""
+"""Validation of a store's files by `formats.disk.validate`, with counts of the faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Report:
-    """What was checked and found; `faults` keeps the first `limit`, `counts` counts all by code."""
+    """The result of a check; `faults` keeps the first `limit`, `counts` counts all by code."""
 
     limit: int
     files: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Report:
         return sum(count for code, count in self.counts.items() if CATALOGUE[code].severity is severity)
 
     def take(self, found: Generator[Fault, None, T]) -> T:
-        """Take in faults as they come; what their checker returns."""
+        """Record faults as they come; return the checker's result."""
         while True:
             try:
                 one = next(found)
@@ -65,8 +65,8 @@ def _generate(found: Iterable[Fault]) -> Generator[Fault, None, None]:
 def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
     """Check a store directory, the file set that a file belongs to, or a file by itself.
 
-    NotAStoreFile if `path` is neither. Only of a directory is it known what belongs together: there the ledger is held
-    against the file sets that a broker would recover from.
+    Raises NotAStoreFile if `path` is none of these. Only a directory shows which files belong together: its ledger is
+    checked against the file sets that a broker would recover from.
     """
     report = Report(limit)
     if path.is_dir():
@@ -103,7 +103,7 @@ def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
 def _check_set(
     report: Report, directory: Path, files: FileSet, wants_qlist: bool, on_progress: Progress
 ) -> SetChecker | None:
-    """`wants_qlist`: a broker may run without QLIST files, but then all sets of a store lack them."""
+    """Check a file set. A broker may run without QLIST files, but then no set of a store has them (`wants_qlist`)."""
     for file_type, name in (
         (FileType.DATA, files.data),
         (FileType.JOURNAL, files.journal),

@@ -1,4 +1,4 @@
-"""Journal records by the chunk: many at once as numpy arrays, with the places that hold no record among them."""
+"""Chunks of journal records as numpy arrays, including the slots that hold no record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from formats.schema import Layout
 __all__ = ["FAULT", "Chunk", "ChunkScanner", "Part"]
 
 FAULT = int(RecordType.UNDEFINED)
-"""The kind of a place that holds no record."""
+"""The kind of a slot that holds no record."""
 
 
 class Part(NamedTuple):
-    """The records of one kind in a chunk; `rows` are their places among the chunk's."""
+    """The records of one kind in a chunk; `rows` are their indexes in the chunk."""
 
     kind: int
     rows: NDArray[np.int64]
@@ -37,8 +37,8 @@ class Part(NamedTuple):
 class Chunk:
     """Some records of a journal, in its order.
 
-    `kinds` holds for each row its RecordType, or FAULT where there is no record; `records` are `ANY_RECORD.dtype`,
-    `index` counts places in the file. `faults` are the texts for the rows of kind FAULT, in their order.
+    `kinds` holds each row's RecordType, or FAULT where there is no record; `records` are `ANY_RECORD.dtype`,
+    `index` counts slots in the file. `faults` are the texts for the rows of kind FAULT, in their order.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Chunk:
 
     @property
     def offset(self) -> NDArray[np.int64]:
-        """Where each row's place begins, in bytes."""
+        """Offset of each row's slot, in bytes."""
         return self.first_record_offset + self.index * JOURNAL_RECORD_SIZE
 
     @property
     def end_offset(self) -> int:
-        """Where the last row's place ends, in bytes."""
+        """End of the last row's slot, in bytes."""
         return self.first_record_offset + (int(self.index[-1]) + 1) * JOURNAL_RECORD_SIZE
 
     def of_kind(self, kind: int) -> Part:
@@ -75,7 +75,7 @@ class Chunk:
         return self._part(kind, np.flatnonzero(self.kinds == kind))
 
     def parts(self) -> Iterator[Part]:
-        """The rows of each kind that there is."""
+        """Yield the rows of each kind that occurs."""
         for kind in np.flatnonzero(np.bincount(self.kinds, minlength=1)).tolist():
             yield self.of_kind(kind)
 
@@ -92,12 +92,12 @@ class Chunk:
         return Part(kind, rows, layout, self.records[rows].view(layout.dtype), places)
 
     def where(self, wanted: NDArray[np.bool_]) -> Chunk:
-        """The rows that are wanted, and all faults."""
+        """Select the wanted rows, and all faults."""
         rows = np.flatnonzero(wanted | (self.kinds == FAULT))
         return self if len(rows) == len(self) else self._take(rows, self.faults)
 
     def between(self, start: int, end: int) -> Chunk:
-        """The rows from `start` to before `end`."""
+        """Select the rows from `start` up to, but not including, `end`."""
         if start == 0 and end >= len(self):
             return self
         is_fault = self.kinds == FAULT
@@ -115,10 +115,10 @@ class Chunk:
 
 
 class ChunkScanner:
-    """Makes chunks of a journal's blocks, which follow each other from the place `start` on.
+    """Makes chunks of a journal's consecutive blocks, from slot `start` on.
 
-    `damaged` tells, after the walk, whether a record followed a place that holds none; without one such a place was
-    the unfinished last record of a live or killed broker.
+    After the walk, `damaged` is True if a record followed a slot without one; otherwise such a slot was
+    the unfinished last record of a running or killed broker.
     """
 
     def __init__(self, partition_id: int, first_record_offset: int, start: int = 0) -> None:
@@ -129,7 +129,7 @@ class ChunkScanner:
         self.damaged = False
 
     def chunk(self, place: int, records: NDArray[Any]) -> Chunk:
-        """The rows of the records at `place` and those after it. They are not copied, if all of them are sound."""
+        """Make rows of the records at `place` and after it, without a copy if all of them are sound."""
         index = np.arange(place, place + len(records), dtype=np.int64)
         kinds = sound_kinds(records)
         if place == self._next and len(records) and kinds.all():
@@ -138,7 +138,7 @@ class ChunkScanner:
         return self._with_faults(index, records, kinds)
 
     def torn(self, place: int, rest: bytes) -> Chunk:
-        """The row of `rest`, with which the file ends before the record at `place` does: none if it is zeros."""
+        """Make the row of `rest`, an incomplete record at the end of the file: none if it is zeros."""
         self._unreadable |= any(rest)
         records = np.frombuffer(rest.ljust(JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
         faults = [_fault(rest)] if any(rest) else []
@@ -146,13 +146,13 @@ class ChunkScanner:
         return Chunk(self._partition_id, self._first, index, records[: len(faults)], kinds, faults)
 
     def _with_faults(self, index: NDArray[np.int64], records: NDArray[Any], kinds: NDArray[np.uint8]) -> Chunk:
-        """Keeps the sound records, and puts in a fault for what is not zeros, and one for zeros before a record."""
+        """Keep sound records, and add a fault for damaged ones and one for zeros before a record."""
         rows: list[int] = []
         places: list[int] = []
         faults: list[str] = []
         octets = records.view(np.uint8).reshape(len(records), JOURNAL_RECORD_SIZE)
         blank: NDArray[np.bool_] = (octets == 0).all(axis=1)
-        # Only places that are no record or come after one that is none can differ from the plain case.
+        # Only slots without a record, or after one without, can differ from the plain case.
         for row, (place, kind, is_blank) in enumerate(zip(index.tolist(), kinds.tolist(), blank.tolist(), strict=True)):
             if is_blank:
                 continue

@@ -1,10 +1,10 @@
-"""What a dump says of each kind of journal record: one declaration, from which every output derives.
+"""The columns of a dump: one declaration for each kind of record, from which every output derives.
 
-A kind has columns of three sorts: `Number` and `Hex` are fields as they are, one value per record; `Derived` are
-values that follow from a few fields (a time, a queue's name, what a code means) and are worked out once for all
+A kind has columns of three sorts: `Number` and `Hex` are unchanged fields, one value for each record; `Derived` are
+values computed from a few fields (a time, a queue's name, the meaning of a code), once for all
 records that share them. A value of None means that the record has no such column.
 
-`journal_columns` declares what we print, `reference.reference_columns` what the reference's tool does.
+`journal_columns` declares our output, `reference.reference_columns` that of the reference's tool.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COMPRESSION = {0: "NONE", 1: "ZLIB"}
 
 
 class Kind(Enum):
-    """What a column's values are."""
+    """The type of a column's values."""
 
     NUMBER = "number"
     TEXT = "text"
@@ -114,7 +114,7 @@ class Hex:
 class Derived:
     """Columns whose values `derive` computes from the values of `fields`.
 
-    `shared` says that records have them in common often enough to remember them.
+    `shared` means that records have them in common often enough to cache them.
     """
 
     columns: tuple[Column, ...]
@@ -123,7 +123,7 @@ class Derived:
     shared: bool = True
 
     def keys(self, part: Part) -> list[Any]:
-        """For each record what `values` takes: the field's value, or a tuple of several."""
+        """For each record the argument of `values`: the field's value, or a tuple of several."""
         read = [part.column(field).tolist() for field in self.fields]
         return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 
@@ -149,7 +149,7 @@ Columns = Number | Hex | Derived | Constant
 def journal_columns(
     names: QueueNames, with_partition: bool = False, more: tuple[Derived, ...] = ()
 ) -> dict[int, tuple[Columns, ...]]:
-    """The columns of each kind of record, in their order, and of places that hold none; `more` are a message's."""
+    """The columns of each kind of record, in order, and those of faults; `more` are additional ones of messages."""
     place: tuple[Columns, ...] = (Number("index", "index"), Number("offset", "offset"))
     if with_partition:
         place = (Number("partition_id", "partition_id"), *place)
@@ -214,9 +214,9 @@ def journal_columns(
 
 
 def column_order(columns: Mapping[int, tuple[Columns, ...]]) -> list[Column]:
-    """The columns of all kinds, each once, for outputs that have the same columns in every row."""
+    """The columns of all kinds, without repetition, for outputs with the same columns in every row."""
     found: dict[str, Column] = {}
-    # What most kinds have comes first, faults last.
+    # Columns of most kinds come first, faults last.
     for kind in sorted(columns, key=_ORDER.index):
         for group in columns[kind]:
             for column in group.columns:

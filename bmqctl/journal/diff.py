@@ -1,8 +1,8 @@
-"""Where two replicas of a shard part: their journals, merged by (primary lease id, sequence number).
+"""Comparison of two replicas of a partition: their journals, merged by (primary lease id, sequence number).
 
-Replicas hold the same records under the same numbers; where a record's payload and its queue's name lie in the other
-files is each node's own, and not compared. A journal that was rolled over has lost what was no longer alive then: up
-to its first sync point a missing record says nothing; that is a copy of the one that ended the journal before.
+Replicas hold the same records under the same numbers. The positions of a record's payload and queue name in the other
+files differ by node and are not compared. A journal that was rolled over lacks messages that were no longer alive:
+up to its first sync point, a copy of the one that ended the previous journal, a missing record means nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 
 class Number(NamedTuple):
-    """What orders the records of a shard."""
+    """The number of a record, which orders the records of a partition."""
 
     primary_lease_id: int
     sequence_number: int
@@ -56,13 +56,13 @@ class Number(NamedTuple):
 
 
 class Status(StrEnum):
-    """How two replicas of a shard stand to each other."""
+    """The relation between two replicas of a partition."""
 
     EQUAL = "equal"
     A_AHEAD = "a-ahead"  # B could catch up by receiving records
     B_AHEAD = "b-ahead"
     DIVERGED = "diverged"  # one of them must drop records before it can catch up
-    ONLY_A = "only-a"  # the other store has no such shard
+    ONLY_A = "only-a"  # the other store has no such partition
     ONLY_B = "only-b"
 
 
@@ -75,10 +75,10 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class Beyond:
-    """What one replica has after the last common record, and the other one has not; `first` and `last` in its order.
+    """The records that one replica alone has after the last common record; `first` and `last` are in its order.
 
-    `different` counts those among them whose number the other replica gave to another record; `same` counts records
-    behind the parting that are equal nevertheless. `queues` counts messages; `samples` are the first records.
+    `different` counts those whose number belongs to another record at the other replica; `same` counts records
+    after the divergence that are equal nevertheless. `queues` counts messages; `samples` are the first records.
     """
 
     samples_max: int
@@ -104,9 +104,9 @@ class Beyond:
 
 @dataclass(slots=True)
 class Replica:
-    """One node's journal of a shard, and what it takes to read it. A rollover left out records before `complete_from`.
+    """One node's journal of a partition, open for reading. A rollover left out records before `complete_from`.
 
-    `unreadable` counts, once it was read, the places that hold no record.
+    `unreadable` counts slots without a record, once the journal has been read.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class Replica:
 
 @dataclass(slots=True)
 class PartitionDiff:
-    """Two replicas of one shard compared; a side that lacks the shard has no replica."""
+    """The comparison of two replicas of a partition; a side that lacks the partition has no replica."""
 
     partition_id: int
     replicas: tuple[Replica | None, Replica | None]
@@ -141,14 +141,14 @@ class PartitionDiff:
             return Status.EQUAL
         if a and b:
             return Status.DIVERGED
-        # Going on while the other has records of its own is parting, too: those that are missing lie in between.
+        # Continuing while the other has records of its own is divergence too: the missing ones lie in between.
         if self.beyond[0].same:
             return Status.DIVERGED
         return Status.A_AHEAD if a else Status.B_AHEAD
 
 
 def journals_of(path: Path) -> dict[int, Path]:
-    """The journal of each shard in a store, or the one that `path` is; NotAStoreFile if there is none."""
+    """Find each partition's journal in a store, or the one at `path`. Raises NotAStoreFile if there is none."""
     if path.is_dir():
         sets = recovery_sets(path).values()
         return {files.partition_id: path / files.journal for files in sets if files.journal is not None}
@@ -159,7 +159,7 @@ def journals_of(path: Path) -> dict[int, Path]:
 
 
 def open_replica(path: Path) -> Replica:
-    """The journal at `path`, its headers read; NotAStoreFile if they are damaged."""
+    """Open the journal at `path` and read its headers. Raises NotAStoreFile if they are damaged."""
     try:
         with path.open("rb") as file:
             opened = open_file(file.read(1 << 12), FileType.JOURNAL)
@@ -180,13 +180,13 @@ def open_replica(path: Path) -> Replica:
     named = parse_file_name(path.name)
     qlist = None if named is None else path.with_name(str(named._replace(file_type=FileType.QLIST)))
     if qlist is not None and qlist.is_file():
-        with suppress(FormatError):  # queues are shown by their keys then
+        with suppress(FormatError):  # without names, queues are shown by their keys
             replica.queue_names = {entry.queue_key: entry.uri for entry in iter_qlist(read_written(qlist))}
     return replica
 
 
 def compare(a: Replica, b: Replica, samples_max: int, on_progress: Progress) -> PartitionDiff:
-    """Read both journals, once; memory does not grow with them."""
+    """Compare both journals in one pass; memory does not grow with them."""
     found = PartitionDiff(a.partition_id, (a, b), (Beyond(samples_max), Beyond(samples_max)))
     start = _skip_common(found, on_progress)
     complete_from = max(a.complete_from, b.complete_from)
@@ -223,7 +223,7 @@ def _note_common(found: PartitionDiff, raw: bytes, offsets: tuple[int, int], cou
 
 
 def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
-    """Where the journals stop being the same bytes, to a block: what is before needs no merging."""
+    """Return the offset of the first block that differs, since equal bytes need no merging."""
     a, b = found.replicas
     assert a is not None
     assert b is not None
@@ -246,7 +246,7 @@ def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
 
 
 def _readable(block: bytes) -> bool:
-    """Whether all of the block is records."""
+    """Return True if the block consists of records only."""
     records = scan(block, 0, len(block) // JOURNAL_RECORD_SIZE)
     kinds = ANY_RECORD.column(records, "type")
     known = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.JOURNAL_OP)
@@ -255,7 +255,7 @@ def _readable(block: bytes) -> bool:
 
 
 def _items(replica: Replica, side: int, start: int) -> Iterator[_Item]:
-    """The records from `start` on (0: from the first); what is none is counted in `unreadable`."""
+    """Yield the records from `start` on (0: from the first); count unreadable ones in `unreadable`."""
     for offset, block in read_blocks(replica.path, start or replica.first_record_offset, BLOCK_SIZE):
         for at in range(0, len(block) // JOURNAL_RECORD_SIZE * JOURNAL_RECORD_SIZE, JOURNAL_RECORD_SIZE):
             raw = block[at : at + JOURNAL_RECORD_SIZE]
@@ -277,10 +277,10 @@ _PLACELESS: dict[int, Callable[[bytes], Record]] = {
 
 
 def _same(a: bytes, b: bytes, *, ends_rollover: bool) -> bool:
-    """Return whether two records of one number are equal, or sync points that both end one rollover.
+    """Return True if two records of one number are equal, or are sync points that end the same rollover.
 
-    The old journal ends with one, the new one goes on with a copy that each replica makes: the reference's primary
-    gives it a time of its own.
+    The old journal ends with one, and the new one starts with a copy made by each replica, to which the reference's
+    primary gives a new time.
     """
     if a == b:
         return True

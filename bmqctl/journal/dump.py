@@ -1,4 +1,4 @@
-"""A dump of journals: their records, filtered, to a sink."""
+"""Dump of journals: their records, filtered, to a sink."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OnFault = Callable[[Path, int, str], None]
 
 @dataclass(frozen=True)
 class PayloadPlan:
-    """How payloads are to be printed, `limit` bytes of each; `data_file` is that beside the journal if None."""
+    """The format of payloads, at most `limit` bytes of each; `data_file` None stands for the one beside the journal."""
 
     form: PayloadForm
     limit: int
     data_file: Path | None = None
 
     def open(self, journal: Path) -> PayloadReader:
-        """NotAStoreFile if the journal has no DATA file."""
+        """Open the DATA file. Raises NotAStoreFile if the journal has none."""
         data_file = self.data_file
         if data_file is None:
             files = companions(journal)
@@ -44,7 +44,7 @@ class PayloadPlan:
 
 @dataclass(frozen=True)
 class Journal:
-    """A journal and what belongs with it."""
+    """A journal with its names and payloads."""
 
     reader: JournalReader
     source: Source
@@ -55,14 +55,14 @@ class Journal:
 
 
 def open_journal(path: Path, ledgers: NamedByLedgers | None, payloads: PayloadPlan | None, stack: ExitStack) -> Journal:
-    """FormatError if its headers are wrong; NotAStoreFile if it has no DATA file and payloads are wanted."""
+    """Open a journal. FormatError if its headers are wrong, NotAStoreFile if payloads are wanted without DATA."""
     reader = stack.enter_context(JournalReader(path))
     opened = None if payloads is None else stack.enter_context(payloads.open(path))
     return Journal(reader, Source(load_names(path, reader.partition_id, ledgers), opened))
 
 
 def check_names(journals: list[Journal], filters: Filters) -> None:
-    """BadFilter if none of the journals has a queue or an app that is filtered for by name."""
+    """Raise BadFilter if none of the journals has a queue or an app named in the filters."""
     for option, wanted, known in (("--queue", filters.queues, _queues), ("--app", filters.apps, _apps)):
         names = [name for name in wanted if parse_key(name) is None]
         there = {each for journal in journals for each in known(journal.names)} if names else set()
@@ -82,7 +82,7 @@ def _apps(names: QueueNames) -> set[str]:
 
 @dataclass
 class DumpReport:
-    """What was come across, and what was not."""
+    """The result of a dump: damage, and requested records that were not found."""
 
     damaged: bool = False
     payload_faults: int = 0
@@ -90,7 +90,7 @@ class DumpReport:
 
 
 class Printer:
-    """Gives a sink the records that are wanted, `limit` rows of them at most."""
+    """Passes wanted records to a sink, at most `limit` rows."""
 
     def __init__(self, sink: Sink, filters: Filters, limit: int | None, on_fault: OnFault | None = None) -> None:
         self._sink = sink
@@ -101,7 +101,7 @@ class Printer:
         self._unseen: set[Wanted] = {*filters.guids, *filters.seqnums, *filters.offsets}
 
     def begin(self, journal: Journal) -> None:
-        """The records that follow are of this journal."""
+        """Begin the records of this journal."""
         self._unseen = self.unseen
         self._journal = journal
         self._selector = Selector(self._filters, journal.names)
@@ -109,18 +109,18 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the limit is reached."""
+        """True if the limit is reached."""
         return self._left is not None and self._left <= 0
 
     @property
     def unseen(self) -> set[Wanted]:
-        """What was asked for by GUID, number or offset, and has not come, if all was read."""
+        """The GUIDs, numbers and offsets that were requested and not found, if everything was read."""
         if self.is_done:
             return set()
         return self._unseen if self._selector is None else self._unseen & self._selector.unseen
 
     def print(self, chunk: Chunk) -> int:
-        """Print what is wanted of the chunk; how many rows that is."""
+        """Print the wanted rows of the chunk; return their number."""
         assert self._selector is not None
         chunk = self._selector.select(chunk)
         if self._left is not None:
@@ -138,7 +138,7 @@ class Printer:
 def dump_journals(
     journals: list[Journal], filters: Filters, printer: Printer, on_progress: Progress = lambda done, total: None
 ) -> DumpReport:
-    """Print the records of all journals, one journal after the other."""
+    """Print the records of all journals in turn."""
     report = DumpReport()
     sizes = [journal.reader.size for journal in journals]
     for number, journal in enumerate(journals):
@@ -160,7 +160,7 @@ def _chunks(journal: Journal, filters: Filters, on_progress: Progress) -> Iterat
     start, end = places(journal.reader, filters)
     if filters.status is None:
         return with_names(journal.reader.chunks(start, end), journal.names)
-    # A confirm is known by its message, which may lie before the range.
+    # A confirm is selected by its message, which may be before the range.
     by_status = StatusFilter(journal.reader, journal.names, filters.status, filters.apps, on_progress)
     end = by_status.end if end is None else min(end, by_status.end)
     return (by_status.select(chunk) for chunk in with_names(journal.reader.chunks(0, end), journal.names))

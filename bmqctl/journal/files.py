@@ -1,7 +1,7 @@
-"""The files of a store as a person names them: which kind a path is, what belongs with it, its bytes.
+"""The files of a store, by path: their kind, the files that belong with them, and their bytes.
 
-A broker may be writing these files, or truncate them as it rolls over or stops. Mapping the part of a file that
-another process then cuts off would kill this one (SIGBUS), so only DATA files are mapped, of which no more than what
+A broker may be writing these files, or truncate them as it rolls over or stops. If a truncated part of a file were
+mapped, an access would kill this process (SIGBUS), so only DATA files are mapped, and only data that
 the journal refers to is read; the others are read into memory, without the zeros of their preallocated tails.
 """
 
@@ -64,11 +64,11 @@ class FileKind(Enum):
 
 
 class NotAStoreFile(Exception):
-    """A path that no command of ours can work on: one line that says what it is."""
+    """A path that no command can work on; the text is one line that describes it."""
 
 
 def identify(path: Path) -> FileKind:
-    """Which kind of file `path` is, by what it starts with; NotAStoreFile if none of ours."""
+    """Determine the kind of the file at `path` by its first bytes. Raises NotAStoreFile if it is unknown."""
     if path.is_dir():
         raise NotAStoreFile(f"{path} is a directory")
     try:
@@ -97,7 +97,7 @@ def identify(path: Path) -> FileKind:
 
 
 def _starts_ledger(start: bytes) -> bool:
-    """A ledger has no magic: its header, and a first record of a known type or nothing, must do."""
+    """Return True if a header and first record of known types follow: a ledger has no magic."""
     try:
         header, offset = open_ledger(start)
     except FormatError:
@@ -107,14 +107,14 @@ def _starts_ledger(start: bytes) -> bool:
 
 
 class StoreFiles(NamedTuple):
-    """What a directory holds: file sets, oldest first, and cluster-state ledgers."""
+    """The contents of a store's directory: file sets, oldest first, and cluster-state ledgers."""
 
     sets: list[FileSet]
     ledgers: list[str]
 
 
 def find_files(directory: Path) -> StoreFiles:
-    """The files of the store in `directory`; NotAStoreFile if there are none."""
+    """List the files of the store in `directory`. Raises NotAStoreFile if there are none."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except OSError as error:
@@ -126,9 +126,9 @@ def find_files(directory: Path) -> StoreFiles:
 
 
 def recovery_sets(directory: Path) -> dict[int, FileSet]:
-    """Of each partition in `directory` the file set that a broker would recover from, among those with a journal.
+    """Choose each partition's file set that a broker would recover from, among those with a journal.
 
-    NotAStoreFile if there is no journal.
+    Raises NotAStoreFile if there is no journal.
     """
     by_partition: dict[int, list[FileSet]] = {}
     for files in find_files(directory).sets:
@@ -152,7 +152,7 @@ def _is_finished(directory: Path, files: FileSet) -> bool:
 
 
 def companions(path: Path) -> FileSet | None:
-    """The file set that `path` belongs to, by the names beside it; None if its name is not one of a store's."""
+    """Return the file set that `path` belongs to, by file names; None if its name is not a store file's."""
     named = parse_file_name(path.name)
     if named is None:
         return None
@@ -163,7 +163,7 @@ def companions(path: Path) -> FileSet | None:
 
 
 def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of the file's blocks from `start`, without those that are holes or all zeros."""
+    """Yield (offset, bytes) of the file's blocks from `start`, without holes and blocks of zeros."""
     with path.open("rb") as file:
         descriptor = file.fileno()
         offset = start
@@ -184,7 +184,7 @@ def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Ite
 
 
 def read_written(path: Path) -> bytearray:
-    """The file's bytes up to the last block that is not all zeros."""
+    """Read the file's bytes up to the last block that is not all zeros."""
     content = bytearray()
     for offset, block in read_blocks(path):
         content += bytes(offset - len(content))
@@ -193,7 +193,7 @@ def read_written(path: Path) -> bytearray:
 
 
 def map_data(path: Path) -> memoryview:
-    """A DATA file, mapped: see above for why the others are not."""
+    """Map a DATA file; the module's docstring says why other files are not mapped."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")

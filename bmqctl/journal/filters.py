@@ -1,8 +1,8 @@
-"""Which records of a journal a dump is to print.
+"""Filters of the records that a dump prints.
 
-Filters narrow each other: a record must pass all of them, and one of the values of each. Ranges also say where in the
-file to begin and to end (`places`), so that what lies outside is not read: offsets exactly, sequence numbers by
-bisection, and times by bisection with an hour to spare, since a new primary's clock may be behind its predecessor's.
+A record must pass all filters, by matching one of the values of each. Ranges also determine where in the
+file to begin and to end (`places`), so that nothing outside is read: exactly for offsets, by
+bisection for sequence numbers, and with a margin of an hour for times, since a new primary's clock may be behind.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ WITH_APP = frozenset({RecordType.CONFIRM, RecordType.QUEUE_OP})
 
 
 class BadFilter(ValueError):
-    """A filter that cannot be read, or that contradicts another: one line."""
+    """A filter that is invalid or contradicts another; the text is one line."""
 
 
 class RecordNumber(NamedTuple):
-    """What orders records, everywhere: printed as `<lease id>-<sequence number>`."""
+    """The number of a record, printed as `<lease id>-<sequence number>`, by which records are ordered everywhere."""
 
     primary_lease_id: int
     sequence_number: int
@@ -59,11 +59,11 @@ class RecordNumber(NamedTuple):
 
 
 Wanted = bytes | RecordNumber | int
-"""A record that is asked for: by GUID, number or offset."""
+"""A single record, by GUID, number or offset."""
 
 
 def parse_number(text: str) -> RecordNumber:
-    """`LEASE-SEQUENCE`."""
+    """Parse `LEASE-SEQUENCE`."""
     lease_id, dash, sequence_number = text.partition("-")
     if not (dash and lease_id.isdecimal() and sequence_number.isdecimal()):
         raise BadFilter(f"{text!r} is no sequence number: write <lease id>-<sequence number>, as 1-4711")
@@ -71,7 +71,7 @@ def parse_number(text: str) -> RecordNumber:
 
 
 def parse_time(text: str) -> int:
-    """Seconds since the epoch, or ISO 8601 (UTC without an offset); fractions are rounded up, as records have none."""
+    """Parse seconds since the epoch, or ISO 8601 (UTC by default); fractions are rounded up, as records have none."""
     if text.isdecimal() and int(text) <= TIME_MAX_S:
         return int(text)
     try:
@@ -82,7 +82,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_key(text: str) -> bytes | None:
-    """A queue's or app's key in hex, or None if it is a name."""
+    """Parse a queue's or app's key in hex; None if the text is a name."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -124,7 +124,7 @@ class Ranges:
 
     @property
     def is_exact(self) -> bool:
-        """Whether single records are asked for."""
+        """True if single records are requested."""
         return bool(self.seqnums or self.offsets)
 
     @property
@@ -132,7 +132,7 @@ class Ranges:
         return False
 
     def holds(self, number: RecordNumber, offset: int, timestamp: int) -> bool:
-        """Whether a record with these is wanted."""
+        """Return True if a record with these values is wanted."""
         return (
             (self.since is None or timestamp >= self.since)
             and (self.until is None or timestamp < self.until)
@@ -147,7 +147,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Filters(Ranges):
-    """What is asked of a journal; `queues` and `apps` are names or keys."""
+    """Filters of a journal; `queues` and `apps` are names or keys."""
 
     types: frozenset[RecordType] = frozenset()
     guids: frozenset[bytes] = frozenset()
@@ -178,7 +178,7 @@ def _listed(types: Collection[RecordType]) -> str:
 
 
 def places(reader: JournalReader, filters: Filters) -> tuple[int, int | None]:
-    """The first place to read, and the one after the last (None: to the end)."""
+    """Return the first slot to read, and the one after the last (None: to the end)."""
     starts, ends = [0], []
     if filters.offset_gt is not None:
         starts.append(reader.index_of(filters.offset_gt + 1))
@@ -211,7 +211,7 @@ def _number(record: Record) -> RecordNumber:
 
 @dataclass
 class Selector:
-    """Applies filters to the chunks of one journal. `unseen` are the GUIDs, numbers and offsets not come across yet."""
+    """Applies filters to a journal's chunks. `unseen` are the GUIDs, numbers and offsets not found yet."""
 
     filters: Filters
     names: QueueNames
@@ -224,7 +224,7 @@ class Selector:
         self.unseen |= self.filters.guids | self.filters.seqnums | self.filters.offsets
 
     def select(self, chunk: Chunk) -> Chunk:
-        """The records that pass, and faults, unless single records are asked for."""
+        """Select the records that pass, and faults unless single records are requested."""
         filters = self.filters
         if filters.types:
             chunk = chunk.where(np.isin(chunk.kinds, [int(kind) for kind in filters.types]))
@@ -279,7 +279,7 @@ class Selector:
         return chunk
 
     def _resolve(self) -> None:
-        """Find the keys of the queues and apps; their names may have come with the records."""
+        """Look up the keys of the queues and apps; their names may have come with the records."""
         if self._version == self.names.version:
             return
         self._version = self.names.version
@@ -296,7 +296,7 @@ class Selector:
 
 
 def _having(chunk: Chunk, name: str, kinds: Collection[int], values: Collection[bytes]) -> NDArray[np.bool_]:
-    """Which rows are of one of `kinds` and have one of `values` in the field `name`."""
+    """Select rows of one of `kinds` with one of `values` in the field `name`, as a mask."""
     wanted = np.zeros(len(chunk), np.bool_)
     for part in chunk.parts():
         if part.kind in kinds:
@@ -313,7 +313,7 @@ def _columns(chunk: Chunk) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def number_above(chunk: Chunk, number: RecordNumber) -> NDArray[np.bool_]:
-    """Which rows have a greater number."""
+    """Select rows with a number greater than `number`, as a mask."""
     lease_ids, sequence_numbers = _columns(chunk)
     above: NDArray[np.bool_] = (lease_ids > number.primary_lease_id) | (
         (lease_ids == number.primary_lease_id) & (sequence_numbers > number.sequence_number)

@@ -1,9 +1,9 @@
-"""New records of a store that a broker is writing, as they come.
+"""Follows the journals of a store that a broker is writing.
 
-A broker writes to the end of a preallocated journal, so that nothing but the records themselves tells where the end
-is: what is no sound record yet is looked at again later. After a rollover the newer journal begins with the records of
-messages still alive, which were told before: they are known by their numbers. A broker that stops cuts its files to
-what is written, and goes on in the same ones when it starts.
+A broker writes to the end of a preallocated journal, so only the records themselves show where the end
+is: a slot without a sound record is read again later. After a rollover the newer journal begins with copies of
+records that were reported before, and are recognised by their numbers. A broker that stops truncates its files
+to the written part, and continues in the same files when it starts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Open = Callable[[Path, ExitStack], Journal]
 
 
 class Follower:
-    """One partition, from where its newest journal ends now, or from where the filters' ranges begin.
+    """One partition, from the current end of its newest journal, or from the start of the filters' ranges.
 
-    `open_journal` opens what a rollover creates. A context manager.
+    `open_journal` opens the journal that a rollover creates. This is a context manager.
     """
 
     def __init__(self, path: Path, filters: Filters, open_journal: Open) -> None:
@@ -72,7 +72,7 @@ class Follower:
         return ChunkScanner(reader.partition_id, reader.first_record_offset, self._place)
 
     def poll(self) -> Iterator[tuple[Journal, Chunk]]:
-        """What has come since the last time, with the journal that it came in."""
+        """Yield records added since the last call, with their journal."""
         yield from self._new_records()
         newer = self._newer_journal()
         while newer is not None:
@@ -80,13 +80,13 @@ class Follower:
             try:
                 self._begin(newer)
             except (FormatError, NotAStoreFile, OSError):
-                # It has no header yet, or is gone already.
+                # It has no header yet, or is already gone.
                 return
             yield from self._new_records()
             newer = self._newer_journal()
 
     def _rest(self) -> Iterator[tuple[Journal, Chunk]]:
-        """What was written between the last look and the rollover: nothing is written to the file any more."""
+        """Yield the records written between the last poll and the rollover, after which the file does not change."""
         seen = None
         while seen != (self._place, self._doubted):
             seen = (self._place, self._doubted)
@@ -104,22 +104,22 @@ class Follower:
             chunk = self._scanner.chunk(self._place, self._records(count))
             self._place += count
             if (chunk.kinds == RecordType.QUEUE_OP).any():
-                # A queue's name is written before the record that creates it.
+                # A queue's name is written before the record of its creation.
                 reader = self.journal.reader
                 self.journal.names.update(load_names(reader.path, reader.partition_id))
             yield chunk
             count = self._ready()
 
     def _records(self, count: int) -> NDArray[Any]:
-        """What lies in the next `count` places, or in as many as there are."""
+        """Read the next `count` slots, or as many as there are."""
         block = self.journal.reader.read(self._place, count)
         return np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE)
 
     def _ready(self) -> int:
-        """How many places there are that will not change any more.
+        """Return the number of slots that will not change any more.
 
-        A place before a sound record that is none itself may have been read just before it was written: it is taken
-        for damaged only if it is still so at the next look.
+        A slot without a sound record, before one with a sound record, may have been read before it was written: it is
+        damaged only if it is still unsound at the next poll.
         """
         if not any(self._records(PROBE_RECORDS).tobytes()):
             return 0
@@ -135,7 +135,7 @@ class Follower:
         return int(sound[0]) + 1
 
     def _not_told(self, chunk: Chunk) -> Chunk:
-        """Without the records that an older journal had, too."""
+        """Remove records that an older journal had too."""
         if self._last is not None:
             chunk = chunk.where(number_above(chunk, self._last))
         self._note_last(chunk)
@@ -150,7 +150,7 @@ class Follower:
             )
 
     def _newer_journal(self) -> Path | None:
-        """The oldest of the partition's journals that are newer than the one being read."""
+        """Return the oldest of the partition's journals that are newer than the current one."""
         path = self.journal.reader.path
         named = parse_file_name(path.name)
         if named is None:

@@ -1,4 +1,4 @@
-"""A dump of a cluster-state ledger: its records, filtered, as rows and as the reference's tool prints them."""
+"""Dump of a cluster-state ledger: its records, filtered, as rows and in the form of the reference's tool."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LEDGER_TABLE = [
 
 @dataclass(frozen=True)
 class LedgerFilters(Ranges):
-    """What is asked of a ledger, whose records are numbered <elector term>-<sequence number>.
+    """Filters of a ledger, whose records are numbered <elector term>-<sequence number>.
 
     `queues` are names or keys. Without `from_begin` the records before the last snapshot are left out.
     """
@@ -76,7 +76,7 @@ class LedgerFilters(Ranges):
 
 
 class Entry(NamedTuple):
-    """A record, its place among the ledger's (the first is 0), and its message."""
+    """A record, its index in the ledger (from 0), and its message."""
 
     place: int
     record: LedgerRecord
@@ -90,8 +90,8 @@ class Entry(NamedTuple):
 class Ledger:
     """The ledger at `path`, read into memory without the zeros after its records.
 
-    FormatError if its header is wrong. `earlier` counts the records before the last snapshot that were left out,
-    and `unseen` what was asked for by number or offset and did not come: both once `entries` has been gone through.
+    Raises FormatError if its header is wrong. Once `entries` is exhausted, `earlier` is the number of records left out
+    before the last snapshot, and `unseen` are the requested numbers and offsets that were not found.
     """
 
     def __init__(self, path: Path, filters: LedgerFilters) -> None:
@@ -104,7 +104,7 @@ class Ledger:
         self.unseen: set[Wanted] = {*filters.seqnums, *filters.offsets}
 
     def entries(self) -> Iterator[Entry]:
-        """The wanted records; FormatError at a damaged one, after those before it."""
+        """Yield the wanted records. FormatError at a damaged one, after those before it."""
         filters = self._filters
         start = 0 if filters.from_begin else self._last_snapshot()
         for index, record in enumerate(iter_ledger(self._buffer)):
@@ -123,7 +123,7 @@ class Ledger:
                 yield entry
 
     def _last_snapshot(self) -> int:
-        """Its offset; 0 if there is none. A damaged record ends the search."""
+        """Return the offset of the last snapshot, or 0. A damaged record ends the search."""
         found = 0
         try:
             for record in iter_ledger(self._buffer):
@@ -135,7 +135,7 @@ class Ledger:
 
 
 def newest_ledger(directory: Path) -> Path | None:
-    """The ledger of a store that a node would go on writing, by its name; NotAStoreFile if there is no store."""
+    """Return a store's ledger that a node would continue, by its name. Raises NotAStoreFile if there is no store."""
     ledgers = find_files(directory).ledgers
     return directory / ledgers[-1] if ledgers else None
 
@@ -159,7 +159,7 @@ def _speaks_of(message: ClusterMessage, queues: tuple[str, ...]) -> bool:
 
 
 def row_of(entry: Entry) -> Row:
-    """A record as names and values."""
+    """Convert a record to names and values."""
     header = entry.record.header
     return {
         "index": entry.place,
@@ -174,7 +174,7 @@ def row_of(entry: Entry) -> Row:
 
 
 def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
-    """A record as `bmqstoragetool --details --print-mode json-pretty` prints it."""
+    """Convert a record as `bmqstoragetool --details --print-mode json-pretty` prints it."""
     header = entry.record.header
     return {
         "RecordType": LedgerRecordType(header.record_type).name,
@@ -191,15 +191,15 @@ def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
 
 
 def reference_counts(counts: Mapping[str, int]) -> dict[str, str]:
-    """What follows the records there, from the number of records by type."""
+    """Format the reference's counts that follow the records, from the number of records by type."""
     return {f"{name.capitalize()}Records": str(counts.get(name, 0)) for name in ("SNAPSHOT", "UPDATE", "COMMIT", "ACK")}
 
 
 def _with_hex_keys(value: Any) -> Any:
-    """Keys in hex, as the tool prints them.
+    """Convert keys to hex, as the tool prints them.
 
-    As there, those whose base64 has a slash in it stay in base64: its JSON escapes the slash, which hides the key from
-    what turns keys into hex.
+    Keys whose base64 has a slash stay in base64, as in the tool: its JSON escapes the slash, which hides the key from
+    the conversion.
     """
     if isinstance(value, dict):
         return {

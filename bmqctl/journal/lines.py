@@ -1,8 +1,8 @@
 """The lines that `bmqctl journal build` reads: one model for each kind of record, with the names that `dump` prints.
 
-Fields that follow from others, or from a record's place in its file (`index`, `offset`, `time`, `data_offset`,
-`payload_size`, `qlist_offset` and the file offsets of sync points), are taken and left aside, so that a dump can be
-read back; any other field that a record does not have is refused, so that a misspelt one is not lost.
+Fields that follow from others, or from a record's position in its file (`index`, `offset`, `time`, `data_offset`,
+`payload_size`, `qlist_offset` and the file offsets of sync points), are accepted and ignored, so that a dump can be
+read back. Any other unknown field is rejected, so that a misspelling is not lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 SCHEMA_ID = 1
-"""What marks properties of the newer encoding when they have no schema of their own (bmqp::MessagePropertiesInfo)."""
+"""The schema id of properties in the newer encoding without a schema of their own (bmqp::MessagePropertiesInfo)."""
 
 Key = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{10}$")]
 Guid = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{32}$")]
@@ -49,7 +49,7 @@ def _upper(value: object) -> object:
 class _Base(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # Printed by a dump; known from where the record lies.
+    # Printed by a dump; implied by the record's position.
     index: Any = None
     offset: Any = None
     time: Any = None
@@ -57,7 +57,7 @@ class _Base(BaseModel):
 
 
 class PartitionLine(_Base):
-    """What the records of a journal share."""
+    """The fields common to a journal's records."""
 
     partition_id: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     primary_lease_id: Annotated[int, Field(ge=1, lt=1 << 32)] | None = None
@@ -90,7 +90,7 @@ class TypedProperty(BaseModel):
 
 
 class Content(NamedTuple):
-    """What goes to the DATA file, and what the records say of it."""
+    """A message's content in the DATA file, and its description in the records."""
 
     data: bytes
     has_properties: bool
@@ -102,8 +102,10 @@ class Content(NamedTuple):
 
 
 class MessageLine(_QueueLine):
-    """A message, with its payload as `payload` (text) or `payload_hex`; or all its stored bytes, properties and
-    compressed payload, as `application_data_hex`."""
+    """A message, with its payload as `payload` (text) or `payload_hex`.
+
+    Alternatively `application_data_hex` has all stored bytes: properties and compressed payload.
+    """
 
     type: Literal["MESSAGE"]
     guid: Guid | None = None
@@ -120,7 +122,7 @@ class MessageLine(_QueueLine):
     schema_id: Annotated[int, Field(ge=0, lt=1 << 16)] | None = None
 
     def content(self) -> Content:
-        """The message's data; ValueError if the line says it twice, or its properties cannot be encoded."""
+        """The message's content. Raises ValueError if the line gives it twice, or its properties cannot be encoded."""
         given = [self.payload is not None, self.payload_hex is not None, self.application_data_hex is not None]
         if sum(given) > 1:
             raise ValueError("payload, payload_hex and application_data_hex: give one of them")
@@ -153,7 +155,7 @@ def _property(name: str, value: bool | int | str | TypedProperty) -> Property:
 
 
 class ConfirmLine(_QueueLine):
-    """An app is done with a message."""
+    """The confirm of a message by an app."""
 
     type: Literal["CONFIRM"]
     guid: Guid
@@ -161,7 +163,7 @@ class ConfirmLine(_QueueLine):
 
 
 class DeletionLine(_QueueLine):
-    """A message is gone."""
+    """The deletion of a message."""
 
     type: Literal["DELETION"]
     guid: Guid
@@ -181,7 +183,7 @@ class App(BaseModel):
 
 
 class QueueOpLine(_QueueLine):
-    """A queue comes, gets more apps, is purged or goes."""
+    """The creation, addition of apps, purge or deletion of a queue."""
 
     type: Literal["QUEUE_OP"] = "QUEUE_OP"
     queue_op_type: Annotated[Literal["CREATION", "ADDITION", "PURGE", "DELETION"], BeforeValidator(_upper)] = "CREATION"
@@ -219,5 +221,5 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="type
 
 
 def parse_line(text: str) -> Line:
-    """The record that a line of JSON describes; pydantic's ValidationError if it is none."""
+    """Parse a line of JSON. Raises pydantic's ValidationError if it is not a record."""
     return _LINE.validate_json(text)

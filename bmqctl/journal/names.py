@@ -1,4 +1,4 @@
-"""Names for the keys that a journal's records speak of."""
+"""Names of the keys in a journal's records."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["QueueNames"]
 class QueueNames:
     """URIs by queue key, and app ids by queue key and app key, of one partition.
 
-    At first what QLIST and the ledgers name, wherever the walk over the journal begins; then, record by record, what
-    the journal's own CREATION and ADDITION records point at: a key may come back for another queue.
+    At first these are the names from QLIST and the ledgers, wherever the walk over the journal begins; then, record by
+    record, those of the journal's own CREATION and ADDITION records: a key may be reused for another queue.
     """
 
     def __init__(self, partition_id: int, qlist: Buffer, in_ledgers: NamedByLedgers | None = None) -> None:
@@ -42,19 +42,19 @@ class QueueNames:
                 )
 
     def queues(self, ops: Iterable[tuple[int, NDArray[Any]]]) -> list[Queue]:
-        """The queues with all that `ops`, (journal offset, one scanned record), say of them and their apps."""
+        """The queues with the effects of `ops`, (journal offset, one scanned record), on them and their apps."""
         catalog = QueueCatalog(self.partition_id, self._qlist)
         for offset, record in ops:
             catalog.feed(offset, record)
         return catalog.queues(self._in_ledgers)
 
     def renames(self, record: QueueOpRecord) -> bool:
-        """Whether `record` gives its queue key to another queue than the one that has it."""
+        """Return True if `record` assigns its queue key to a different queue."""
         found = self._named_by(record)
         return found is not None and self.uris.get(found.queue_key, found.uri) != found.uri
 
     def learn(self, record: QueueOpRecord) -> None:
-        """Take in what `record` points at in QLIST, if it is there."""
+        """Add the QLIST entry that `record` points at, if it is there."""
         found = self._named_by(record)
         if found is not None:
             self._name(found.queue_key, found.uri, ((app.app_key, app.app_id) for app in found.apps))
@@ -67,7 +67,7 @@ class QueueNames:
         return None if found is None else [{"app_id": app.app_id, "app_key": hex_of(app.app_key)} for app in found.apps]
 
     def update(self, other: QueueNames) -> None:
-        """Take over what `other`, read later from the same files, names."""
+        """Add the names of `other`, read later from the same files."""
         self._qlist = other._qlist
         if (self.uris, self.app_ids) != (other.uris, other.app_ids):
             self.uris |= other.uris

@@ -1,6 +1,6 @@
-"""Where a dump goes: a table, text of several styles, Parquet, Arrow. All print as records come, chunk after chunk.
+"""Outputs of a dump: a table, text in several styles, Parquet, Arrow. All print chunk by chunk.
 
-A `Sink` is told which journal's records follow (`begin`), given its chunks (`write`), and closed when all are read.
+A `Sink` is told the journal of the records that follow (`begin`), given its chunks (`write`), and closed at the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class DumpFormat(StrEnum):
-    """`json-pretty` is what the reference's storage tool prints; `arrow` an IPC stream."""
+    """Formats of a dump; `json-pretty` is that of the reference's storage tool, `arrow` an IPC stream."""
 
     TABLE = "table"
     JSON_LINE = "json-line"
@@ -66,11 +66,11 @@ class DumpFormat(StrEnum):
 
 
 class NoArrow(Exception):
-    """pyarrow is not installed: one line that names the extra."""
+    """Error that pyarrow is not installed; one line that names the extra."""
 
 
 def load_arrow() -> ModuleType:
-    """`bmqctl.journal.arrow`; NoArrow if it cannot be."""
+    """Import `bmqctl.journal.arrow`. Raises NoArrow if it is not available."""
     try:
         from bmqctl.journal import arrow
     except ImportError:
@@ -93,17 +93,17 @@ class Sink(Protocol):
     """Takes the records of one journal after another."""
 
     def begin(self, source: Source) -> None:
-        """The chunks that follow are of this journal."""
+        """Begin the chunks of this journal."""
 
     def write(self, chunk: Chunk) -> None:
         """Print the chunk's rows."""
 
     def close(self, unseen: Collection[Wanted] = ()) -> None:
-        """Print what comes after the last record; `unseen` was asked for and did not come."""
+        """Print the end of the output; `unseen` was requested and not found."""
 
 
 class JsonLineSink:
-    """One object a line; with `with_partition` each begins with its partition."""
+    """JSON lines, one object each; with `with_partition` each begins with its partition."""
 
     def __init__(self, stream: IO[bytes], with_partition: bool) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ class JsonLineSink:
 
 
 class CsvSink:
-    """A line of names, then one line per record."""
+    """CSV: a line of names, then one line for each record."""
 
     def __init__(self, stream: IO[bytes], with_partition: bool) -> None:
         self._stream = stream
@@ -174,7 +174,7 @@ class PrettySink:
 
 
 class TableSink:
-    """A table for people, whose last column has what a kind of record has of its own."""
+    """A table for people, whose last column has the fields specific to a kind of record."""
 
     def __init__(self, with_partition: bool) -> None:
         self._with_partition = with_partition
@@ -258,9 +258,9 @@ class _UntilFault(Generic[T]):
 def write_document(
     records: Iterable[Mapping[str, Any]], footer: Callable[[], Mapping[str, Any]], stream: IO[bytes]
 ) -> None:
-    """The reference tool's JSON document of these records, with what `footer` says once they have all been printed.
+    """Write the reference tool's JSON document of these records, with the `footer` computed after the last of them.
 
-    Where FormatError ends the records, it is raised when the document is complete.
+    If FormatError ends the records, it is raised when the document is complete.
     """
     sound = _UntilFault(records)
     stream.write(b'{\n  "Records": [\n')
@@ -285,9 +285,9 @@ def _end_document(stream: IO[bytes], footer: Mapping[str, Any], has_records: boo
 def write_rows(
     rows: Iterable[Row], columns: Sequence[Column], output: DumpFormat, stream: IO[bytes], table: list[render.Column]
 ) -> None:
-    """Rows of a file other than a journal in any format but the reference's; `table` are the columns for people.
+    """Write rows of a file other than a journal, in any format but the reference's; `table` are the columns for people.
 
-    Where FormatError ends the rows, it is raised when those before are printed.
+    If FormatError ends the rows, it is raised when those before it are printed.
     """
     sound = _UntilFault(rows)
     if output is DumpFormat.TABLE:
@@ -325,7 +325,7 @@ def _write_csv(rows: Iterable[Row], columns: Sequence[Column], stream: IO[bytes]
 
 
 def format_by_name(out: Path) -> DumpFormat | None:
-    """The format that a file's name says."""
+    """Return the format implied by a file's name."""
     return _SUFFIXES.get(out.suffix.lower())
 
 

@@ -1,4 +1,4 @@
-"""Payloads and properties of messages, read from the DATA file for people: inflated, typed, cut to a length."""
+"""Payloads and properties of messages, read from the DATA file for people: decompressed, typed, truncated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAYLOAD_COLUMNS = (
 
 
 class PayloadForm(StrEnum):
-    """How payloads are printed; AUTO prints text where it is text, and hex digits elsewhere."""
+    """The format of printed payloads; AUTO prints text as such, and other payloads as hex digits."""
 
     TEXT = "text"
     HEX = "hex"
@@ -39,7 +39,7 @@ class PayloadForm(StrEnum):
 
 
 class Payload(NamedTuple):
-    """A message as it was posted: `head` is what was asked for of the `size` bytes of its payload."""
+    """A message as it was posted: `head` is the requested part of the `size` bytes of its payload."""
 
     properties: list[Property]
     schema_id: int
@@ -48,7 +48,7 @@ class Payload(NamedTuple):
 
 
 class PayloadReader:
-    """Looks up messages in the DATA file at `path`; `limit` is in bytes of each payload, 0 for all of it.
+    """Reads messages in the DATA file at `path`; `limit` is in bytes of each payload, 0 for all of it.
 
     `faults` counts the messages that could not be read.
     """
@@ -68,7 +68,7 @@ class PayloadReader:
         self._file.close()
 
     def columns(self) -> Derived:
-        """What a message's record has more when its payload is printed."""
+        """The additional columns of a message's record when its payload is printed."""
         return Derived(PAYLOAD_COLUMNS, ("message_offset_dwords", "compression"), self._values, shared=False)
 
     def hex_column(self, name: str) -> Derived:
@@ -76,7 +76,7 @@ class PayloadReader:
         return Derived((Column(name),), ("message_offset_dwords", "compression"), self._hex, shared=False)
 
     def read(self, offset_dwords: int, compression: int) -> Payload:
-        """The message at this offset; FormatError, with offsets in the DATA file, if there is no sound one."""
+        """Read the message at this offset. FormatError, with offsets in the DATA file, if it is not sound."""
         offset = offset_dwords * DWORD
         try:
             buffer, record = self._file.record(offset)
@@ -103,7 +103,7 @@ class PayloadReader:
         )
 
     def _text(self, head: bytes, is_cut: bool) -> str | None:
-        """The payload as text, or None for one that is to be printed in hex."""
+        """Decode the payload as text; None if it is to be printed in hex."""
         if self._form is PayloadForm.HEX:
             return None
         if self._form is PayloadForm.TEXT:
@@ -111,7 +111,7 @@ class PayloadReader:
         try:
             return head.decode()
         except UnicodeDecodeError as error:
-            # A cut may go through the last character.
+            # Truncation may split the last character.
             if not (is_cut and error.reason == "unexpected end of data"):
                 return None
             return head[: error.start].decode()
@@ -125,7 +125,7 @@ class PayloadReader:
 
 
 def parse_payload(data: memoryview, header: DataHeader, compression: int, limit: int) -> Payload:
-    """The message whose application's data is `data`; FormatError, with offsets in it, if it is not sound.
+    """Parse the message whose application's data is `data`. FormatError, with offsets in it, if it is not sound.
 
     `limit` is in bytes of the payload.
     """
@@ -153,7 +153,7 @@ def _head(data: memoryview, compression: int, skip: int, limit: int) -> tuple[by
 
 
 def _inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, int]:
-    """The first `keep` bytes of what `data` inflates to, and how many there are in all (with `stop`: are seen)."""
+    """Decompress the first `keep` bytes of `data`; return them and the full size (with `stop`: the size seen)."""
     stream = zlib.decompressobj()
     head = bytearray()
     total = 0
@@ -174,7 +174,7 @@ def _inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes,
 
 
 def _json_value(item: Property) -> bool | int | str | dict[str, Any]:
-    """As `bmqctl journal build` reads it: a plain value where its type follows from it."""
+    """Convert a property for `bmqctl journal build`: to a plain value where its type follows from that."""
     if item.type in (PropertyType.BOOL, PropertyType.INT64, PropertyType.STRING):
         assert not isinstance(item.value, bytes)
         return item.value

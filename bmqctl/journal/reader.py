@@ -1,4 +1,4 @@
-"""A journal read a chunk at a time, with the places that hold no record: from its start, or from one looked for."""
+"""Reader of a journal, a chunk at a time, from its start or from a position found by bisection."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PROBE_RECORDS = 1 << 7
 
 
 class JournalReader:
-    """The records of the journal at `path`: memory does not grow with the file. A context manager.
+    """The records of the journal at `path`, in constant memory. A context manager.
 
-    FormatError if its headers are wrong. `damaged` tells, after a walk, whether a record followed a place that holds
+    Raises FormatError if its headers are wrong. After a walk, `damaged` is True if a record followed a slot that holds
     none.
     """
 
@@ -52,26 +52,26 @@ class JournalReader:
 
     @property
     def size(self) -> int:
-        """Bytes up to the hole at the file's end, or to its end: there are no records after these."""
+        """Size up to the hole at the file's end, or to its end, in bytes: no record follows."""
         return self._scan.data_end
 
     def index_of(self, offset: int) -> int:
-        """Which place `offset`, in bytes, is in, or the first one after it if it is in none."""
+        """Return the slot that `offset`, in bytes, is in, or the first one after it."""
         return max(0, -(-(offset - self.first_record_offset) // JOURNAL_RECORD_SIZE))
 
     def offset_of(self, place: int) -> int:
-        """Where a place begins, in bytes."""
+        """Return the offset of a slot, in bytes."""
         return self.first_record_offset + place * JOURNAL_RECORD_SIZE
 
     def read(self, place: int, count: int) -> bytes:
-        """The bytes of `count` places, or of as many as there are."""
+        """Read the bytes of `count` slots, or of as many as there are."""
         return self._scan.read(self.offset_of(place), count * JOURNAL_RECORD_SIZE)
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
-        """The records from place `start` to before `end`, or to the last one that there is now.
+        """Yield the records from slot `start` up to, but not including, `end`, or to the last one there is now.
 
-        What a broker writes meanwhile is left out: its first records might lie where nothing was read yet. A chunk is
-        good until the next one is asked for.
+        Records that a broker writes meanwhile are left out: the first might be in a part that was skipped. A chunk is
+        valid until the next one is requested.
         """
         scanner = ChunkScanner(self.partition_id, self.first_record_offset, start)
         written = self.record_end()
@@ -90,11 +90,11 @@ class JournalReader:
                 yield scanner.torn(last, rest)
 
     def record_end(self) -> int:
-        """The place after the last record."""
+        """The slot after the last record."""
         return self.find(lambda record: False)
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
-        """The first place from which on records are beyond, by bisection: those before it must not be."""
+        """Find the first slot whose record is beyond, by bisection: none before it may be, and all after it must be."""
         low, high = 0, self.index_of(self.size)
         while low < high:
             middle = (low + high) // 2
@@ -106,7 +106,7 @@ class JournalReader:
         return low
 
     def _first_record(self, start: int, end: int) -> tuple[int, Record | None]:
-        """The first sound record in the places from `start` to before `end`, and its place."""
+        """Find the first sound record in the slots from `start` to before `end`; return its slot and the record."""
         for found in self._scan.chunks(start, end, PROBE_RECORDS):
             sound = np.flatnonzero(sound_kinds(found.records))
             if len(sound):
@@ -116,7 +116,7 @@ class JournalReader:
 
 
 def _before_new_record(records: NDArray[Any], written: int) -> int | None:
-    """How many come before the first record that is not among the `written` first ones; None if there is no such."""
+    """Count the records before the first one that is not among the first `written`; None if there is none."""
     if written >= len(records):
         return None
     later = np.flatnonzero(sound_kinds(records)[max(0, written) :])
@@ -124,7 +124,7 @@ def _before_new_record(records: NDArray[Any], written: int) -> int | None:
 
 
 def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
-    """The same records; while a chunk is out, `names` are those of its records."""
+    """Yield the chunks; while one is out, `names` are those of its records."""
     for chunk in chunks:
         start = 0
         found = chunk.of_kind(RecordType.QUEUE_OP)
@@ -139,9 +139,9 @@ def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
 
 
 def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None = None) -> QueueNames:
-    """Names from the QLIST beside the journal, and from `ledgers`.
+    """Load names from the QLIST beside the journal, and from `ledgers`.
 
-    Without `ledgers`, where QLIST is missing, empty or damaged, from those in the directory.
+    Without `ledgers`, if QLIST is missing, empty or damaged, the ledgers in the directory are read.
     """
     path = journal.with_name(journal.name.replace(FileType.JOURNAL.extension, FileType.QLIST.extension))
     qlist = read_written(path) if path != journal and path.is_file() else b""
@@ -151,7 +151,7 @@ def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None 
 
 
 def _names_queues(qlist: Buffer) -> bool:
-    """Whether there are queues in it, and no damage."""
+    """Return True if QLIST has queues and no damage."""
     try:
         return bool(list(iter_qlist(qlist)))
     except FormatError:
@@ -159,7 +159,7 @@ def _names_queues(qlist: Buffer) -> bool:
 
 
 def ledgers_beside(journal: Path) -> NamedByLedgers:
-    """What the ledgers in the journal's directory name."""
+    """Read the queues that the ledgers in the journal's directory name."""
     try:
         found = find_files(journal.parent).ledgers
     except NotAStoreFile:

@@ -1,6 +1,6 @@
-"""A journal's records as the reference's storage tool prints them (`--details --print-mode json-pretty`).
+"""Columns of a journal's records as the reference's storage tool prints them (`--details --print-mode json-pretty`).
 
-All values are strings; a number that has no name is `(* UNKNOWN *)`. Source: m_bmqstoragetool::RecordDetailsPrinter.
+All values are strings; a number without a name is `(* UNKNOWN *)`. Source: m_bmqstoragetool::RecordDetailsPrinter.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FOOTERS = {
     RecordType.QUEUE_OP: "QueueOpRecords",
     RecordType.JOURNAL_OP: "JournalOpRecords",
 }
-"""What the counts after the records are called, in their order."""
+"""The names of the counts after the records, in their order."""
 
 
 def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict[int, tuple[Columns, ...]]:
-    """The columns of each kind of record; places that hold none have no columns."""
+    """The columns of each kind of record; faults have no columns."""
     queue = Derived(
         (Column("QueueKey"), Column("QueueUri")), ("queue_key",), lambda key: (hex_of(key), names.uris.get(key))
     )
@@ -73,7 +73,7 @@ def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict
 
 
 def not_found(unseen: Collection[Wanted]) -> dict[str, list[Any]]:
-    """What the document says of GUIDs, offsets and numbers that were asked for and are not there."""
+    """Format the GUIDs, offsets and numbers that were requested and not found."""
     lists: dict[str, list[Any]] = {}
     for wanted in sorted(unseen, key=str):
         if isinstance(wanted, bytes):
@@ -87,7 +87,7 @@ def not_found(unseen: Collection[Wanted]) -> dict[str, list[Any]]:
 
 
 def reference_time(seconds: int) -> str:
-    """As `21NOV2026_05:11:04.000000`; `0` for a time beyond the year 9999."""
+    """Format a time as in `21NOV2026_05:11:04.000000`; `0` for a time beyond the year 9999."""
     try:
         time = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -102,7 +102,7 @@ def _app(names: QueueNames, queue_key: bytes, app_key: bytes) -> tuple[Value, ..
 
 
 def _named(kind: type[IntEnum | IntFlag], code: int) -> str:
-    """The reference names single flags only."""
+    """Name a code; the reference names only single flags."""
     return {member.value: name for name, member in kind.__members__.items()}.get(code, UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""Makes a sound store of what is sound in a damaged one: in a new directory, the damaged one is only read."""
+"""Repair of a damaged store: its sound parts are written to a new directory, and the damaged store is only read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from formats.errors import FormatError
 __all__ = ["Refused", "repair_store"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and (steps done, steps in all)."""
+"""Callback with the current stage, and (steps done, steps in total)."""
 
 T = TypeVar("T")
 UNFINISHED = ".unfinished"
@@ -55,13 +55,13 @@ KINDS = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 
 
 class Refused(Exception):
-    """Why nothing was done: one line."""
+    """Refusal of a repair; the text is the reason, in one line."""
 
 
 def repair_store(source: Path, out: Path, mode: Mode | None, on_progress: Progress) -> RepairReport:
-    """Write to `out` what is sound in the store in `source`. NotAStoreFile or Refused if nothing can be done.
+    """Write the sound parts of the store in `source` to `out`. Raises NotAStoreFile or Refused if nothing can be done.
 
-    `mode` None: the store is taken for the only copy, unless it shows that more than one node was primary.
+    With `mode` None the store is treated as the only copy, unless it shows that more than one node was primary.
     """
     _check_place(source, out)
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def _check_place(source: Path, out: Path) -> None:
 
 @dataclass(slots=True)
 class _Part:
-    """A partition and what is planned for it."""
+    """A partition and its plan."""
 
     files: FileSet
     damaged: Damaged
@@ -110,7 +110,7 @@ class _Repair:
     # -- reading
 
     def plan(self) -> None:
-        """Read everything, and decide what to keep if this is the only copy."""
+        """Read everything, and decide which records to keep if this is the only copy."""
         self._read_ledgers()
         in_use: dict[int, FileSet] = {}
         if any(files.journal is not None for files in self._found.sets):
@@ -137,7 +137,7 @@ class _Repair:
         self._report.left_out.append(Note(name, 0, size, "FILE", reason))
 
     def _read_ledgers(self) -> None:
-        """The newest one that holds anything is in use; names sort by time."""
+        """Read the ledgers. The newest one with contents is in use; names sort by time."""
         for name in reversed(self._found.ledgers):
             if self._ledger_file is not None:
                 self._leave_file(name, "a newer ledger takes its place")
@@ -213,9 +213,9 @@ class _Repair:
     # -- writing
 
     def write(self, mode: Mode) -> RepairReport:
-        """Write and check the files in a directory below, and put them in their place when all are there.
+        """Write and check the files in a subdirectory, and move them into place when all are complete.
 
-        A repair that is killed leaves that directory, and nothing that looks like a store.
+        A repair that is killed leaves that subdirectory, and nothing that looks like a store.
         """
         self._report.mode = mode
         created = not self._out.exists()
@@ -234,7 +234,7 @@ class _Repair:
         return self._report
 
     def _note_unreadable(self) -> None:
-        """What the disk did not give, in any file of the damaged store."""
+        """Note the unreadable bytes in any file of the damaged store."""
         for file in self._files:
             for offset, size in sorted(set(file.unreadable)):
                 self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk does not give them"))
@@ -246,7 +246,7 @@ class _Repair:
             self._report.counts = dict(sorted(checked.counts.items()))
 
     def _clear(self, created: bool) -> None:
-        """Leave no half of a store behind."""
+        """Remove a partly written store."""
         if not self._work.is_dir():
             return
         for path in self._work.iterdir():
@@ -277,7 +277,7 @@ class _Repair:
         return checked
 
     def _cut(self, part: _Part) -> Plan:
-        """Of what is planned only what precedes the first damage."""
+        """Reduce the plan to the records before the first damage."""
         whole, damaged = part.plan, part.damaged
         cut = whole.first_damage
         assert cut is not None
@@ -303,7 +303,7 @@ class _Repair:
         return max((part.plan.timestamp for part in self._parts), default=0)
 
     def _write_ledger(self, partitions: list[SetChecker], mode: Mode) -> None:
-        """The ledger as it was if it is sound; otherwise made anew from the partitions, or left to other nodes."""
+        """Write the ledger: unchanged if it is sound, otherwise rebuilt from the partitions, or left to other nodes."""
         file = self._ledger_file
         if file is None:
             return
@@ -312,7 +312,7 @@ class _Repair:
         errors = [each for each in self._ledger_faults if each.severity is Severity.ERROR]
         if mode is Mode.ALONE and not errors:
             found = list(check_agreement(self._ledger, partitions))
-            # What a stop between two writes leaves is left as it is, unless the repair has more to do with it.
+            # The state after a stop between two writes is kept, unless the repair changes it for other reasons.
             changed = bool(self._report.left_out) or any(
                 each.left_out or each.restored or each.added for each in self._report.partitions
             )
@@ -337,7 +337,7 @@ class _Repair:
 
 
 def _snapshot(ledger: LedgerState, partitions: list[SetChecker], timestamp: int) -> bytes:
-    """The records that say what the partitions hold, committed, under a term of their own."""
+    """Encode a committed snapshot of the partitions' state, under a term of its own."""
     term = ledger.term + 1
     advised = LeaderMessageSequence(elector_term=term, sequence_number=1)
     committing = LeaderMessageSequence(elector_term=term, sequence_number=2)
@@ -379,7 +379,7 @@ def _is_rolled_over(journal: Source) -> bool:
 
 
 def _run(checker: Generator[Fault, None, T]) -> tuple[list[Fault], T]:
-    """All faults, and what their checker returns."""
+    """Run a checker; return all faults, and its result."""
     faults = []
     while True:
         try:

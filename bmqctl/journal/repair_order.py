@@ -1,13 +1,13 @@
-"""Which places of a damaged journal hold records, and in which order these were written.
+"""The order in which the records of a damaged journal were written.
 
-Every place is looked at, whatever lies between: a record is where its magic, type and numbers are. Their order is that
-of their numbers (lease id, sequence number), which tells the rest:
+Every slot is examined: it holds a record if its magic, type and numbers say so. The records' order is that
+of their numbers (lease id, sequence number), with these rules:
 
-- Places whose numbers rise are as they were written: the longest such chain is the backbone.
-- Records beside it whose numbers fill a hole in it lie at another's place: they are moved. So that a damaged number is
-  not taken for one that fills a hole, there must be two such records in a row, or a neighbour.
-- A single record whose number fits nowhere has a damaged number: its place says which one it had.
-- What fits nowhere by either is left out.
+- Slots with ascending numbers are as they were written: the longest such chain is the backbone.
+- Records outside it whose numbers fill a gap in it are in another record's slot and are moved. To keep a damaged
+  number from passing for one that fills a gap, there must be two such records in a row, or a neighbour.
+- A single record whose number fits nowhere has a damaged number: its slot implies the original one.
+- Records that fit nowhere by either rule are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Number = tuple[int, int]
 
 
 class Run(NamedTuple):
-    """`length` places from `start` on whose records have the numbers from (`lease_id`, `sequence_number`) on."""
+    """`length` slots from `start` on, with consecutive numbers from (`lease_id`, `sequence_number`) on."""
 
     start: int
     length: int
@@ -54,17 +54,17 @@ class Run(NamedTuple):
         return self.start + self.length
 
     def is_followed_by(self, other: Run) -> bool:
-        """Whether the numbers of `other` go on where these end."""
+        """Return True if the numbers of `other` continue these."""
         return other.first == (self.lease_id, self.sequence_number + self.length)
 
 
 @dataclass(slots=True)
 class Order:
-    """`runs` in the order of their numbers; `places` is how many places the journal has.
+    """The result: `runs` in the order of their numbers; `places` is the number of slots in the journal.
 
-    `without_magic` are places of records that lack nothing else, `renumbered` those whose number was damaged, with the
-    one that they had; `misfits` runs that fit nowhere, `unreadable` ranges of places (start, end) that hold something,
-    but no record. `end` is behind the last record, `moved` are runs that lay elsewhere.
+    `without_magic` are slots of records that lack only the magic, `renumbered` those whose number was damaged, with the
+    original one; `misfits` are runs that fit nowhere, `unreadable` ranges of slots (start, end) that hold data
+    but no record. `end` is after the last record, `moved` are runs that were elsewhere.
     """
 
     places: int
@@ -78,7 +78,7 @@ class Order:
 
 
 def find_order(journal: Source, first_record_offset: int, on_progress: Callable[[int, int], None]) -> Order:
-    """Look at all places of a journal whose records begin at `first_record_offset`."""
+    """Examine all slots of a journal whose records begin at `first_record_offset`."""
     order = Order(max(0, journal.size - first_record_offset) // JOURNAL_RECORD_SIZE)
     runs: list[Run] = []
     for index in range(0, order.places, CHUNK_RECORDS):
@@ -96,7 +96,7 @@ def find_order(journal: Source, first_record_offset: int, on_progress: Callable[
 
 
 def _runs(records: NDArray[Any], index: int, order: Order) -> Iterator[Run]:
-    """The runs of a chunk whose first place is `index`."""
+    """Yield the runs of a chunk whose first slot is `index`."""
     kinds = ANY_RECORD.column(records, "type")
     leases = ANY_RECORD.column(records, "primary_lease_id").astype(np.int64)
     numbers = ANY_RECORD.column(records, "sequence_number").astype(np.int64)
@@ -128,7 +128,7 @@ def _note_unreadable(records: NDArray[Any], readable: NDArray[Any], index: int, 
 
 
 def _drop_tail(runs: list[Run], order: Order) -> list[Run]:
-    """Without what follows the last record with a magic: it is written last, so these were never finished."""
+    """Remove runs after the last record with a magic, which is written last: these were never finished."""
     while runs:
         run = runs[-1]
         count = run.length
@@ -149,13 +149,13 @@ def _rises(runs: list[Run]) -> bool:
 
 
 def _sort(runs: list[Run], order: Order) -> list[Run]:
-    """The runs in the order of their numbers; what does not fit goes where `Order` says."""
+    """Sort the runs by their numbers; those that do not fit go where `Order` says."""
     usual = _usual_distances(runs)
     in_backbone = _backbone(runs, usual)
     backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]
     kept = list(backbone)
     left = sorted((run for run, chosen in zip(runs, in_backbone, strict=True) if not chosen), key=lambda run: run.first)
-    # A neighbour may itself lie elsewhere: go through them in both directions.
+    # A neighbour may itself be elsewhere: go through them in both directions.
     for _ in range(2):
         rest = []
         for run in left:
@@ -177,7 +177,7 @@ def _sort(runs: list[Run], order: Order) -> list[Run]:
 
 
 Distance = tuple[int, int]
-"""Lease id, and how far numbers are from their places."""
+"""Lease id, and the distance between numbers and slots."""
 
 
 def _distance(run: Run) -> Distance:
@@ -185,15 +185,15 @@ def _distance(run: Run) -> Distance:
 
 
 def _usual_distances(runs: list[Run]) -> set[Distance]:
-    """Those of more than one record: whoever has one of them has its number and its place from its writer."""
+    """The distances of more than one record: a record with one of them has its original number and slot."""
     usual = {_distance(run) for run in runs if run.length > 1}
     return usual | {_distance(after) for before, after in pairwise(runs) if _distance(before) == _distance(after)}
 
 
 def _backbone(runs: list[Run], usual: set[Distance]) -> list[bool]:
-    """Which runs are in the chain of rising numbers that has the most records.
+    """Mark the runs in the ascending chain of numbers that has the most records.
 
-    Where two chains are alike, the one with the usual distances.
+    Between equal chains, prefer the one with the usual distances.
     """
     bounds = sorted({run.last for run in runs})
     best: list[tuple[int, int]] = [(0, -1)] * (len(bounds) + 1)  # Fenwick tree of (weight, run), by last number
@@ -221,7 +221,7 @@ def _backbone(runs: list[Run], usual: set[Distance]) -> list[bool]:
 
 
 def _fills_hole(run: Run, kept: list[Run], usual: set[Distance]) -> bool:
-    """Whether no record kept has a number of `run`, and a neighbour or its place speaks for these numbers."""
+    """Return True if no kept record has a number of `run`, and a neighbour or its slot confirms these numbers."""
     at = bisect_left(kept, run.first, key=lambda each: each.first)
     before = kept[at - 1] if at else None
     after = kept[at] if at < len(kept) else None
@@ -232,7 +232,7 @@ def _fills_hole(run: Run, kept: list[Run], usual: set[Distance]) -> bool:
 
 
 def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> Number | None:
-    """The number that the one record of `run` must have had, by its place among the backbone's."""
+    """Return the original number of the only record of `run`, by its slot in the backbone; None if it is unclear."""
     at = bisect_left(backbone, run.start, key=lambda each: each.start)
     if not at:
         return None

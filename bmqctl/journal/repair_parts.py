@@ -1,4 +1,4 @@
-"""What a repair works on and towards: the damaged files of a partition, and the plan for what is written instead."""
+"""The input and the plan of a repair: a partition's damaged files, and the records to write in their place."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WINDOW_SIZE = 4 << 20
 
 @dataclass(slots=True)
 class Damaged:
-    """The files of one partition as they were found, and where their records begin, in bytes.
+    """The files of one partition as found, and the offsets of their first records, in bytes.
 
-    `rolled_over` tells whether the journal's header, if it can be read, says that a rollover made it.
+    `rolled_over` is True if the journal's header, if readable, says that a rollover made it.
     """
 
     partition_id: int
@@ -35,12 +35,12 @@ class Damaged:
 
 @dataclass(slots=True)
 class Plan:
-    """What to write. Records are known by their place in the damaged journal.
+    """The records to write, identified by their slots in the damaged journal.
 
-    `replaced` holds what to write instead of a record, `entries` the QLIST entries of CREATION and ADDITION records,
-    `inserted` CREATION records that were lost, with their entries, by the place that they go before. From
-    `first_sync_point` on numbers have no gaps: it is None if a sync point must be added at the end. Before place
-    `first_damage` all is as it was written; it is None if everything is.
+    `replaced` holds replacements of records, `entries` the QLIST entries of CREATION and ADDITION records,
+    `inserted` lost CREATION records with their entries, by the slot that they precede. From
+    `first_sync_point` on numbers have no gaps: it is None if a sync point must be added at the end. Before slot
+    `first_damage` everything is as it was written; it is None if there is no damage.
     """
 
     order: Order
@@ -62,7 +62,7 @@ class Plan:
 
 
 class Window:
-    """A `Source` read a few megabytes ahead."""
+    """A `Source` with read-ahead of a few megabytes."""
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
@@ -80,7 +80,7 @@ class Window:
 
 
 def iter_places(damaged: Damaged, order: Order) -> Iterator[tuple[int, bytes]]:
-    """(place, its bytes) in the order of the numbers."""
+    """Yield (slot, its bytes) in the order of the numbers."""
     for run in order.runs:
         for start in range(run.start, run.end, CHUNK_RECORDS):
             count = min(CHUNK_RECORDS, run.end - start)
@@ -91,6 +91,6 @@ def iter_places(damaged: Damaged, order: Order) -> Iterator[tuple[int, bytes]]:
 
 
 def unpack_record(raw: bytes) -> Record:
-    """A record of one of the five types, whatever its magic."""
+    """Unpack a record of one of the five types, without checking its magic."""
     record: Record = LAYOUTS[raw[0] >> 4].unpack(raw)
     return record

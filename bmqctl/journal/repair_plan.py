@@ -1,7 +1,7 @@
-"""Which records of a damaged partition are kept, which are left out and why: decided before anything is written.
+"""Planner of a repair: decides which of a partition's records are kept, before anything is written.
 
-A record is kept if it, and what it refers to, is sound. What the rest of the store proves is restored: a constant
-(the magic), a number (the record's place), where a payload lies (its checksum), a queue (QLIST or the ledger).
+A record is kept if it and everything it refers to are sound. Values implied by the rest of the store are restored: a
+constant (the magic), a number (by its slot), a payload's offset (by checksum), a queue (by QLIST or the ledger).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NO_GUID = bytes(16)
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue while the journal is walked; `apps` are all keys that it ever had, `live` the GUIDs of its messages."""
+    """A queue during the walk over the journal; `apps` are all keys that it ever had, `live` its messages' GUIDs."""
 
     uri: str
     apps: set[bytes]
@@ -63,11 +63,11 @@ class _Queue:
 
 
 class Unsound(Exception):
-    """Why a record is left out."""
+    """Reason to leave out a record."""
 
 
 class Planner:
-    """Walks the records of a partition in the order of their numbers, and decides."""
+    """Walks the records of a partition in the order of their numbers, and decides which are kept."""
 
     def __init__(self, damaged: Damaged, order: Order, witnesses: QueueWitnesses, ledger: LedgerState) -> None:
         self._damaged = damaged
@@ -84,7 +84,7 @@ class Planner:
         self._primaries: dict[int, Counter[int]] = defaultdict(Counter)
         self._used: set[bytes] = set()
         self._created: set[bytes] = set()
-        self._holes: list[tuple[int, Number, int]] = []  # (place behind it, number, seconds)
+        self._holes: list[tuple[int, Number, int]] = []  # (slot after it, number, seconds)
         self._last: Number | None = None
 
     def plan(self, on_progress: Callable[[int, int], None]) -> Plan:
@@ -105,7 +105,7 @@ class Planner:
     # -- before the walk
 
     def _survey(self) -> None:
-        """Which queue keys the records use, which are created, and who was primary under which lease."""
+        """Collect the queue keys that records use and create, and the primaries by lease."""
         first = self._damaged.first_record_offset
         for index in range(0, self._order.end, CHUNK_RECORDS):
             count = min(CHUNK_RECORDS, self._order.end - index)
@@ -147,12 +147,12 @@ class Planner:
             reason = f"lay elsewhere: put back among the numbers of lease id {run.lease_id}"
             plan.restored.append(Note(journal.name, offset, size, "RECORDS", reason, _shown(run.first)))
         if order.moved:
-            # Where they belong, they are missing.
+            # They are missing from their original slots.
             lowest = min(run.first for run in order.moved)
             self._touch(min((run.start for run in order.runs if run.first > lowest), default=order.end))
 
     def _touch(self, place: int) -> None:
-        """Something is wrong at `place`."""
+        """Note damage at `place`."""
         first = self._plan.first_damage
         self._plan.first_damage = place if first is None else min(first, place)
 
@@ -188,12 +188,12 @@ class Planner:
         self._keep(place, record, number)
 
     def _keep(self, place: int, record: Record, number: Number) -> None:
-        """Follow the numbers of what is kept: see `Plan.first_sync_point`."""
+        """Follow the numbers of kept records: see `Plan.first_sync_point`."""
         plan = self._plan
         if self._last is not None:
             lease, last = self._last
             if number not in ((lease, last + 1), (number[0], 1)):
-                # What a rollover has copied has gaps up to its sync point.
+                # Records copied by a rollover have gaps up to its sync point.
                 if plan.primary_nodes or not self._damaged.rolled_over:
                     self._touch(place)
                 plan.first_sync_point = None
@@ -209,7 +209,7 @@ class Planner:
                 plan.first_sync_point = place
 
     def _note_hole(self, place: int, number: Number, timestamp: int) -> None:
-        """Remember a number that nobody has, for a queue's CREATION that was lost there."""
+        """Remember a number without a record, for a queue's lost CREATION."""
         lease, sequence_number = number
         if self._last is None:
             if sequence_number > 1:
@@ -219,7 +219,7 @@ class Planner:
         del self._holes[:-HOLES_MAX]
 
     def _examine(self, place: int, record: Record) -> tuple[Record, list[str]]:
-        """The record as it is kept, and what was restored in it; Unsound if it is not kept."""
+        """Return the record as it is kept, and what was restored in it. Raises Unsound if it is not kept."""
         if isinstance(record, JournalOpRecord):
             return self._examine_sync_point(place, record)
         if isinstance(record, QueueOpRecord):
@@ -246,7 +246,7 @@ class Planner:
             record = record._replace(sync_point_primary_lease_id=own[0], sync_point_sequence_number=own[1])
         sound = self._plan.first_damage is None or place < self._plan.first_damage
         ends = (record.data_file_offset_dwords * DWORD, record.qlist_file_offset_words * WORD)
-        # Behind damage the ends are others anyway: they are what has been written by then.
+        # After damage the ends differ anyway: they are those of the data written so far.
         if sound and self._data is not None and ends != (self._data_end, self._qlist_end):
             restored.append(f"said that DATA ends at {ends[0]} and QLIST at {ends[1]}")
         if record.sync_point_type not in (SyncPointType.REGULAR, SyncPointType.ROLLOVER):
@@ -259,7 +259,7 @@ class Planner:
         return record, restored
 
     def _primary(self, lease_id: int) -> int | None:
-        """The node that had a lease: as the ledger says, or most of its sync points."""
+        """Return the node that had a lease, according to the ledger or most of its sync points."""
         told = self._ledger.primaries.get((self._damaged.partition_id, lease_id))
         votes = self._primaries.get(lease_id)
         return told if told is not None or not votes else votes.most_common(1)[0][0]
@@ -267,7 +267,7 @@ class Planner:
     # -- queues
 
     def _queue(self, queue_key: bytes) -> _Queue:
-        """The queue, made anew if its CREATION was lost and QLIST or the ledger has it; Unsound if there is none."""
+        """Return the queue, recreated from QLIST or the ledger if its CREATION was lost. Raises Unsound otherwise."""
         queue = self._queues.get(queue_key)
         if queue is not None:
             return queue
@@ -328,7 +328,7 @@ class Planner:
         entry = self._witnesses.entry(key, offset)
         if entry is None and at_offset is not None and key != NULL_KEY:
             if at_offset in self._used or self._witnesses.is_in_ledger(at_offset):
-                # What the entry says is what others say: the record's key is damaged.
+                # Other records confirm the entry: the record's key is damaged.
                 restored.append(f"queue_key was {_hex(key)}")
                 key, entry = at_offset, self._witnesses.entry(at_offset, offset)
                 record = record._replace(queue_key=key)
@@ -357,7 +357,7 @@ class Planner:
         try:
             found, reason = self._payload(record, record.message_offset_dwords * DWORD)
             if found is None:
-                # Its place may be what is damaged: where the last payload ended, the next one begins.
+                # Its offset may be damaged: the next payload begins at the end of the last one.
                 found, _ = self._payload(record, self._data_end)
                 if found is None:
                     raise Unsound(reason)
@@ -374,7 +374,7 @@ class Planner:
         return record, restored
 
     def _payload(self, record: MessageRecord, offset: int) -> tuple[DataRecord | None, str]:
-        """The message's data, if it is at `offset` and has its checksum; otherwise why it is not."""
+        """Return the message's data if it is at `offset` with its checksum; otherwise None and the reason."""
         if self._data is None:
             return None, "there is no DATA file"
         if not self._damaged.first_payload_offset <= offset < self._data.size:
@@ -393,7 +393,7 @@ class Planner:
         return found, ""
 
     def _note_data(self, found: DataRecord) -> None:
-        """Say which bytes of DATA no message that is kept refers to."""
+        """Note the bytes of DATA that no kept message refers to."""
         if found.offset > self._data_end:
             self._leave_data(found.offset, "no message that is kept refers to it")
         self._data_end = max(self._data_end, found.end)
@@ -458,7 +458,7 @@ def _keys(records: NDArray[Any]) -> NDArray[Any]:
 
 
 def _written_size(source: Source, start: int) -> int:
-    """How many bytes from `start` on are written: up to the last that is not zero."""
+    """Return the number of bytes from `start` up to the last one that is not zero."""
     written = 0
     for at in range(start, source.size, WINDOW_SIZE):
         block = bytes(source.read(at, WINDOW_SIZE)).rstrip(b"\0")

@@ -1,4 +1,4 @@
-"""What a repair says it did."""
+"""The report of a repair."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ __all__ = ["Mode", "Note", "PartitionReport", "RepairReport"]
 
 
 class Mode(StrEnum):
-    """`alone`: the store is the only copy, all that is sound is kept. `replica`: other nodes have the data, only what
-    precedes the first damage is kept, so that they supply the rest."""
+    """The extent of a repair.
+
+    With `alone` the store is the only copy and everything sound is kept. With `replica` other nodes have the data, and
+    only records before the first damage are kept, so that they supply the rest.
+    """
 
     ALONE = "alone"
     REPLICA = "replica"
@@ -20,10 +23,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was left out, or kept with a damaged part of it restored.
+    """A part of the store that was left out, or kept with a damaged part of it restored.
 
     `offset` and `size` are in bytes of the damaged store's `file`; `what` is a record type, FILE, HEADER, PAYLOAD
-    (bytes of DATA), RECORDS (places that hold no readable record), or BYTES (that the disk does not give). `number` is
+    (bytes of DATA), RECORDS (slots without a readable record), or BYTES (unreadable on the disk). `number` is
     "lease id:sequence number".
     """
 
@@ -40,8 +43,10 @@ class Note:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What became of one partition; `records` counts those kept by type, sync points not carried over by a rollover
-    are `sync_points_dropped`."""
+    """The report on one partition.
+
+    `records` counts kept ones by type; `sync_points_dropped` those sync points that a rollover did not copy.
+    """
 
     partition_id: int
     files: tuple[str, ...] = ()
@@ -55,7 +60,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class RepairReport:
-    """A whole repair; `left_out` and `restored` are those of files that belong to no partition."""
+    """The report of a whole repair; `left_out` and `restored` are those of files outside partitions."""
 
     source: str
     out: str

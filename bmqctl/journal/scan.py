@@ -1,7 +1,7 @@
-"""Journals of any size, a chunk at a time: memory does not grow with the file, whatever a broker does to it meanwhile.
+"""Scan of journals of any size, a chunk at a time, in constant memory, even while a broker writes or truncates them.
 
-A chunk is read into a buffer that the next one overwrites. The file is not mapped, since a broker may cut off what is
-mapped (see `bmqctl.journal.files`); what is cut off while it is read, was not there. Blocks that are holes, or zeros,
+A chunk is read into a buffer that the next one overwrites. The file is not mapped, since a broker may truncate it
+(see `bmqctl.journal.files`); bytes truncated during the read count as absent. Blocks that are holes or zeros
 are left out: they hold no records. Finding the end of a preallocated journal costs a look at its holes, not a read.
 """
 
@@ -29,9 +29,9 @@ HEADERS_SIZE = 1 << 11
 
 
 class RecordChunk(NamedTuple):
-    """Consecutive records, unchecked: `first` is the first one's place in the journal, `offset` its first byte.
+    """Consecutive records, unchecked: `first` is the first one's slot in the journal, `offset` its first byte.
 
-    `records` (shape (n,), `ANY_RECORD.dtype`) are overwritten when the next chunk is asked for.
+    `records` (shape (n,), `ANY_RECORD.dtype`) are overwritten when the next chunk is requested.
     """
 
     first: int
@@ -40,12 +40,12 @@ class RecordChunk(NamedTuple):
 
     @property
     def indexes(self) -> NDArray[np.int64]:
-        """The place of each record in the journal."""
+        """The slot of each record in the journal."""
         return np.arange(self.first, self.first + len(self.records), dtype=np.int64)
 
 
 class JournalScan:
-    """A journal that is open for reading; a context manager. FormatError if its headers are wrong, OSError."""
+    """A journal open for reading; a context manager. Raises FormatError if its headers are wrong, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class JournalScan:
 
     @property
     def data_end(self) -> int:
-        """Where the file's last hole begins, or its size: nothing is written from there on."""
+        """Start of the file's last hole, or its size: nothing is written from there on."""
         descriptor = self._file.fileno()
         size = os.fstat(descriptor).st_size
         end = offset = 0
@@ -90,13 +90,13 @@ class JournalScan:
 
     @cached_property
     def extent(self) -> JournalExtent:
-        """How far the journal is written, by the reference's rule."""
+        """The written part of the journal, by the reference's rule."""
         return find_journal_extent(self._read_unless_hole, self.data_end)
 
     def chunks(
         self, start: int = 0, end: int | None = None, chunk_records: int = CHUNK_RECORDS
     ) -> Iterator[RecordChunk]:
-        """The places from `start` to before `end` (None: to the end of the file), without blocks of nothing but zeros.
+        """Yield the slots from `start` to before `end` (None: the end of the file), without blocks that are all zeros.
 
         Chunks begin at `start` plus a multiple of `chunk_records`. For the written part, `end` is
         `extent.record_count`.
@@ -125,7 +125,7 @@ class JournalScan:
             at += count
 
     def read(self, offset: int, size: int) -> bytes:
-        """`size` bytes of the file from `offset`, or as many as there are."""
+        """Read `size` bytes of the file from `offset`, or as many as there are."""
         return os.pread(self._file.fileno(), size, offset)
 
     def _read_unless_hole(self, offset: int, size: int) -> bytes:
@@ -133,7 +133,7 @@ class JournalScan:
         return b"" if start is None or start >= offset + size else self.read(offset, size)
 
     def _data_from(self, offset: int) -> int | None:
-        """The first byte from `offset` on that is in no hole; None if there is none."""
+        """Return the first offset at or after `offset` that is in no hole; None if there is none."""
         try:
             return os.lseek(self._file.fileno(), offset, os.SEEK_DATA)
         except OSError as error:
@@ -142,7 +142,7 @@ class JournalScan:
             raise
 
     def _fill(self, view: memoryview, offset: int) -> int:
-        """Read to the end of `view`, or of the file: how many bytes were read."""
+        """Read to the end of `view` or of the file; return the number of bytes read."""
         done = 0
         while done < len(view):
             count = os.preadv(self._file.fileno(), [view[done:]], offset + done)

@@ -1,4 +1,4 @@
-"""How many messages came and went over time, in a bounded number of steps whatever the time span."""
+"""Time series of arrived and removed messages, in a bounded number of steps for any time span."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["Series"]
 
 STEPS_MAX = 1024
-TIMES_MIN, TIMES_MAX = 0, 4_102_444_800  # 1970 to 2100: what is beyond counts at the bound
+TIMES_MIN, TIMES_MAX = 0, 4_102_444_800  # 1970 to 2100: other times count at the bound
 
 
 class Series:
@@ -25,7 +25,7 @@ class Series:
         self._counts: NDArray[np.int64] = np.zeros((2, 0), np.int64)
 
     def add(self, arrived_s: NDArray[Any], left_s: NDArray[Any]) -> None:
-        """Messages that came and messages that went, by their times."""
+        """Count messages that arrived and were removed, by their times."""
         both = [np.clip(times, TIMES_MIN, TIMES_MAX) for times in (arrived_s, left_s)]
         times = np.concatenate(both)
         if len(times):
@@ -36,28 +36,28 @@ class Series:
 
     @property
     def arrivals(self) -> NDArray[np.int64]:
-        """How many messages came in each step."""
+        """The number of messages that arrived in each step."""
         row: NDArray[np.int64] = self._counts[0]
         return row
 
     @property
     def removals(self) -> NDArray[np.int64]:
-        """How many messages went in each step."""
+        """The number of messages removed in each step."""
         row: NDArray[np.int64] = self._counts[1]
         return row
 
     @property
     def backlog(self) -> NDArray[np.int64]:
-        """How many messages there were at the end of each step."""
+        """The number of messages at the end of each step."""
         return np.cumsum(self.arrivals - self.removals)
 
     @property
     def times_s(self) -> NDArray[np.int64]:
-        """When each step begins."""
+        """The start of each step, in seconds since the epoch."""
         return self.start_s + self.step_s * np.arange(self._counts.shape[1])
 
     def merged(self, other: Series) -> Series:
-        """Both together, in steps that both fit."""
+        """Add both together, in steps that fit both."""
         out = Series()
         for part in (self, other):
             out.step_s = max(out.step_s, part.step_s)
@@ -69,7 +69,7 @@ class Series:
         return out
 
     def _reach(self, first_s: int, last_s: int) -> None:
-        """Make steps from `first_s` to `last_s`, and as long as they must be."""
+        """Extend the steps to cover `first_s` to `last_s`, lengthening them as needed."""
         size = self._counts.shape[1]
         if size:
             first_s, last_s = min(first_s, self.start_s), max(last_s, self.start_s + size * self.step_s - 1)

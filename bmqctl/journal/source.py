@@ -1,4 +1,4 @@
-"""A file read by range: never mapped, since another process may cut it off (SIGBUS), and never as a whole."""
+"""A file read by range: never mapped, since another process may truncate it (SIGBUS), and never read as a whole."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SECTOR_SIZE = 4096
 class FileSource:
     """A `formats.disk.source.Source` over a file, opened for reading only.
 
-    A hole at its end, as preallocation makes one, is left out. Bytes that a broker cuts off while the file is read
-    come as zeros, as they were before they were written.
+    A hole at its end, as made by preallocation, is left out. Bytes that a broker truncates while the file is read
+    are returned as zeros, as they were before they were written.
     """
 
     def __init__(self, path: Path) -> None:
-        """NotAStoreFile if there is no regular file that can be read."""
+        """Open the file. Raises NotAStoreFile if it is not a readable regular file."""
         self.path = path
         self.name = path.name
         self.unreadable: list[tuple[int, int]] = []
         """Ranges (offset, size in bytes) that the disk does not give, in the order of reading: read as zeros."""
         try:
-            # Or the opening of a pipe would wait for a writer.
+            # Non-blocking, or opening a pipe would wait for a writer.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise NotAStoreFile(f"{path}: {error.strerror}") from None
@@ -40,7 +40,7 @@ class FileSource:
 
     @cached_property
     def size(self) -> int:
-        """Where the file's bytes end: taken at the first use, and kept."""
+        """End of the file's data, determined at the first use and cached."""
         end = 0
         while True:
             try:
@@ -51,7 +51,7 @@ class FileSource:
                 return end
 
     def read(self, offset: int, size: int) -> memoryview:
-        """The `size` bytes from `offset`, or fewer where the file ends."""
+        """Read `size` bytes from `offset`, or fewer at the end of the file."""
         buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
         try:
             self._read_into(buffer, offset)
@@ -70,7 +70,7 @@ class FileSource:
             done += count
 
     def _read_around(self, buffer: memoryview, offset: int) -> None:
-        """Read what can be read, sector by sector."""
+        """Read all readable sectors, one by one."""
         start = offset
         while start < offset + len(buffer):
             end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))

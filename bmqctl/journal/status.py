@@ -1,7 +1,7 @@
-"""Which messages are outstanding, confirmed, or confirmed by some of their apps: for a dump's filters.
+"""Filter of messages by status: outstanding, confirmed, or confirmed by some of their apps.
 
-What became of a message is known only after its last record, so that a journal is read twice: once to find the
-messages, of which one bit is kept for each place in the file, and again to print their records.
+The status of a message is known only after its last record, so that a journal is read twice: once to find the
+messages, of which one bit is kept for each slot of the file, and again to print their records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 class Status(Enum):
-    """As the reference's storage tool tells them apart, but that CONFIRMED leaves out what expired or was purged."""
+    """The statuses of the reference's storage tool, except that CONFIRMED leaves out expired and purged messages."""
 
     OUTSTANDING = "outstanding"  # not gone, whether or not some apps have confirmed it
     CONFIRMED = "confirmed"  # gone, since all its apps confirmed it
@@ -38,11 +38,11 @@ class Status(Enum):
 
 
 class StatusFilter:
-    """Lets through messages of one status with their confirms and deletions, of one journal.
+    """Passes messages of one status with their confirms and deletions, of one journal.
 
-    With `apps`, names or keys, messages are outstanding for one of these apps: of its queues, posted while it was one
-    of the queue's, and neither confirmed nor purged by it. The journal is read when the filter is made; `select` then
-    wants all its chunks up to `end`, in their order.
+    With `apps`, names or keys, messages are outstanding if they are so for one of these apps: of its queues, posted
+    while it was one of the queue's, and neither confirmed nor purged by it. The journal is read when the filter is
+    made; `select` then needs all its chunks up to `end`, in order.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StatusFilter:
         np.bitwise_or.at(self._bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
 
     def select(self, chunk: Chunk) -> Chunk:
-        """The records that speak of messages chosen, and faults."""
+        """Select the records of chosen messages, and faults."""
         messages = chunk.of_kind(RecordType.MESSAGE)
         places = messages.places["index"]
         begins = np.zeros(len(chunk), np.bool_)
@@ -106,7 +106,7 @@ class StatusFilter:
 def _outstanding(
     reader: JournalReader, lives: Lives, alive: NDArray[Any], queues: list[Queue], apps: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Which of the messages alive one of the apps is still to confirm."""
+    """Mark the messages alive that one of the apps has yet to confirm."""
     wanted = np.zeros(len(alive), np.bool_)
     done = alive["confirmed"] | alive["automatic"] | alive["purged"]
     numbers = {hex_of(key): number for number, key in enumerate(lives.queue_keys())}
@@ -119,7 +119,7 @@ def _outstanding(
         for app in queue.apps:
             if app.app_id not in apps and app.app_key not in {name.upper() for name in apps}:
                 continue
-            # An app that went was purged of its messages: it needs no end.
+            # A removed app was purged of its messages: it needs no end.
             open_ = mine & (alive["index"] >= reader.index_of(app.since))
             if app.app_key in app_keys:
                 bit = app_keys.index(app.app_key)

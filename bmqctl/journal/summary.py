@@ -1,4 +1,4 @@
-"""What a store holds, in figures: by queue and app, by partition, over time. Memory is that of the messages alive."""
+"""Figures of a store: by queue and app, by partition, over time. Memory grows with the messages alive."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class AppSummary:
-    """One app of a queue, by what became of the messages that it was to get; times in seconds.
+    """One app of a queue, with the outcomes of its messages; times are in seconds.
 
-    `confirmed` includes rejections, which `rejected` counts, too, and the confirms that have no record since they were
-    the last ones of their messages. `outstanding` messages wait for it.
+    `confirmed` includes rejections, which are also counted in `rejected`, and confirms without a record, which were
+    the last ones of their messages. `outstanding` messages await its confirm.
     """
 
     app_key: str
@@ -49,12 +49,12 @@ class AppSummary:
 
 @dataclass(slots=True)
 class QueueSummary:
-    """One queue; `ended` counts messages by `End`, in lower case. `stored_bytes` is None without a DATA file, other
-    bytes where it was not read.
+    """One queue; `ended` counts messages by `End`, in lower case.
 
     `carried_over` of its messages were copied from an older journal by a rollover: rates leave them out.
-    `stored_bytes` is what messages take in the DATA file, headers and padding included, `payload_bytes` properties and
-    payload as they are stored. `partially_confirmed` of the outstanding messages wait for some of their apps only.
+    `stored_bytes` is the messages' size in the DATA file with headers and padding, `payload_bytes` that of properties
+    and payload as stored: None without the file, and `payload_bytes` if it was not read. `partially_confirmed` counts
+    the outstanding messages that some of their apps have confirmed.
     """
 
     partition_id: int
@@ -77,9 +77,9 @@ class QueueSummary:
 
 @dataclass(slots=True)
 class StoreSummary:
-    """All partitions that there are, their queues, and the messages of those selected over time.
+    """All partitions, their queues, and the selected messages over time.
 
-    `faults` say which journals have headers that cannot be read, and so are left out.
+    `faults` name journals whose headers cannot be read; these are left out.
     """
 
     partitions: list[PartitionSummary] = field(default_factory=list)
@@ -91,11 +91,11 @@ class StoreSummary:
 def summarize(
     path: Path, on_progress: Progress, *, select: str | None = None, read_data: bool | None = None
 ) -> StoreSummary:
-    """The store in directory `path`, of each partition the file set that a broker would recover from; or a journal.
+    """Summarise the store in directory `path`, by the file sets that a broker would recover from; or a journal.
 
-    `select` leaves only queues whose URI contains it, or that have it as their key. `read_data` None reads DATA files
-    of at most `summary_records.DATA_SIZE_READ`. NotAStoreFile if `path` is none of these,
-    or no journal's headers can be read.
+    `select` keeps only queues whose URI contains it or whose key it is. `read_data` None reads DATA files
+    of at most `summary_records.DATA_SIZE_READ`. Raises NotAStoreFile if `path` is none of these,
+    or no journal has readable headers.
     """
     if path.is_dir():
         ledgers = read_ledgers(read_written(path / name) for name in find_files(path).ledgers)
@@ -133,7 +133,7 @@ def _written_size(path: Path) -> int:
 
 
 class _Partition:
-    """One pass over a journal, and what it gathers."""
+    """One pass over a journal, and its results."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Partition:
             on_progress(chunk.offset)
 
     def finish(self, out: StoreSummary) -> None:
-        """Add what was gathered to `out`."""
+        """Add the results to `out`."""
         alive = self._lives.alive()
         self._tally.take_alive(alive)
         misfits = {name: self._tally.misfits[name] for name in MISFITS}
@@ -189,13 +189,13 @@ class _Partition:
                 out.queues.append(self._queue(queue, partition, outstanding))
 
     def _nameless(self, named: set[str]) -> Iterator[Queue]:
-        """The queues whose keys nothing speaks of but messages."""
+        """Yield the queues whose keys occur only in records of messages."""
         for key in self._lives.queue_keys():
             if hex_of(key) not in named:
                 yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
 
     def _apps(self, queue: Queue, number: int | None) -> list[App]:
-        """The apps that are named, then those that only confirms and purges speak of."""
+        """List the named apps, and then those that occur only in confirms and purges."""
         named = {app.app_key: app for app in queue.apps}
         seen = [] if number is None else map(hex_of, self._lives.app_keys(number))
         nameless = [App(key, "", ALWAYS, None) for key in seen if key not in named]
@@ -274,7 +274,7 @@ class _Outstanding:
         self._sizes = sizes
 
     def of_queue(self, number: int | None) -> NDArray[Any]:
-        """Those of one queue, in the order of their arrival."""
+        """The messages of one queue, in the order of their arrival."""
         if number is None:
             return self._rows[:0]
         start, end = np.searchsorted(self._queues, [number, number + 1])
@@ -285,7 +285,7 @@ class _Outstanding:
 
 
 class _Selection:
-    """Which queues are asked for: those whose URI contains a text, or that have it as their key."""
+    """The selected queues: those whose URI contains a text, or that have it as their key."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -295,13 +295,13 @@ class _Selection:
         return self._text in (queue.uri or "") or self._text.upper() == queue.queue_key
 
     def update(self, lives: Lives, catalog: QueueCatalog, in_ledgers: NamedByLedgers, named: bool) -> None:
-        """Look up names again if there may be new ones (`named`), or new queues."""
+        """Update the selection if there may be new names (`named`), or new queues."""
         if named or lives.queue_count > len(self._chosen):
             keys = lives.queue_keys()
             chosen = {queue.queue_key for queue in catalog.queues(in_ledgers) if self.matches(queue)}
             self._chosen = np.array([key.hex().upper() in chosen for key in keys], bool)
 
     def of(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether rows are of queues that are asked for."""
+        """Mark the rows that are of selected queues."""
         chosen: NDArray[np.bool_] = self._chosen[rows["queue"]]
         return chosen

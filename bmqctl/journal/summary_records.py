@@ -1,4 +1,4 @@
-"""What a summary counts besides messages: records, leases, times; and how large messages are."""
+"""A summary's counts besides messages: records, leases and times; and the sizes of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from formats.padding import DWORD, WORD
 __all__ = ["DATA_SIZE_READ", "LeaseSummary", "MessageSizes", "PartitionSummary", "RecordCounts"]
 
 DATA_SIZE_READ = 1 << 30
-"""A DATA file of up to this many bytes is read for the messages' sizes even if nobody asks for it."""
+"""Size up to which a DATA file is read for the messages' sizes by default, in bytes."""
 
 WINDOW_SIZE = 1 << 25
 LEASES_MAX = 1024
@@ -43,10 +43,10 @@ class LeaseSummary:
 
 @dataclass(slots=True)
 class PartitionSummary:
-    """One journal. `records` are by type; `unreadable` are places up to its end that hold none.
+    """One journal. `records` are by type; `unreadable` counts slots up to its end that hold no record.
 
-    `misfits` are by their names in `formats.disk.lives.Step`. `leases` are the first so many; `lease_count` counts all.
-    Rates are over `seconds`: from the first record that no rollover copied to the last one, no less than one second.
+    `misfits` are by their names in `formats.disk.lives.Step`. `leases` are limited in number; `lease_count` counts all.
+    Rates are over `seconds`: from the first record not copied by a rollover to the last one, at least one second.
     """
 
     partition_id: int
@@ -63,8 +63,10 @@ class PartitionSummary:
 
 
 class RecordCounts:
-    """Counts records by type and lease, a chunk at a time; `rolled_over` is the index of the first that no rollover
-    copied into the journal."""
+    """Counts records by type and lease, a chunk at a time.
+
+    `rolled_over` is the index of the first record that was not copied into the journal by a rollover.
+    """
 
     def __init__(self, header: object) -> None:
         assert isinstance(header, JournalFileHeader)
@@ -78,7 +80,7 @@ class RecordCounts:
         self._last: int | None = None
 
     def take(self, chunk: RecordChunk, kinds: NDArray[Any]) -> None:
-        """Count a chunk, whose `columns.sound_kinds` are given."""
+        """Count a chunk; `kinds` are its `columns.sound_kinds`."""
         self._kinds += np.bincount(kinds, minlength=len(RecordType))
         sound = np.flatnonzero(kinds)
         if not len(sound):
@@ -113,7 +115,7 @@ class RecordCounts:
                 self._leases[lease] = LeaseSummary(lease, *run)
 
     def summary(self, scan: JournalScan, misfits: dict[str, int]) -> PartitionSummary:
-        """All that was counted, and the figures of the journal's file."""
+        """Return all counts, and the figures of the journal's file."""
         extent = scan.extent
         count = int(self._kinds[1:].sum())
         elapsed = 0 if self._since is None or self._last is None else self._last - self._since
@@ -133,13 +135,13 @@ class RecordCounts:
 
 
 class MessageSizes:
-    """How large messages are in a DATA file; a context manager.
+    """Sizes of messages in a DATA file; a context manager.
 
-    `has_file` tells whether there is one, `is_read` whether what is in it is read, message by message.
+    `has_file` is True if there is one, `is_read` if its contents are read, message by message.
     """
 
     def __init__(self, data: Path | None, read_data: bool | None) -> None:
-        """`data` is None if there is no file; `read_data` None has one read that is not too large."""
+        """`data` is None if there is no file; `read_data` None means to read it unless it is too large."""
         self._source = None if data is None else FileSource(data)
         self._view = memoryview(b"")
         if data is not None and self._source is not None:
@@ -160,10 +162,10 @@ class MessageSizes:
             self._source.close()
 
     def stored_sizes(self, places: NDArray[Any]) -> NDArray[np.int64]:
-        """What messages take in the file, headers and padding included, in bytes.
+        """Sizes of messages in the file, headers and padding included, in bytes.
 
-        They are consecutive in the journal, and so in the file: each one's place, in double words, ends where the
-        next one's begins. Only the last one is looked up.
+        The messages must be consecutive in the journal, and so in the file: each one, at its place in double words,
+        ends where the next one begins. Only the last one is looked up.
         """
         offsets = places.astype(np.int64) * DWORD
         sizes = np.diff(offsets, append=offsets[-1:])
@@ -174,13 +176,13 @@ class MessageSizes:
         return np.maximum(sizes, 0)
 
     def payload_sizes(self, places: NDArray[Any]) -> NDArray[np.int64]:
-        """Bytes of properties and payload of the messages at `places` (in double words); 0 where none can be."""
+        """Sizes of properties and payload of messages at `places` (in double words), in bytes; 0 without a message."""
         offsets = places.astype(np.int64) * DWORD
         offsets[offsets + DATA_HEADER.size >= len(self._view)] = 0
         order = np.argsort(offsets, kind="stable")
         windows = offsets[order] // WINDOW_SIZE
         sizes = np.zeros(len(offsets), np.int64)
-        # What was mapped to read one window need not stay in this process.
+        # Pages mapped to read one window need not stay in this process.
         for at in np.split(order, np.flatnonzero(np.diff(windows)) + 1):
             sizes[at] = self._sizes_at(offsets[at])
             if isinstance(self._view.obj, mmap.mmap):

@@ -1,8 +1,8 @@
 """Counts by queue and app, taken from the lives of messages a chunk at a time.
 
-Memory is that of the queues and apps. Which app was the last to confirm a message has no record: those of the apps on
-the queue when the message came that are not known to have been done with it before. So where apps come and go, messages
-are counted by epoch: from one change of the queue's apps to the next.
+Memory grows with the queues and apps. The last app to confirm a message has no record: it is one of the apps on
+the queue at the message's arrival that are not known to be done with it before. Where apps come and go, messages
+are counted by epoch, from one change of the queue's apps to the next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALL = -1
 
 
 class Tally:
-    """What happened to the messages of one partition, by queue number (of `lives`)."""
+    """Counts of the messages of one partition, by queue number (of `lives`)."""
 
     def __init__(self, lives: Lives) -> None:
         self.lives = lives
@@ -41,13 +41,15 @@ class Tally:
         self._later: dict[int, Counter[tuple[int, int | None]]] = {}
 
     def count(self, queue: int, name: str | tuple[Role | None, int]) -> int:
-        """A count of one queue: `messages`, `carried_over` (those that a rollover copied), `stored_bytes`,
-        `payload_bytes`, or the name of an `End`."""
+        """Return a count of one queue.
+
+        `name` is `messages`, `carried_over` (by a rollover), `stored_bytes`, `payload_bytes`, or the name of an `End`.
+        """
         column = self._columns.get(name)
         return int(column[queue]) if column is not None and queue < len(column) else 0
 
     def take_records(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
-        """Note what only records tell, before their chunk's `take`: rejections, and when queues get or lose apps."""
+        """Count rejections and changes of apps, which only records show; call this before `take` for their chunk."""
         confirms = records.take(np.flatnonzero(kinds == RecordType.CONFIRM)).view(CONFIRM_RECORD.dtype)
         rejected = np.flatnonzero(CONFIRM_RECORD.column(confirms, "reason") & np.uint64(ConfirmReason.REJECTED))
         if len(rejected):
@@ -76,11 +78,11 @@ class Tally:
             self.misfits[name] += len(getattr(step, name))
 
     def take_alive(self, alive: NDArray[Any]) -> None:
-        """Count what apps did with the messages that are there at the end."""
+        """Count the apps' confirms and purges of the messages alive at the end."""
         self._take_roles(alive, self.lives.beyond)
 
     def roles(self, queue: int, app_key: bytes, number: int | None) -> dict[Role, int]:
-        """How many messages of a queue have a record of what an app did; `number` is its place in `lives.app_keys`."""
+        """Count a queue's messages with a record by an app, by role; `number` is its index in `lives.app_keys`."""
         if number is None:
             return dict.fromkeys(Role, 0)
         if number >= BITS:
@@ -88,13 +90,13 @@ class Tally:
         return {role: self.count(queue, (role, number)) for role in Role}
 
     def rejected(self, queue_key: bytes, app_key: bytes) -> int:
-        """How many confirms of an app were rejections."""
+        """Count an app's rejections."""
         return self._rejected[int.from_bytes(queue_key, "big"), int.from_bytes(app_key, "big")]
 
     def last_confirms(self, queue: int, queue_key: bytes, number: int | None, present: Callable[[int], bool]) -> int:
-        """How many messages an app was the last to confirm, which no record says but the deletion.
+        """Count the messages that an app was the last to confirm, for which only the deletion is recorded.
 
-        `present` tells whether messages after a place in the journal were for the app, as far as queue operations tell.
+        `present` returns True if messages after an index in the journal were for the app, by the queue operations.
         """
         later = self._later.get(queue, Counter())
         count = 0
@@ -102,7 +104,7 @@ class Tally:
         done = self._done_before_deletion(queue, number)
         starts = self._epochs.get(int.from_bytes(queue_key, "big"), [])
         for epoch, start in enumerate(starts, 1):
-            # What is not of a later epoch is of the first.
+            # Messages of no later epoch are of the first.
             total -= later[epoch, _ALL]
             done -= later[epoch, number]
             if present(start):
@@ -139,7 +141,7 @@ class Tally:
             self._beyond.update((role, queue, number) for number, role in beyond[index].items())
 
     def _take_last_confirms(self, rows: NDArray[Any], beyond: Mapping[int, Mapping[int, Role]]) -> None:
-        """Count by which apps messages were not confirmed before they were deleted because all had confirmed."""
+        """Count the apps without a confirm of messages that were deleted because all had confirmed."""
         done = rows["confirmed"] | rows["automatic"] | rows["purged"]
         for bit, having in _bits(done):
             self._count((None, bit), rows["queue"][having])
@@ -163,7 +165,7 @@ class Tally:
 
 
 def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Each bit that is set somewhere, and where."""
+    """Yield each bit that is set in any row, and the mask of its rows."""
     used = int(np.bitwise_or.reduce(mask)) if len(mask) else 0
     for bit in range(used.bit_length()):
         if used >> bit & 1:
@@ -171,7 +173,7 @@ def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
 
 
 def _those_of(rows: NDArray[Any], beyond: Mapping[int, object]) -> Iterator[tuple[int, int]]:
-    """(queue, index) of the messages that `beyond` speaks of."""
+    """Yield (queue, index) of the messages in `beyond`."""
     if beyond:
         for queue, index in zip(rows["queue"].tolist(), rows["index"].tolist(), strict=True):
             if index in beyond:

@@ -1,8 +1,8 @@
 """Chunks of a journal as text: JSON lines, CSV, and the JSON of the reference's tool.
 
-One template per kind of record is filled with columns of values; what several records have in common is put into
-words once. So a record costs little more than the formatting of its own numbers, and the lines are still those that
-`columns.rows_of` gives, which is the readable way to the same values.
+One template for each kind of record is filled with columns of values; values shared by several records are formatted
+once. A record thus costs little more than the formatting of its own numbers, and the lines equal those that
+`columns.rows_of` gives, the readable way to the same values.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ REMEMBERED = 1 << 16
 
 
 class Style(Protocol):
-    """How a line is put together. Templates are for `bytes %`: a slot is %d for a number, %b for other values."""
+    """The layout of a line. Templates are for `bytes %`: a slot is %d for a number, %b for other values."""
 
     def template(self, groups: tuple[Columns, ...]) -> bytes:
-        """The line of one kind of record, with a slot for each of its groups but the constants."""
+        """Return the line of one kind of record, with a slot for each of its groups except constants."""
 
     def derived(self, columns: tuple[Column, ...], values: tuple[Value, ...]) -> bytes:
-        """What goes into the slot of a group of derived columns."""
+        """Format the values of a group of derived columns for its slot."""
 
 
 class JsonLineStyle:
-    """One JSON object a line."""
+    """JSON lines, one object each."""
 
     def template(self, groups: tuple[Columns, ...]) -> bytes:
         return b"{" + b"".join(map(self._slot, groups)).removeprefix(b", ") + b"}\n"
@@ -73,7 +73,7 @@ class PrettyStyle:
 
 
 class CsvStyle:
-    """RFC 4180 but for the line ends, which are those of Unix; all lines have the columns of `header`."""
+    """RFC 4180 except for the line ends, which are those of Unix; all lines have the columns of `header`."""
 
     def __init__(self, columns: Mapping[int, tuple[Columns, ...]]) -> None:
         self._order = [column.name for column in column_order(columns)]
@@ -119,7 +119,7 @@ def _slot(group: Columns) -> bytes:
 
 
 class TextWriter:
-    """Turns chunks into lines of one style."""
+    """Formats chunks as lines of one style."""
 
     def __init__(self, style: Style, columns: Mapping[int, tuple[Columns, ...]], names: QueueNames) -> None:
         self._style = style
@@ -135,7 +135,7 @@ class TextWriter:
         }
 
     def text(self, chunk: Chunk) -> bytes:
-        """The lines of the chunk's rows, in their order."""
+        """Format the chunk's rows as lines, in their order."""
         if self._names.version != self._version:
             self._version = self._names.version
             for memo in self._memos.values():
@@ -160,7 +160,7 @@ class TextWriter:
 
 
 class _Memo(dict[Any, bytes]):
-    """What a style makes of a group's values, by what they derive from."""
+    """A cache of a group's values as a style formats them, by the values that they derive from."""
 
     def __init__(self, style: Style, group: Derived) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A queue's consumer behind a micro-batch stream: a session in a thread of its own, that keeps what is not committed.
+"""The consumer behind a micro-batch stream: a session in its own thread, which keeps uncommitted messages.
 
-Messages are counted as they come, from 0: the stream's offsets are these counts. What was taken stays until it is
-confirmed, so that a batch can be made again. After a lost connection the broker sends again what was not confirmed;
-what is kept already, or was confirmed in vain, is recognized by its GUID.
+Messages are counted as they arrive, from 0: the stream's offsets are these counts. Messages are kept until
+confirmed, so that a batch can be made again. After a lost connection the broker sends unconfirmed messages
+again; those already kept, or confirmed in vain, are recognised by their GUIDs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _REOPENED_S: Final = 0.05
 
 
 class ConsumerFailed(RuntimeError):
-    """The queue cannot be consumed, or not any more; one line."""
+    """Failure to consume the queue; the text is one line."""
 
 
 class Received(NamedTuple):
-    """A message and when it came, in microseconds since 1970."""
+    """A message and its time of arrival, in microseconds since 1970."""
 
     message: Message
     time_us: int
 
 
 class Consumer:
-    """`start` it, `wait` for messages, `take` them, and `confirm` them when they are done with; then `stop`."""
+    """A consumer: `start` it, `wait` for messages, `take` them, `confirm` them when they are processed, `stop` it."""
 
     def __init__(self, options: ConsumeOptions) -> None:
         self._options = options
@@ -57,30 +57,30 @@ class Consumer:
 
     @property
     def count(self) -> int:
-        """How many messages have come."""
+        """Number of messages received."""
         return self._first + len(self._kept)
 
     @property
     def first(self) -> int:
-        """The first message that is not confirmed."""
+        """Number of the first unconfirmed message."""
         return self._first
 
     def start(self) -> None:
-        """Open the queue; ConsumerFailed if that cannot be."""
+        """Open the queue. Raises ConsumerFailed if that is not possible."""
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._fault is not None)
             self._check()
 
     def wait(self, beyond: int, timeout_s: float) -> int:
-        """Wait for messages after the first `beyond` ones; the count. ConsumerFailed if none will come any more."""
+        """Wait for messages after the first `beyond`; return the count. Raises ConsumerFailed if no more can come."""
         with self._changed:
             self._changed.wait_for(lambda: self.count > beyond or self._fault is not None, timeout_s)
             self._check()
             return self.count
 
     def end_of_batch(self, start: int, messages_max: int, bytes_max: int) -> int:
-        """Where a batch from `start` ends that has these bounds, but for one message that is larger by itself."""
+        """Return the end of a batch from `start` within these limits; a single message may exceed `bytes_max`."""
         with self._changed:
             end = start
             size = 0
@@ -92,13 +92,13 @@ class Consumer:
             return end
 
     def take(self, start: int, end: int) -> list[Received]:
-        """The messages from `start` to before `end`; they are kept."""
+        """Return the messages from `start` up to, but not including, `end`; they are kept."""
         with self._changed:
             assert self._first <= start <= end <= self.count, (self._first, start, end, self.count)
             return list(islice(self._kept, start - self._first, end - self._first))
 
     def confirm(self, end: int) -> None:
-        """Confirm all before `end`; they have reached the socket when this returns."""
+        """Confirm all before `end`; the confirms have reached the socket on return."""
         done: list[Message] = []
         with self._changed:
             self._check()
@@ -118,7 +118,7 @@ class Consumer:
                 raise ConsumerFailed(f"{self._options.queue}: the session is over") from None
 
     def stop(self) -> None:
-        """End the session; what is not confirmed goes to others, or to the next run."""
+        """End the session; unconfirmed messages go to other consumers, or to the next run."""
         if not self._ready:
             return
         try:
@@ -182,7 +182,7 @@ class Consumer:
 
     async def _confirm(self, messages: list[Message]) -> None:
         while not self._queue.is_open:
-            # The connection was lost: what is confirmed must be said to the next one.
+            # The connection was lost: confirms must be repeated on the next one.
             self._session.check()
             await trio.sleep(_REOPENED_S)
         for message in messages:

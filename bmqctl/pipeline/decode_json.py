@@ -1,4 +1,4 @@
-"""JSON payloads by a schema in Spark's DDL: `id BIGINT, tags ARRAY<STRING>, at STRUCT<x: DOUBLE, y: DOUBLE>`."""
+"""JSON payloads decoded by a schema in Spark's DDL: `id BIGINT, tags ARRAY<STRING>, at STRUCT<x: DOUBLE>`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SIMPLE = {
 
 
 def json_codec(ddl: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
-    """ValueError for a schema that is none."""
+    """Make the Arrow type and the decoder of a DDL schema. Raises ValueError if it is invalid."""
     kind = parse_ddl(ddl)
 
     def decode(payload: bytes) -> Any:
@@ -49,7 +49,7 @@ def json_codec(ddl: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
 
 
 def parse_ddl(text: str) -> pa.StructType:
-    """The columns of `text`; ValueError that says where it goes wrong."""
+    """Parse the columns of `text`. Raises ValueError with the position of the error."""
     parser = _Parser(text)
     kind = parser.columns()
     parser.end()
@@ -92,7 +92,7 @@ class _Parser:
                 self._next()
             kind = self._type()
             if self._peek().lower() == "not":
-                # A payload may lack it all the same.
+                # Accepted, but a payload may lack the field all the same.
                 self._next()
                 if self._next().lower() != "null":
                     raise ValueError("'not' without 'null'")
@@ -143,7 +143,7 @@ class _Parser:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    """`value` (of `json.loads`, fractions as Decimal) as Arrow takes it for `kind`; ValueError if it does not fit."""
+    """Convert `value` (of `json.loads`, fractions as Decimal) for an Arrow `kind`. ValueError if it does not fit."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -167,7 +167,7 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 
 
 def _fit_text(value: Any, kind: pa.DataType) -> Any:
-    """What JSON has no kind of value for."""
+    """Convert text for types that JSON has no values for."""
     if pa.types.is_decimal(kind):
         try:
             return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))

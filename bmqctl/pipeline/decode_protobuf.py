@@ -1,4 +1,4 @@
-"""Protobuf payloads, by a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE ...`)."""
+"""Protobuf payloads decoded by a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE ...`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIMPLE = {
 
 
 def protobuf_codec(descriptors: str, name: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
-    """`descriptors` is the path of a FileDescriptorSet, `name` the full name of a message type; ValueError, OSError."""
+    """Make the Arrow type and the decoder of message type `name`, in the FileDescriptorSet at path `descriptors`."""
     descriptor_set = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     try:
@@ -78,7 +78,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _value_of(message: Message) -> dict[str, Any]:
-    """As Arrow takes it; null for a field that can tell that it is not there, and is not."""
+    """Convert a message for Arrow; a missing field with presence is null."""
     out: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):

@@ -1,7 +1,7 @@
-"""Delta Lake's log: which files make up a table, version by version.
+"""Delta Lake's log: the files of a table, version by version.
 
-An export writes it itself, so that a Delta table needs none of Delta's own libraries on the cluster that makes it;
-those who read it have them. Source: the Delta transaction log protocol, reader version 1 and writer version 2:
+An export writes it itself, so that a Delta table needs none of Delta's own libraries on the cluster that writes it;
+its readers have them. Source: the Delta transaction log protocol, reader version 1 and writer version 2:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
@@ -28,16 +28,16 @@ _PARTITIONS = (("date", "date"), ("domain", "string"))
 
 
 def next_version(output: Output, table: str) -> int:
-    """The version that the next entry of the table's log makes."""
+    """Return the version of the next entry in the table's log."""
     names = (name.rpartition("/")[2] for name in output.sizes(f"{table}/{LOG}"))
     versions = (match for match in map(_VERSION.fullmatch, names) if match)
     return max((int(match[1]) + 1 for match in versions), default=0)
 
 
 def live_files(output: Output, table: str) -> set[str]:
-    """The files, relative to the output, that make up the newest version by the log's entries since its first.
+    """Return the files of the newest version, relative to the output, by the log's entries since its first.
 
-    The log of an export has no checkpoints unless others made them, and they leave its entries for a month.
+    An export's log has no checkpoints unless others made them, and they leave its entries for a month.
     """
     live: set[str] = set()
     for name in sorted(output.sizes(f"{table}/{LOG}")):
@@ -52,7 +52,7 @@ def live_files(output: Output, table: str) -> set[str]:
 
 
 def spark_schema_json(schema: pa.Schema) -> dict[str, Any]:
-    """The columns of the files and of their directories, as Spark writes a schema."""
+    """Convert the columns of the files and of their directories to Spark's form of a schema."""
     fields = json.loads(from_arrow_schema(schema).json())["fields"]
     fields += [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _PARTITIONS]
     return {"type": "struct", "fields": [{**field, "nullable": True} for field in fields]}
@@ -69,7 +69,7 @@ def log_entry(
     run: int,
     now_ms: int,
 ) -> tuple[str, str]:
-    """The name (relative to the output) and the text of a new version of the table: files that come and go."""
+    """Return the name (relative to the output) and text of a new version of the table, with added and removed files."""
     actions: list[dict[str, Any]] = []
     operation = {"mode": "Append", "partitionBy": json.dumps([name for name, _ in _PARTITIONS])}
     actions.append({"commitInfo": {"timestamp": now_ms, "operation": "WRITE", "operationParameters": operation}})
@@ -84,7 +84,7 @@ def log_entry(
             "createdTime": now_ms,
         }
         actions.append({"metaData": metadata})
-    # Tells readers of the log, Delta's own among them, which run this was.
+    # Identifies this run to readers of the log, Delta's own included.
     actions.append({"txn": {"appId": f"bmqctl-{export_id}", "version": run, "lastUpdated": now_ms}})
     actions += [{"remove": _remove(table, file, now_ms)} for file in removed]
     actions += [{"add": _add(table, file, now_ms)} for file in added]
@@ -108,5 +108,5 @@ def _remove(table: str, file: WrittenFile, now_ms: int) -> dict[str, Any]:
 
 
 def _relative(table: str, path: str) -> str:
-    """As a URI relative to the table: the percent signs of a directory's name are quoted once more."""
+    """Return the path as a URI relative to the table; percent signs of a directory's name are quoted again."""
     return quote(path.removeprefix(f"{table}/"), safe="/=")

@@ -1,4 +1,4 @@
-"""The job behind `bmqctl spark-export`: tables of a store, written by Spark's tasks, all of them or what is new."""
+"""The job of `bmqctl spark-export`: tables of a store, written by Spark's tasks, in full or incrementally."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ MESSAGES = "messages"
 
 
 class OutputExists(Exception):
-    """There is an earlier export where the new one should go; the message is its path."""
+    """An earlier export is where the new one should go; the message is its path."""
 
 
 class OtherExport(Exception):
-    """What is there was not exported as is asked for now, so that nothing can be added to it: one line."""
+    """The earlier export differs from the request, so that it cannot be extended; one line."""
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to export, as a user says it; `tables` are names of `TIME_COLUMNS`."""
+    """The user's request for an export; `tables` are names of `TIME_COLUMNS`."""
 
     stores: tuple[str, ...]
     out: str
@@ -84,9 +84,9 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A request that can be met: what is found out before Spark starts.
+    """A request that can be carried out, with the facts found before Spark starts.
 
-    `last` are the positions, by partition id, of the last records to export; `earlier` is the manifest to add to.
+    `last` are the positions of the last records to export, by partition id; `earlier` is the manifest to extend.
     """
 
     request: ExportRequest
@@ -98,7 +98,7 @@ class ExportPlan:
     file_sets: FileSets
 
     def run(self, session: SparkSession, on_progress: OnProgress, /) -> Summary:
-        """As a job."""
+        """Run the export as a job."""
         return export_store(session, self, on_progress=on_progress)
 
     @property
@@ -123,9 +123,9 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run wrote: `records` by type, and the messages that came or changed, by queue.
+    """The result of a run: `records` by type, and the new or changed messages by queue.
 
-    `unsound` counts places in the journals where there is no record that can be read; None if not all were looked at.
+    `unsound` counts slots of the journals without a readable record; None if not all were read.
     """
 
     manifest: Manifest
@@ -148,7 +148,7 @@ def table_options(
     tasks_per_shard: int = 0,
     file_sets: FileSets = FileSets.CURRENT,
 ) -> ReadOptions:
-    """How an export reads a table of the stores."""
+    """Make the options with which an export reads a table of the stores."""
     return ReadOptions(
         paths=tuple(stores),
         table=Source(table),
@@ -161,15 +161,15 @@ def table_options(
 
 
 def plan_export(request: ExportRequest) -> ExportPlan:
-    """Look at the store and the place for its tables.
+    """Examine the store and the place for its tables.
 
-    StoreError if the store cannot be read; OutputError if the place cannot be used; OutputExists if there are tables
-    already, unless they may be replaced or added to; OtherExport if they are not of the kind asked for.
+    Raises StoreError if the store cannot be read; OutputError if the place is unusable; OutputExists if it has tables
+    already, unless they may be replaced or extended; OtherExport if they are of another kind.
     """
     output = open_output(request.out)
     earlier = coming_manifest(output)
     if request.since_last:
-        # What a rollover has left behind may not be exported yet: earlier file sets are read while they are there.
+        # Records left behind by a rollover may not be exported yet: earlier file sets are read while they exist.
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
@@ -187,7 +187,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
 
 
 def _check_place(request: ExportRequest, output: Output, earlier: Manifest | None) -> None:
-    """OutputExists, OtherExport: what is there must not be touched, or not like this."""
+    """Raise OutputExists or OtherExport if existing tables must not be changed, or not in this way."""
     if not request.since_last:
         for table in TIME_COLUMNS:
             if output.sizes(table) and not request.overwrite:
@@ -210,14 +210,14 @@ def _check_place(request: ExportRequest, output: Output, earlier: Manifest | Non
 
 
 def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProgress = quiet) -> Summary:
-    """Carry out the plan. The tables change when everything is written; a run cut short leaves no trace in them.
+    """Carry out the plan. The tables change when everything is written; an interrupted run leaves no trace in them.
 
-    A run that was cut short while it changed them is finished first. OutputBusy if another export writes there.
+    A run that was interrupted while it changed them is finished first. Raises OutputBusy if another export writes.
     """
     with plan.output.locked():
         on_progress("looking at what is there", 0, 0)
         settle(plan.output)
-        # Another export may have ended since the plan was made: then it may have read further than this one would.
+        # Another export may have ended since the plan was made, and may have read further than this one would.
         earlier = read_manifest(plan.output)
         _check_place(plan.request, plan.output, earlier)
         if earlier is not None and plan.request.since_last:
@@ -238,7 +238,7 @@ class _Export:
         self.began = datetime.now(UTC)
         self.number = 1 if plan.earlier is None else len(plan.earlier.runs) + 1
         self.staging = run_directory(self.number)
-        # Tables of one run are cut off at one place, however the store grows meanwhile.
+        # Tables of one run end at the same position, however the store grows meanwhile.
         self.until = {shard: (at.primary_lease_id, at.sequence_number) for shard, at in plan.last.items()}
 
     def run(self) -> Summary:
@@ -258,7 +258,7 @@ class _Export:
         return _summary(commit.manifest, written, self.plan)
 
     def _tables(self) -> list[str]:
-        """Those first whose tasks are long."""
+        """The tables, those with long tasks first."""
         return sorted(self.request.tables, key=["messages", "confirms", "records"].index)
 
     def _shape(self, table: str) -> TableShape:
@@ -289,7 +289,7 @@ class _Export:
         ]
 
     def _find_pending(self) -> Pending | None:
-        """What may have changed since the run before; None if there was none."""
+        """Collect the messages that may have changed since the previous run; None if there was none."""
         if self.plan.earlier is None or MESSAGES not in self.request.tables:
             return None
         files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
@@ -298,7 +298,7 @@ class _Export:
         return Pending.joined(found)
 
     def _rewrites(self, written: list[Written], pending: Pending | None) -> list[Rewrite]:
-        """The files of messages that hold rows which changed, or whose messages left the store unseen."""
+        """Plan rewrites of the files with changed rows, or with messages that left the store unseen."""
         if pending is None or self.plan.earlier is None:
             return []
         seen = np.concatenate([np.zeros(0, pending.positions.dtype), *(task.seen for task in written)])
@@ -366,14 +366,14 @@ class _Export:
         return Commit(manifest, moves, tuple(deletes), logs)
 
     def _in_place(self, file: WrittenFile, moves: dict[str, str]) -> WrittenFile:
-        """The file where it will be."""
+        """Return the file at its final place, and note the move."""
         directory, _, name = file.path.removeprefix(f"{self.staging}/").rpartition("/")
         path = f"{directory}/run-{self.number:06}-{name}"
         moves[file.path] = path
         return replace(file, path=path)
 
     def _missed(self, written: list[Written]) -> int:
-        """How many records behind the last export's are not in the store: within a lease, numbers have no gaps."""
+        """Count the records after the last export's that are not in the store: within a lease, numbers have no gaps."""
         if self.plan.earlier is None:
             return 0
         last: Counter[tuple[int, int]] = Counter()

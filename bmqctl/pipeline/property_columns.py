@@ -1,4 +1,4 @@
-"""Message properties from the columns of a DataFrame that is to be posted."""
+"""Message properties from the columns of a DataFrame to be posted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ReadProperties = Callable[[Any], list[Property]]
 
 
 def property_reader(kind: pa.DataType) -> ReadProperties:
-    """What makes properties of a value of a column of this type, as `to_pylist` gives it; BadOption if nothing does.
+    """Return a converter of a column's values, as given by `to_pylist`, to properties. Raises BadOption.
 
-    Maps from strings to structs of `type` and `value`, as what is read has them; to text, numbers, booleans or bytes;
-    and structs of these. Nulls in them are properties that a message does not have.
+    Accepted are maps from strings to structs of `type` and `value`, as in tables that are read, or to text, numbers,
+    booleans or bytes; and structs of these. Nulls in them are properties that a message does not have.
     """
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         if pa.types.is_struct(kind.item_type):
@@ -58,7 +58,7 @@ def _plain_type(kind: pa.DataType) -> PropertyType:
 
 
 def _typed(name: str, value: Mapping[str, Any]) -> Property:
-    """ValueError if the value does not fit its type."""
+    """Convert a property. Raises ValueError if the value does not fit its type."""
     text = value["value"]
     try:
         kind = PropertyType[value["type"]]

@@ -1,6 +1,6 @@
-"""Filters that Spark hands down: which can be taken over, what they let be left unread, and which rows they keep.
+"""Filters pushed down by Spark: the choice of supported ones, the bounds they imply, and their application.
 
-Every filter that is taken over is applied to the finished rows, exactly as Spark would; `Bounds` only saves work before
+Every accepted filter is applied to the finished rows, exactly as Spark would; `Bounds` only saves work before
 that, and may keep too much.
 """
 
@@ -48,7 +48,7 @@ _TEXT: dict[type[Filter], Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is wanted at most: None is everything. `since` and `until` are in seconds, both inclusive."""
+    """Bounds of the wanted rows: None is everything. `since` and `until` are in seconds, both inclusive."""
 
     shards: frozenset[int] | None = None
     queue_uris: frozenset[str] | None = None
@@ -62,7 +62,7 @@ class Bounds:
 
 
 def can_push(schema: pa.Schema, one: Filter) -> bool:
-    """Whether `kept` can apply it to rows with the columns in `schema`."""
+    """Return True if `kept` can apply the filter to rows with the columns in `schema`."""
     if isinstance(one, Not):
         return can_push(schema, one.child)
     path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -86,7 +86,7 @@ def _fits(kind: pa.DataType, value: Any) -> bool:
 
 
 def kept(batch: pa.RecordBatch, filters: Iterable[Filter]) -> pa.RecordBatch:
-    """The rows that pass all filters; a filter that is null of a row drops it."""
+    """Select the rows that pass all filters; a filter that evaluates to null drops the row."""
     mask: Any = None
     for one in filters:
         passes = _passes(batch, one)
@@ -114,7 +114,7 @@ def _passes(batch: pa.RecordBatch, one: Filter) -> pa.Array:
 
 
 def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
-    """What filters of shard, queue, type and time leave."""
+    """Derive bounds from filters of partition, queue, type and time."""
     since, until = [], []
     for one in filters:
         if getattr(one, "attribute", ()) == (time_column,) and isinstance(getattr(one, "value", None), datetime):
@@ -134,7 +134,7 @@ def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
 
 
 def _values(filters: Sequence[Filter], name: str) -> frozenset[Any] | None:
-    """The values that a column may have; None for any."""
+    """Return the values that a column may have; None for any."""
     found: frozenset[Any] | None = None
     for one in filters:
         if getattr(one, "attribute", ()) == (name,):

@@ -31,7 +31,7 @@ _POST = ("compression", "window", "patienceSeconds")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where a broker listens, and how it is approached."""
+    """A broker's address, and the options of its session."""
 
     host: str
     port: int
@@ -40,9 +40,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """How a queue is consumed. `batch` bounds the messages of a micro-batch, `partitions` its tasks.
+    """Options of consuming. `batch` limits the messages of a micro-batch, `partitions` its tasks.
 
-    With the trigger `availableNow` a query ends when no message has come for `drain_s`.
+    With the trigger `availableNow` a query ends when no message has come for `drain_s` seconds.
     """
 
     broker: Broker
@@ -57,7 +57,7 @@ class ConsumeOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ConsumeOptions:
-        """From the options of a reader, whose names have no case; BadOption."""
+        """Parse a reader's options, whose names are case-insensitive. Raises BadOption."""
         given = _given(options, (*_BROKER, *_CONSUME))
         if "queue" not in given:
             raise BadOption("queue: name the one to be consumed, as bmq://domain/queue, of a fan-out with ?id=app")
@@ -67,7 +67,7 @@ class ConsumeOptions:
             check_uri(given["queue"]),
             max_unconfirmed,
             _whole(given, "maxUnconfirmedBytes", 64 << 20),
-            # So that the next batch comes in while one is worked on.
+            # Half of them, so that the next batch arrives while one is processed.
             _whole(given, "maxMessagesPerBatch", max(1, max_unconfirmed // 2)),
             _whole(given, "partitions", 2),
             given.get("expression"),
@@ -78,7 +78,7 @@ class ConsumeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """How rows are posted: to `queue`, or where it is None, to the one that each row's `queue_uri` names."""
+    """Options of posting: to `queue` or, if it is None, to each row's `queue_uri`."""
 
     broker: Broker
     queue: str | None
@@ -87,7 +87,7 @@ class PostOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PostOptions:
-        """From the options of a writer, whose names have no case; BadOption."""
+        """Parse a writer's options, whose names are case-insensitive. Raises BadOption."""
         # Spark adds these two to the options of a stream.
         given = _given(options, (*_BROKER, *_POST), ignored=("checkpointlocation", "path"))
         queue = given.get("queue")
@@ -101,7 +101,7 @@ class PostOptions:
 
 
 def check_uri(uri: str) -> str:
-    """`uri`; BadOption if it is none."""
+    """Return `uri`. Raises BadOption if it is not a queue's URI."""
     try:
         parse_uri(uri)
     except FormatError as error:

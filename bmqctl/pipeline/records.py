@@ -34,7 +34,7 @@ from formats.schema import Buffer
 
 __all__ = ["AppLabels", "RecordColumns", "message_sizes"]
 
-# By column: the kinds that have it, the field of the record, bytes per unit.
+# By column: the kinds that have it, the field of the record, and the bytes in a unit.
 _NUMBERS: dict[str, tuple[RecordType, str, int]] = {
     "crc32c": (RecordType.MESSAGE, "crc32c", 1),
     "message_offset": (RecordType.MESSAGE, "message_offset_dwords", DWORD),
@@ -63,7 +63,7 @@ _WITH_APP = (RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
 class RecordColumns:
-    """Makes batches of one shard's records, of the columns in `schema`."""
+    """Makes batches of one partition's records with the columns in `schema`."""
 
     def __init__(self, schema: pa.Schema, partition_id: int, names: Names) -> None:
         self._schema = schema
@@ -82,10 +82,10 @@ class RecordColumns:
         data: Buffer,
         path: str | None = None,
     ) -> pa.RecordBatch:
-        """The rows of `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`, all of them sound.
+        """Make the rows of `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`, all of them sound.
 
-        `data` is the DATA file beside the journal, where the sizes of messages are looked up; empty if there is none.
-        With `path`, its name, StoreError for a message that is not in it.
+        `data` is the journal's DATA file, where the sizes of messages are looked up; empty if there is none.
+        With `path`, its name, raises StoreError for a message that is not in it.
         """
         rows = _Rows(records, kinds, path)
         arrays = [self._array(field, rows, offsets, data) for field in self._schema]
@@ -133,7 +133,7 @@ class RecordColumns:
             return (self._keys if name == "queue_key" else self._uris).take(keys, at, count)
         at, apps = rows.keys("app_key", _WITH_APP)
         queues = rows.keys("queue_key", _WITH_APP)[1]
-        # The null key stands for no app: a record about a whole queue.
+        # The null key means no app: a record about a whole queue.
         some = np.flatnonzero(apps)
         if name == "app_key":
             return self._keys.take(apps[some], at[some], count)
@@ -152,11 +152,11 @@ class AppLabels:
     def take(
         self, queues: NDArray[Any], apps: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0
     ) -> pa.Array:
-        """As `Labels.take`; no id for an app that nothing names."""
+        """Look up labels like `Labels.take`; an app without a name has no id."""
         return self._labels.take(self._number(queues, apps), rows, count)
 
     def _number(self, queues: NDArray[Any], apps: NDArray[Any]) -> NDArray[Any]:
-        # An app's key is made of its queue and id, so that a key alone tells the app but for default apps and chance.
+        # An app's key is derived from its queue and id, so that it alone identifies any app but the default one.
         mixed = queues * np.uint64(0x9E3779B97F4A7C15) ^ apps
         _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
         numbers = []
@@ -175,7 +175,7 @@ def _guid_offset(kind: int) -> int:
 
 
 class _Rows:
-    """Records, and of some kinds among them the places and the records by their layout."""
+    """Records, with the indexes and typed views of some kinds."""
 
     def __init__(self, records: NDArray[Any], kinds: NDArray[Any], path: str | None) -> None:
         self.records = records
@@ -191,13 +191,13 @@ class _Rows:
         return self._of[kind]
 
     def keys(self, name: str, kinds: Collection[int]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The places of records of `kinds`, and the key in each as a number."""
+        """Return the indexes of records of `kinds`, and the key in each as a number."""
         found = [self.of(kind) for kind in kinds]
         numbers = [key_numbers(part, LAYOUTS[kind], name) for kind, (_, part) in zip(kinds, found, strict=True)]
         return np.concatenate([at for at, _ in found]), np.concatenate(numbers)
 
     def guids(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The places of records that have a GUID, in order, and their GUIDs' 16 bytes each."""
+        """Return the indexes of records that have a GUID, in order, and the 16 bytes of each GUID."""
         wanted = np.isin(self.kinds, _WITH_GUID)
         guids = np.zeros((len(self.records), GUID_SIZE), np.uint8)
         octets = self.records.view(np.uint8).reshape(len(self.records), JOURNAL_RECORD_SIZE)
@@ -221,9 +221,9 @@ class _Rows:
 def message_sizes(
     data: Buffer, offsets: NDArray[Any], compressions: NDArray[Any], path: str | None = None
 ) -> list[NDArray[Any]]:
-    """What `measure` says of the messages at `offsets` (int64, bytes): stored, properties', payload; -1 for None.
+    """Measure the messages at `offsets` (int64, bytes): stored, properties and payload; -1 for None.
 
-    With `path`, that of the DATA file, StoreError for a message of which not all can be told.
+    With `path`, that of the DATA file, raises StoreError for a message that cannot be measured completely.
     """
     located = locate(data, offsets)
     properties, payload = plain_sizes(data, located)

@@ -1,7 +1,7 @@
-"""The job behind `bmqctl spark-report`: what became of the messages of a store, summed up by Spark.
+"""The job of `bmqctl spark-report`: the outcomes of a store's messages, summed up by Spark.
 
-Spark reduces messages and confirms to counts by queue, app, time and latency. Of these there are few, however many
-messages there are, and percentiles made of them are exact. The files tell time in whole seconds, and so does a report.
+Spark reduces messages and confirms to counts by queue, app, time and latency. These are few, however many
+messages there are, and percentiles computed from them are exact. Times are in whole seconds, as in the files.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _CONFIRM_COLUMNS = ("queue_uri", "queue_key", "app_id", "app_key", "confirm_time
 
 
 class NothingToReport(Exception):
-    """The sources have no messages, or not the tables that a report needs: one line."""
+    """The sources lack messages, or tables that a report needs; one line."""
 
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What to report on: stores, or (`of_export`) the one directory that an export went to.
+    """The sources of a report: stores, or (`of_export`) the directory of one export.
 
-    `series_max` queues are shown over time one by one.
+    At most `series_max` queues are shown over time individually.
     """
 
     sources: tuple[str, ...]
@@ -50,12 +50,12 @@ class ReportRequest:
     series_max: int = 8
 
     def run(self, session: SparkSession, on_progress: OnProgress, /) -> Report:
-        """As a job."""
+        """Make the report as a job."""
         return make_report(session, self, on_progress)
 
 
 def make_report(session: SparkSession, request: ReportRequest, on_progress: OnProgress) -> Report:
-    """StoreError or OutputError if a source cannot be read, NothingToReport if it has no messages."""
+    """Make the report. Raises StoreError or OutputError if a source is unreadable, NothingToReport without messages."""
     messages = _frame(session, request, "messages", _MESSAGE_COLUMNS)
     confirms = _frame(session, request, "confirms", _CONFIRM_COLUMNS)
     on_progress("looking for the span of time", 0, 0)
@@ -120,7 +120,7 @@ def _message_groups(messages: DataFrame, time: TimeLine) -> list[Messages]:
 
 
 def _pending(messages: DataFrame) -> dict[tuple[str, str], int]:
-    """Messages still to be confirmed, by queue and app."""
+    """Count messages yet to be confirmed, by queue and app."""
     waiting = messages.where(f.size("pending_apps") > 0).select(_queue(), f.explode("pending_apps").alias("app"))
     return {(row.queue, row.app): row["count"] for row in waiting.groupBy("queue", "app").count().collect()}
 

@@ -1,8 +1,8 @@
 """The plots of a report as Plotly figures: from a report to figures, and nothing else.
 
-A figure may hold more than is shown at once: each trace of such a figure has the place of its choice as `meta`, and
-`Plot.choices` names them. Colours follow the theme: traces have none of their own, they take them in their order from
-the figure's colorway, and `Plot.colors` tells which of a theme's colours these are.
+A figure may hold more than is shown at once: each trace of such a figure has the index of its choice as `meta`, and
+`Plot.choices` names them. Colours follow the theme: traces have none of their own but take them in order from
+the figure's colorway, and `Plot.colors` names the theme's colours used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bmqctl.pipeline.report_model import Latency, Report, Series
 __all__ = ["LINES", "ROWS", "THEMES", "Plot", "duration", "plots"]
 
 LINES = 9
-"""The backlog shows as many queues, and all of them together."""
+"""Number of queues in the backlog plot, besides their sum."""
 
 ROWS = 10
-"""Plots with a row for each app or queue show as many."""
+"""Number of rows in plots with a row for each app or queue."""
 
 _NAME_LENGTH = 48
 _BARS_MIN = 8
@@ -49,7 +49,7 @@ _LINE_COLORS = ("blue", "orange", "teal", "violet", "amber", "pink", "cyan", "gr
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours by name, and what they make of all figures."""
+    """A theme: colours by name, and the template of all figures."""
 
     ink: str
     soft: str
@@ -124,7 +124,7 @@ THEMES = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, the names of its colours in the order of the traces shown, and what to choose from, if anything."""
+    """A figure, the names of its colours in the order of the traces shown, and the choices, if any."""
 
     figure: go.Figure
     colors: Sequence[str]
@@ -132,7 +132,7 @@ class Plot:
 
 
 def plots(report: Report) -> dict[str, Plot]:
-    """All, by the names of their places on the page."""
+    """Make all plots, by the names of their places on the page."""
     return {
         "throughput": _throughput(report),
         "backlog": _backlog(report),
@@ -143,7 +143,7 @@ def plots(report: Report) -> dict[str, Plot]:
 
 
 def duration(seconds: int) -> str:
-    """In the two largest units that it has, such as "2 min 30 s": exact for round times."""
+    """Format a duration in its two largest units, such as "2 min 30 s": exact for round times."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     parts: list[str] = []
@@ -155,7 +155,7 @@ def duration(seconds: int) -> str:
 
 
 def _app_name(queue: str, app: str) -> str:
-    """An app as a reader knows it."""
+    """Return the displayed name of an app."""
     return f"{app} on {_short(queue)}"
 
 
@@ -164,7 +164,7 @@ def _short(queue: str) -> str:
 
 
 def _label(name: str) -> str:
-    """A name that fits a phone, its middle left out, as text that Plotly shows as it is."""
+    """Shorten a name to fit a phone by omitting its middle, as text that Plotly does not interpret."""
     if len(name) > _NAME_LENGTH:
         half = _NAME_LENGTH // 2
         name = f"{name[: half - 1]}…{name[-half:]}"
@@ -196,7 +196,7 @@ def _empty(text: str) -> Plot:
 
 
 def _line(report: Report, values: Sequence[float], **settings: Any) -> go.Scatter:
-    """A line over the report's time; a single moment is a point."""
+    """Draw a line over the report's time; a single moment is a point."""
     return go.Scatter(
         x0=report.from_s * 1000,
         dx=report.bucket_s * 1000,
@@ -225,7 +225,7 @@ def _over_time(report: Report, data: Sequence[go.Scatter], colors: Sequence[str]
 
 
 def _throughput(report: Report) -> Plot:
-    """Per second, of all queues or of one."""
+    """Plot rates per second, of all queues or of one."""
     choices: list[tuple[str, Series]] = [("All queues", report.series)]
     choices += [(_short(queue.queue), queue.series) for queue in report.queues if queue.series]
     data = []
@@ -240,7 +240,7 @@ def _throughput(report: Report) -> Plot:
 
 
 def _backlog(report: Report) -> Plot:
-    """Of all queues, and of the busiest ones."""
+    """Plot the backlog of all queues, and of the busiest ones."""
     lines = [(_short(queue.queue), queue.series) for queue in report.queues if queue.series][:LINES]
     if len(report.queues) > 1:
         lines.insert(0, ("All queues", report.series))
@@ -255,7 +255,7 @@ def _backlog(report: Report) -> Plot:
 
 
 def _rows(data: Sequence[go.Bar | go.Scatter], colors: Sequence[str], names: Sequence[str], **layout: Any) -> Plot:
-    """A row for each name, which stands above it; y is its place from the top."""
+    """Plot a row for each name, with the name above it; y is the row's index from the top."""
     annotations = [
         {
             "text": _label(name),
@@ -277,7 +277,7 @@ def _rows(data: Sequence[go.Bar | go.Scatter], colors: Sequence[str], names: Seq
 
 
 def _latency(report: Report) -> Plot:
-    """The percentiles of the slowest apps."""
+    """Plot the percentiles of the slowest apps."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency][:ROWS]
     if not timed:
         return _empty("No app's confirm has a latency in these files.")
@@ -332,14 +332,14 @@ def _confirmed_after(seconds: int) -> str:
 
 
 def _ticks(most_s: int) -> list[int]:
-    """Round times from 0 to at least `most_s`."""
+    """Return round times from 0 to at least `most_s`."""
     whole_days = -(-most_s // (86400 * _TICKS_MAX)) * 86400
     step = next((step for step in _TICK_STEPS_S if step * _TICKS_MAX >= most_s), whole_days)
     return [*range(0, most_s + step, step)]
 
 
 def _spread(report: Report) -> Plot:
-    """How many confirms took how long, of one app."""
+    """Plot the distribution of one app's latencies."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency]
     if not timed:
         return _empty("No app's confirm has a latency in these files.")
@@ -378,7 +378,7 @@ def _bars(place: int, latency: Latency) -> go.Bar:
 
 
 def _outcomes(report: Report) -> Plot:
-    """What became of the messages of the busiest queues, as shares."""
+    """Plot the outcomes of the messages of the busiest queues, as shares."""
     shown = [queue for queue in report.queues if queue.messages][:ROWS]
     if not shown:
         return _empty("No messages.")

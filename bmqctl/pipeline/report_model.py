@@ -1,4 +1,4 @@
-"""What a report says, and how it is put together from counts."""
+"""The model of a report, and its assembly from counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 BUCKETS = 180
-"""About how many points a plot over time has."""
+"""Approximate number of points in a plot over time."""
 
 BARS = 40
 _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
@@ -43,7 +43,7 @@ class TimeLine(NamedTuple):
 
     @classmethod
     def over(cls, first_s: int, last_s: int) -> TimeLine:
-        """Buckets of a round width, beginning at a round time."""
+        """Make buckets of a round width, beginning at a round time."""
         wanted = (last_s - first_s + 1) / BUCKETS
         days = -(-int(wanted) // _DAY_S) * _DAY_S
         width = next((width for width in _WIDTHS_S if width >= wanted), days + _DAY_S)
@@ -51,7 +51,7 @@ class TimeLine(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages that are alike: their count, their bytes, and the buckets of time in which they came and went.
+    """Messages that are alike: their count, their bytes, and the time buckets of their arrival and removal.
 
     `posted` and `stored` are the bytes of the `readable` ones; `oldest_s` is the arrival of the first.
     """
@@ -70,7 +70,7 @@ class Messages(NamedTuple):
 
 
 class Confirms(NamedTuple):
-    """Confirms of one app that are alike; `latency_s` is None where the message is not in the files."""
+    """Confirms of one app that are alike; `latency_s` is None if the message is not in the files."""
 
     queue: str
     app: str
@@ -96,7 +96,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Series:
-    """By time bucket: messages that came, that went, and that were there at its end; and confirms."""
+    """Counts by time bucket: messages that arrived, were removed, and were alive at its end; and confirms."""
 
     arrivals: list[int]
     removals: list[int]
@@ -106,7 +106,7 @@ class Series:
 
 @dataclass(frozen=True)
 class QueueReport:
-    """A queue. `peak_per_s` is of the bucket in which most came; `oldest_pending_s` is how long that has waited."""
+    """A queue. `peak_per_s` is that of the busiest bucket; `oldest_pending_s` is the oldest message's age."""
 
     queue: str
     messages: int
@@ -121,7 +121,7 @@ class QueueReport:
 
 @dataclass(frozen=True)
 class AppReport:
-    """An app of a queue. `rejected` messages were given up after the last attempt to deliver them; `pending` are still
+    """An app of a queue. `rejected` messages were given up after the last delivery attempt; `pending` ones are yet
     to be confirmed."""
 
     queue: str
@@ -147,7 +147,7 @@ class CompressionReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything. Times are seconds since 1970; lists are in the order in which they are to be shown.
+    """The whole report. Times are seconds since 1970; lists are in the order in which they are to be shown.
 
     `unmatched` counts confirms of messages that are not in the files: they have no latency.
     """
@@ -167,15 +167,15 @@ class Report:
     queues: list[QueueReport]
     apps: list[AppReport]
     compression: list[CompressionReport]
-    notes: list[str]  # what the numbers cannot tell
+    notes: list[str]  # limitations of the numbers
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, and for the page."""
+        """Convert to JSON, for programs and for the page."""
         return asdict(self)
 
 
 def latency_of(seconds: Mapping[int, int]) -> Latency | None:
-    """From the count of each number of seconds; None if there are none."""
+    """Compute the latency from the count of each number of seconds; None if there are none."""
     count = sum(seconds.values())
     if not count:
         return None
@@ -193,7 +193,7 @@ def latency_of(seconds: Mapping[int, int]) -> Latency | None:
 
 
 def _bars(ordered: list[tuple[int, int]], p999_s: int) -> list[tuple[int, int, int]]:
-    """At most `BARS` of one width, but for the last, which has all that is slower than all but a thousandth."""
+    """Return at most `BARS` bars of one width, except the last, which has the slowest thousandth."""
     low, last = min(0, ordered[0][0]), ordered[-1][0]
     width = next((width for width in _WIDTHS_S if p999_s - low < BARS * width), (p999_s - low) // BARS + 1)
     counts = [0] * ((p999_s - low) // width + 1)
@@ -205,7 +205,7 @@ def _bars(ordered: list[tuple[int, int]], p999_s: int) -> list[tuple[int, int, i
 
 
 class _Flow:
-    """What came and went in each bucket."""
+    """Counts of arrivals, removals and confirms in each bucket."""
 
     def __init__(self, time: TimeLine) -> None:
         self.time = time
@@ -230,13 +230,13 @@ def assemble(
     confirms: Iterable[Confirms],
     series_max: int,
 ) -> Report:
-    """The report; `series_max` queues, those with most messages, have their own series. `pending` is by queue, app."""
+    """Assemble the report; the `series_max` largest queues have their own series. `pending` is by queue and app."""
     groups, done = list(messages), list(confirms)
     flows: dict[str, _Flow] = {}
     total = _Flow(time)
     for group in groups:
         for flow in (total, flows.setdefault(group.queue, _Flow(time))):
-            # A message without a time was there from the start, as far as the backlog goes.
+            # A message without a time counts in the backlog from the start.
             flow.arrivals[group.came or 0] += group.messages
             if group.went is not None:
                 flow.removals[group.went] += group.messages
@@ -300,7 +300,7 @@ def _queues(groups: list[Messages], flows: dict[str, _Flow], time: TimeLine, ser
 
 
 def _apps(confirms: list[Confirms], pending: Mapping[tuple[str, str], int]) -> list[AppReport]:
-    """The slowest first."""
+    """Return the apps, the slowest first."""
     by_app: dict[tuple[str, str], list[Confirms]] = {app: [] for app in pending}
     for confirm in confirms:
         by_app.setdefault((confirm.queue, confirm.app), []).append(confirm)
@@ -333,7 +333,7 @@ def _apps(confirms: list[Confirms], pending: Mapping[tuple[str, str], int]) -> l
 
 
 def _compression(groups: list[Messages]) -> list[CompressionReport]:
-    """By what is stored, the most first."""
+    """Return compression by stored size, the largest first."""
     sums: dict[tuple[str, str], Counter[str]] = {}
     for group in groups:
         its_sums = sums.setdefault((group.queue, group.compression or "unknown"), Counter())

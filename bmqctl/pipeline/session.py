@@ -1,4 +1,4 @@
-"""A local Spark session that keeps quiet and leaves nothing behind."""
+"""A local Spark session that prints nothing and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STOP_TIMEOUT_S = 10
 # For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# What goes wrong comes back as an exception, so that logging errors would say it twice. The gateway to Python is named
-# since Spark otherwise changes its level, and says so on stderr.
+# Errors are raised as exceptions, so that logging them would repeat them. The gateway to Python is named
+# because Spark otherwise changes its level, and says so on stderr.
 LOG4J = """\
 rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
@@ -47,14 +47,14 @@ appender.stderr.layout.pattern = spark: %m%n
 def local_session(
     cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
 ) -> Iterator[SparkSession]:
-    """A session on this machine, the data source registered; NoFitJava if Java is missing.
+    """Open a session on this machine with the data source registered. Raises NoFitJava if Java is missing.
 
-    `cores` None uses those that `master` says; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
+    `cores` None uses those of `master`; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
     stores.
 
-    Spark's own SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment do not matter: this is the installed
-    pyspark, listening on the loopback address only. Its files lie in a temporary directory, removed at the
-    end, or by the next session where this one is killed.
+    SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed
+    pyspark, listening on the loopback address only. Its files are in a temporary directory, removed at the
+    end, or by the next session if this one is killed.
     """
     java = find_java()
     with work_directory("bmqctl-spark-") as work:
@@ -104,9 +104,9 @@ def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSess
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """A start cut short leaves a JVM that nobody knows, so SIGINT takes effect at the end of it.
+    """Defer SIGINT to the end of the start, since an interrupted start leaves an orphaned JVM.
 
-    It also puts back the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the very
+    It also restores the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the very
     connection whose answer it may be interrupting.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -123,9 +123,9 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop the session from a thread of its own: it has a connection of its own, on which nothing was interrupted.
+    """Stop the session from another thread, which has its own connection, on which nothing was interrupted.
 
-    What goes wrong meanwhile does not matter: the JVM ends next.
+    Errors are ignored: the JVM ends next.
     """
 
     def stop() -> None:
@@ -154,7 +154,7 @@ def _end_jvm() -> None:
 
 @contextmanager
 def _no_logging() -> Iterator[None]:
-    """What Spark's Python side logs comes as an exception too. Other loggers are the caller's, and go on."""
+    """Disable logging by Spark's Python side, which also raises its errors; other loggers are untouched."""
     loggers: list[logging.Logger] = [
         *(PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")),
         *(logging.getLogger(name) for name in ("py4j.java_gateway", "py4j.clientserver")),

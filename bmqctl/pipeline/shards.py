@@ -1,8 +1,8 @@
-"""The journals that a reader's paths mean, put together into shards.
+"""Discovery of the journals in a reader's paths, and their merging into shards.
 
-A shard is a partition, whichever nodes' stores hold it. Each of its records has a number (lease id, sequence number),
-which is the same on every node and stays when a file set is rolled over into the next; so journals of one shard are
-merged by number: a record is read from one of them only. Where there is but one journal nothing has to be compared.
+A shard is a partition merged from any nodes' stores. Each of its records has a number (lease id, sequence number),
+which is the same on every node and is kept when a file set is rolled over into the next; journals of one shard are
+therefore merged by number, and each record is read from one of them. A single journal needs no comparison.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEQUENCE_BITS = 48
 
 @dataclass(frozen=True)
 class Journal:
-    """A journal that can be opened, with the files beside it; None for those that are not there."""
+    """A journal that can be opened, with its other files; None for those that do not exist."""
 
     path: str
     data: str | None
@@ -53,7 +53,7 @@ class Journal:
 
 
 class Segment(NamedTuple):
-    """`records` records of one journal of a shard from place `place` on; they have `position` on in the shard."""
+    """`records` records of one journal from slot `place` on, at `position` and following in the shard."""
 
     journal: int
     place: int
@@ -63,7 +63,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Shard:
-    """The journals of one partition, and which of their records make it up, in the order of their positions."""
+    """The journals of one partition, and the records of them that make it up, in the order of their positions."""
 
     partition_id: int
     journals: tuple[Journal, ...]
@@ -75,7 +75,7 @@ class Shard:
 
 
 def find_stores(paths: Iterable[str]) -> list[Path]:
-    """The directories and journal files that `paths` mean, patterns expanded, each once; StoreError for nothing."""
+    """List the directories and journal files of `paths`, with patterns expanded. Raises StoreError if there is none."""
     found: dict[Path, None] = {}
     for path in paths:
         name = path.removeprefix("file://")
@@ -91,14 +91,14 @@ def find_stores(paths: Iterable[str]) -> list[Path]:
 
 
 def _glob(pattern: str) -> list[Path]:
-    """The paths that match an absolute or relative pattern, in order."""
+    """List the paths that match an absolute or relative pattern, in order."""
     parts = Path(pattern).parts
     fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
     return sorted(Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))))
 
 
 def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
-    """(directory, file set) of the journals in `path`; StoreError if there are none."""
+    """Yield (directory, file set) of the journals in `path`. Raises StoreError if there are none."""
     if path.is_file():
         files = companions(path)
         if files is None or not _is_journal(path):
@@ -114,14 +114,14 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
     if not by_partition:
         raise StoreError(f"{path}: no journal (bmq_<partition>.<time>.bmq_journal) in it{_hint(path)}")
     for _, sets in sorted(by_partition.items()):
-        # A broker takes no set without its DATA file; where none has one there are at least records.
+        # A broker takes no set without its DATA file; if none has one there are at least records.
         sets = [files for files in sets if files.data is not None] or sets
         chosen = sets if which is FileSets.ALL else [recovery_set(sets, lambda files: _is_finished(path, files))]
         yield from ((path, files) for files in chosen)
 
 
 def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | tuple[Path, FormatError | OSError]]:
-    """The journals that `paths` mean; with its path, what keeps one from being opened."""
+    """Yield the journals of `paths`; for one that cannot be opened, its path and the error."""
     for path in find_stores(paths):
         for directory, files in file_sets_of(path, which):
             assert files.journal is not None
@@ -141,7 +141,7 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
 
 
 def find_shards(journals: Iterable[Journal]) -> list[Shard]:
-    """By partition id; StoreError if journals of one partition do not belong to one shard."""
+    """Group journals by partition id. Raises StoreError if journals of one partition do not belong to one shard."""
     by_partition: dict[int, list[Journal]] = {}
     for journal in journals:
         by_partition.setdefault(journal.partition_id, []).append(journal)
@@ -152,7 +152,7 @@ def _merge(partition_id: int, journals: list[Journal]) -> Shard:
     if len(journals) == 1:
         count = journals[0].record_count
         return Shard(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
-    # The longest first: what it has need not be looked for in the others.
+    # The longest first: its records need not be looked for in the others.
     journals = sorted(journals, key=lambda journal: -journal.record_count)
     runs = [_runs(journal) for journal in journals]
     leases = np.unique(np.concatenate([each["lease"] for each in runs]))
@@ -179,7 +179,7 @@ PIECE = np.dtype([("start", np.uint64), ("end", np.uint64), ("place", np.int64),
 
 
 def _runs(journal: Journal) -> NDArray[Any]:
-    """The sound records of a journal, as `RUN`s in its order."""
+    """Return the sound records of a journal as `RUN`s, in its order."""
     found = []
     with JournalScan(Path(journal.path)) as scan:
         for chunk in scan.chunks(0, journal.record_count):
@@ -199,7 +199,7 @@ def _runs(journal: Journal) -> NDArray[Any]:
 
 
 def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where the numbers in `taken`, sorted, begin and end, neighbours joined."""
+    """Return the starts and ends of the numbers in `taken`, sorted, with neighbours joined."""
     ends = np.maximum.accumulate(taken["end"])
     first = np.ones(len(taken), np.bool_)
     first[1:] = taken["start"][1:] > ends[:-1]
@@ -208,7 +208,7 @@ def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
-    """The parts of `pieces` whose numbers are not taken."""
+    """Return the parts of `pieces` whose numbers are not taken."""
     starts, ends = _spans(taken)
     if not len(starts):
         return pieces
@@ -229,7 +229,7 @@ def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
 
 
 def _segments(taken: NDArray[Any]) -> tuple[Segment, ...]:
-    """Pieces as segments, neighbours in a journal joined."""
+    """Convert pieces to segments, joining neighbours in a journal."""
     count = (taken["end"] - taken["start"]).astype(np.int64)
     first = np.ones(len(taken), np.bool_)
     first[1:] = (taken["journal"][1:] != taken["journal"][:-1]) | (taken["place"][1:] != (taken["place"] + count)[:-1])
@@ -243,7 +243,7 @@ def _segments(taken: NDArray[Any]) -> tuple[Segment, ...]:
 
 
 def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[Any]) -> None:
-    """Compare some records that both have; StoreError if most of them differ: then these are different clusters."""
+    """Compare some common records. Raises StoreError if most of them differ: the clusters are different ones."""
     at = np.searchsorted(taken["start"], pieces["start"], "right") - 1
     common = np.flatnonzero((at >= 0) & (pieces["start"] < taken["end"][np.maximum(at, 0)])) if len(taken) else at[:0]
     if not len(common):
@@ -264,7 +264,7 @@ def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[An
 
 
 def _identity(journal: Journal, place: int) -> bytes:
-    """What a record is, wherever it lies: all but offsets in the other files."""
+    """Return the bytes that identify a record: all but offsets in the other files."""
     with JournalScan(Path(journal.path)) as scan:
         offset = journal.first_record_offset + place * JOURNAL_RECORD_SIZE
         record = np.frombuffer(scan.read(offset, JOURNAL_RECORD_SIZE), ANY_RECORD.dtype)

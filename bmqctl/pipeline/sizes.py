@@ -1,4 +1,4 @@
-"""How large a stored message is: as it lies in the DATA file, and as it was posted."""
+"""Sizes of stored messages: in the DATA file, and as posted."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from formats.wire.properties import properties_size
 __all__ = ["INFLATED_SIZE_MAX", "MessageSizes", "measure"]
 
 INFLATED_SIZE_MAX = 512 << 20
-"""The reference inflates no further than this: 8 times the largest event."""
+"""Largest size that the reference decompresses to: 8 times the largest event."""
 
 _CHUNK = 1 << 20
 _MESSAGE_PROPERTIES = int(DataHeaderFlags.MESSAGE_PROPERTIES)  # an int: for every message, an enum's & costs more
 
 
 class MessageSizes(NamedTuple):
-    """In bytes; `stored` is what the DATA file holds of properties and payload, the others are as posted.
+    """Sizes in bytes; `stored` is that of properties and payload in the DATA file, the others are as posted.
 
-    None is what cannot be told: an unknown compression, or bytes that are not what they claim to be.
+    None is unknown: an unsupported compression, or invalid bytes.
     """
 
     stored: int | None
@@ -35,7 +35,7 @@ UNREADABLE = MessageSizes(None, None, None)
 
 
 def measure(data: Buffer, offset: int, compression: int) -> MessageSizes:
-    """The sizes of the message whose record is at `offset` of the DATA file `data`."""
+    """Measure the message whose record is at `offset` of the DATA file `data`."""
     try:
         record = parse_data_record(data, offset)
     except FormatError:
@@ -66,7 +66,7 @@ def _properties_size(app_data: Buffer) -> int | None:
 
 
 def _inflate(compressed: Buffer) -> tuple[int | None, bytes]:
-    """The inflated size, None if it cannot be inflated or is too large, and the first bytes inflated."""
+    """Return the decompressed size, None if it is invalid or too large, and the first bytes decompressed."""
     inflater = zlib.decompressobj()
     head, total, rest = b"", 0, bytes(compressed)
     try:

@@ -1,4 +1,4 @@
-"""What the jobs and the source ask of a store's directory."""
+"""Access to a store's directory for the jobs and the data source."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class StoreError(Exception):
 
 
 def find_ledgers(store: Path) -> list[Path]:
-    """The cluster-state ledgers of the store, oldest first."""
+    """List the cluster-state ledgers of the store, oldest first."""
     return sorted(store.glob("*.bmq_csl"))

@@ -2,12 +2,12 @@
 
     df.select("payload", "properties").write.format("bmq").mode("append").option("queue", "bmq://my.domain/q").save()
 
-Columns: `payload` (binary or string), `properties` if there are any (see `property_reader`), and `queue_uri` where no
-option `queue` says where all go. Others, as those of a stream that is written on, are left aside.
+Columns: `payload` (binary or string), optionally `properties` (see `property_reader`), and `queue_uri` if there is no
+option `queue` for all rows. Other columns, such as those of a stream that is passed on, are ignored.
 
-At least once: a task ends when all its rows are acked, and fails if one is refused. A task that is tried again posts
-its rows under the same GUIDs, made of the batch, the task, the row's place and its content, by which the broker
-recognizes them (for its domain's deduplicationTimeMs); so does a batch of a stream that a killed driver left behind.
+Delivery is at least once: a task ends when all its rows are acked, and fails if one is refused. A task that is retried
+posts its rows under the same GUIDs, made from the batch, the task, the row's index and its content, by which the broker
+recognises them (for its domain's deduplicationTimeMs); so does a stream's batch that a killed driver left behind.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class PostFailed(RuntimeError):
-    """Not all rows were taken; one line."""
+    """Failure to post all rows; one line."""
 
 
 @dataclass
 class Posted(WriterCommitMessage):
-    """What a task posted: messages, and the bytes of their payloads."""
+    """The output of a task: messages, and the bytes of their payloads."""
 
     messages: int = 0
     payload_bytes: int = 0
@@ -64,17 +64,17 @@ class Row(NamedTuple):
 
 
 def row_guid(scope: str, row: Row) -> bytes:
-    """A GUID of what makes a row this one: the same when it is posted again, and of no other."""
+    """Derive a GUID from a row's identity: equal when it is posted again, and different from all others."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (scope, row.number, row.queue, len(row.payload), row.payload, row.properties):
         digest.update(part if isinstance(part, bytes) else f"{part!r};".encode())
     made = digest.digest()
-    # Two bits say the version of GUIDs, which is 1.
+    # Two bits hold the version of GUIDs, which is 1.
     return bytes([0x40 | made[0] & 0x3F]) + made[1:]
 
 
 class _Rows:
-    """What a row's columns are, found once for all of them."""
+    """Converter of rows to messages, which inspects the columns once for all rows."""
 
     def __init__(self, schema: StructType, options: PostOptions) -> None:
         used = StructType([each for each in schema if each.name in ("queue_uri", "payload", "properties")])
@@ -91,7 +91,7 @@ class _Rows:
             property_reader(self.kind)
 
     def of(self, batch: pa.RecordBatch, first: int) -> Iterator[Row]:
-        """ValueError for a row that no message can be made of."""
+        """Yield the rows of a batch. Raises ValueError for a row that cannot be made into a message."""
         count = batch.num_rows
         payloads = batch.column("payload").to_pylist()
         queues = [self.options.queue] * count if self.options.queue else batch.column("queue_uri").to_pylist()
@@ -132,7 +132,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _post(rows: _Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
-    """Post all rows and await their acks; PostFailed if one is not taken, or there is no broker."""
+    """Post all rows and wait for their acks. Raises PostFailed if one is refused, or there is no broker."""
     task = _Task(rows, scope)
     broker = rows.options.broker
     try:
@@ -168,7 +168,7 @@ class _Task:
                 try:
                     await self._post_all(session, batches)
                 except (SessionLost, RequestFailed, Unusable, ValueError) as error:
-                    # Out of the nursery it would come wrapped in a group.
+                    # Raised inside the nursery it would be wrapped in an exception group.
                     fault = error
                 nursery.cancel_scope.cancel()
         if fault is not None:
@@ -179,7 +179,7 @@ class _Task:
 
     async def _post_all(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
         first = 0
-        # The next batch may take the query long to make: the session lives on meanwhile.
+        # The query may take long to make the next batch: the session is kept alive meanwhile.
         while (batch := await trio.to_thread.run_sync(next, batches, None)) is not None and not self.refused:
             for row in self.rows.of(batch, first):
                 if row.queue not in self._queues:

@@ -1,8 +1,8 @@
-"""Files of a table, written and read by the tasks of an export themselves, with pyarrow.
+"""A table's files, written and read with pyarrow by the tasks of an export.
 
-Rows that go through Spark's own writers are turned from Arrow's columns into Spark's rows and back: more than ten times
-the work of what is done here. Spark hands out the work, and has it done again where it fails; a file counts only when
-its task has ended well and told of it.
+Spark's own writers convert Arrow's columns to Spark's rows and back: more than ten times
+the work done here. Spark distributes the tasks and repeats those that fail; a file counts only when
+its task has succeeded and reported it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bmqctl.pipeline.output import Output
 __all__ = ["NO_VALUE", "FileFormat", "HashedFile", "TableFile", "directory_of", "partition_values", "read_table"]
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""How a directory's name tells that the column is null there, as Hive and Spark have it."""
+"""Value of a null partition column in a directory's name, as in Hive and Spark."""
 
 _ROWS_PER_GROUP = 1 << 17
 _ROWS_PER_READ = 1 << 16
 
-# Of these few values repeat, so that a dictionary pays; pyarrow would try one for GUIDs too.
+# Values of these columns repeat, so that a dictionary pays; pyarrow would try one for GUIDs too.
 _REPEATING = frozenset(
     {
         "type",
@@ -62,7 +62,7 @@ _REPEATING = frozenset(
 
 
 class FileFormat(StrEnum):
-    """What a table's files are. A Delta table is Parquet files and a log of which of them count."""
+    """The format of a table's files. A Delta table is Parquet files and a log of the current ones."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -75,7 +75,7 @@ class FileFormat(StrEnum):
 
 
 class HashedFile(io.RawIOBase):
-    """Passes on what is written, and has its size and SHA-256 when it is closed."""
+    """Passes on written bytes, and has their size and SHA-256 when it is closed."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class _Encoder(Protocol):
 
 
 class _JsonLines:
-    """A JSON object per row; columns that are null are left out, as Spark does."""
+    """JSON lines, an object for each row; null columns are left out, as by Spark."""
 
     def __init__(self, sink: HashedFile) -> None:
         self._sink = sink
@@ -127,11 +127,11 @@ class _JsonLines:
         self._sink.write("\n".join([*lines, ""]).encode())
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
 
 class _Csv:
-    """A header and a line per row; lists are JSON, null is nothing."""
+    """CSV with a header; lists are JSON, null is empty."""
 
     def __init__(self, sink: HashedFile, schema: pa.Schema) -> None:
         self._writer = pyarrow.csv.CSVWriter(sink, _flat_schema(schema))
@@ -154,7 +154,7 @@ def _encoder(file_format: FileFormat, sink: HashedFile, schema: pa.Schema) -> _E
 
 
 class TableFile:
-    """A file that is being written: rows are gathered until they make a row group."""
+    """A file being written: rows are buffered until they make a row group."""
 
     def __init__(self, output: Output, name: str, file_format: FileFormat, schema: pa.Schema) -> None:
         if output.is_local:
@@ -168,7 +168,7 @@ class TableFile:
         self._gathered_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows of the schema that the file was opened with."""
+        """Write rows of the schema that the file was opened with."""
         self._gathered.append(batch)
         self._gathered_rows += batch.num_rows
         self.rows += batch.num_rows
@@ -176,7 +176,7 @@ class TableFile:
             self._flush()
 
     def close(self) -> tuple[int, str]:
-        """Its size in bytes and its SHA-256."""
+        """Close the file; return its size in bytes and its SHA-256."""
         self._flush()
         self._encoder.close()
         self._sink.close()
@@ -191,7 +191,7 @@ class TableFile:
 def read_table(
     output: Output, name: str, file_format: FileFormat, schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file that `TableFile` wrote with `schema`, a batch at a time; OSError, ArrowInvalid if damaged."""
+    """Yield the rows of a file that `TableFile` wrote with `schema`, in batches; OSError or ArrowInvalid if damaged."""
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
     with output.files.open_input_file(output.path(name)) as source:
         if file_format in (FileFormat.PARQUET, FileFormat.DELTA):
@@ -231,7 +231,7 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Text for what JSON has no words for: times."""
+    """Map types that JSON lacks, such as times, to text."""
     if _is_time(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -256,7 +256,7 @@ def _flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Lists as JSON, for CSV."""
+    """Convert lists to JSON, for CSV."""
     columns = []
     for column in table.columns:
         if pa.types.is_nested(column.type):
@@ -268,7 +268,7 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The opposite of `_plain` and `_flat`."""
+    """Undo `_plain` and `_flat`."""
     columns = []
     for field in schema:
         column = table.column(field.name)
@@ -283,11 +283,11 @@ def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def directory_of(values: Sequence[tuple[str, str | None]]) -> str:
-    """The directories of a file by the values of its partition columns, each with a slash at its end."""
+    """Return the directories of a file by the values of its partition columns, each with a slash at its end."""
     return "".join(f"{name}={NO_VALUE if value is None else quote(value, safe=' ')}/" for name, value in values)
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """The values of the partition columns that a file's path tells."""
+    """Parse the values of the partition columns in a file's path."""
     pairs = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
     return {name: None if value == NO_VALUE else unquote(value) for name, _, value in pairs}

@@ -1,8 +1,8 @@
-"""The job behind `bmqctl spark-verify`: an export against its manifest, and against the store that it was made of.
+"""The job of `bmqctl spark-verify`: an export checked against its manifest, and against its source store.
 
-The store may have gone on since: it is looked at as of the last record that was exported. It may have rolled over too;
-then records and messages from before the rollover may be gone from it, and are counted, not blamed. All that both
-have must be the same, row by row; only places in files may differ.
+The store may have grown since: it is read up to the last record that was exported. It may have rolled over too;
+then records and messages from before the rollover may be missing, and are counted but are not errors. Everything that
+both have must be equal, row by row; only positions in files may differ.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from formats.padding import WORD
 __all__ = ["Difference", "TableCheck", "Verdict", "VerifyRequest", "verify"]
 
 NAMED_MAX = 20
-"""How many rows of one kind of difference are named; all are counted."""
+"""Number of rows of one kind of difference that are named; all are counted."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as it should be: in which table, where (a file, or a record's place in its shard), and how."""
+    """A difference: its table, its place (a file, or a record's position in its partition), and its kind."""
 
     table: str
     where: str
@@ -67,7 +67,7 @@ class Difference:
 
 @dataclass
 class TableCheck:
-    """What was compared. `left` are rows whose records a rollover has taken from the store since."""
+    """The comparison of one table. `left` are rows whose records a rollover has since removed from the store."""
 
     rows: int = 0
     files: int = 0
@@ -79,7 +79,7 @@ class TableCheck:
 
 @dataclass
 class Verdict:
-    """`gone_on` are the partitions, by id, that have newer records than the export."""
+    """The result; `gone_on` are the ids of partitions that have newer records than the export."""
 
     tables: dict[str, TableCheck] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
@@ -88,19 +88,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The export, and its stores: those it was made of if none are named; `against_store` False leaves them out."""
+    """The export and its stores, by default those it was made from; `against_store` False leaves them out."""
 
     out: str
     stores: tuple[str, ...] = ()
     against_store: bool = True
 
     def run(self, session: SparkSession, on_progress: OnProgress, /) -> Verdict:
-        """As a job."""
+        """Verify as a job."""
         return verify(session, self, on_progress)
 
 
 def verify(session: SparkSession, request: VerifyRequest, on_progress: OnProgress) -> Verdict:
-    """OutputError if there is no export, StoreError if the store cannot be read."""
+    """Verify an export. Raises OutputError if there is no export, StoreError if the store cannot be read."""
     output = open_output(request.out)
     return _Verification(session, request, output, need_manifest(output), on_progress).run()
 
@@ -130,7 +130,7 @@ class _Verification:
         for name, table in self.manifest.tables.items():
             self.verdict.tables[name] = TableCheck(table.rows, len(table.files), table.bytes)
             self._look_for_others(name)
-        # What is missing or damaged has been told of: its rows need not be told one by one.
+        # Missing and damaged files are already reported: their rows need not be reported one by one.
         damaged = {check.table for check in checks if check.fault}
         sound = [name for name in self.manifest.tables if name not in damaged]
         for name in sound:
@@ -157,7 +157,7 @@ class _Verification:
         return checks
 
     def _look_for_others(self, name: str) -> None:
-        """Files that whoever reads the table would read, and the manifest does not know."""
+        """Report files that readers of the table would read, but the manifest does not have."""
         known = {file.path for file in self.manifest.tables[name].files}
         if self.manifest.format == FileFormat.DELTA:
             live = live_files(self.output, name)
@@ -171,7 +171,7 @@ class _Verification:
                 self._differ(name, path, "was not exported, but lies in the table")
 
     def _count(self, name: str) -> None:
-        """Whether Spark finds the rows too."""
+        """Check that Spark reads the same number of rows."""
         self.on_progress(f"counting {name} with Spark", 0, 0)
         rows = exported_table(self.session, self.output, self.manifest, name).count()
         if rows != self.manifest.tables[name].rows:
@@ -180,7 +180,7 @@ class _Verification:
             )
 
     def _compare(self, checks: list[FileCheck], sound: list[str]) -> None:
-        """With the store."""
+        """Compare the files with the store."""
         shards = plan_shards(self._options("records"))
         for missing in sorted(self.until.keys() - {shard.partition_id for shard in shards}):
             self._differ("", f"partition {missing}", "was exported, but is not in the store")
@@ -213,7 +213,7 @@ class _Verification:
         return table_options(self.stores, table, until=self.until, file_sets=FileSets(self.manifest.file_sets))
 
     def _read_store(self, tables: Mapping[str, frozenset[tuple[int, int, int]] | None]) -> list[Rows]:
-        """Of each table all rows summed up, or those of some segments one by one."""
+        """Read from each table the sums of all rows, or the individual rows of some segments."""
         tasks = []
         for name in sorted(tables, key=["messages", "confirms", "records"].index):
             options = self._options(name)
@@ -268,17 +268,17 @@ def _is_left(position: tuple[int, int, int], floors: dict[int, tuple[int, int] |
 
 
 def _floor(journals: Iterable[str]) -> tuple[int, int] | None:
-    """The number of the first record of a shard from which on its journals have all; None if they have all there is."""
+    """Return the number from which on a shard's journals have all records; None if they have all of them."""
     floors = [_rolled_over_at(Path(journal)) for journal in journals]
     known = [floor for floor in floors if floor is not None]
     return min(known) if len(known) == len(floors) and known else None
 
 
 def _rolled_over_at(journal: Path) -> tuple[int, int] | None:
-    """The number of the sync point that ended the rollover into a journal; None if it was not rolled over into.
+    """Return the number of the sync point that ended the rollover into a journal; None if there was no rollover.
 
-    It is read, not mapped: a broker that stops or rolls over cuts its files, and a mapped page that is cut off kills
-    whoever looks at it. StoreError if that has happened, or if the journal has been taken away, since it was listed.
+    It is read, not mapped: a broker that stops or rolls over truncates its files, and access to a truncated page kills
+    the process. Raises StoreError if that has happened, or if the journal has been removed, since it was listed.
     """
     try:
         with FileSource(journal) as source:

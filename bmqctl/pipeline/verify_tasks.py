@@ -1,4 +1,4 @@
-"""What the tasks of `bmqctl spark-verify` do: read files of an export, or parts of the store, and sum up the rows."""
+"""Tasks of `bmqctl spark-verify`: read files of an export, or parts of the store, and sum up the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SEGMENT_RECORDS = 1 << 14
-"""How many sequence numbers one sum of checksums covers."""
+"""Number of sequence numbers that one sum of checksums covers."""
 
 Segments = dict[tuple[int, int, int], tuple[int, int]]
 """Count and checksum of rows by (partition id, lease id, sequence number // `SEGMENT_RECORDS`)."""
@@ -70,7 +70,7 @@ def _segments_of(positions: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class CheckFile:
-    """A file of an export, to be compared with what the manifest says of it."""
+    """A file of an export, to be compared with its entry in the manifest."""
 
     shape: TableShape
     file: WrittenFile
@@ -78,7 +78,7 @@ class CheckFile:
 
 @dataclass
 class FileCheck:
-    """What was found: `fault` is what differs from the manifest, one line, None if nothing does."""
+    """The result of checking a file: `fault` is the difference from the manifest in one line, or None."""
 
     table: str
     path: str
@@ -87,7 +87,7 @@ class FileCheck:
 
 
 def check_file(task: CheckFile) -> FileCheck:
-    """Its bytes, and its rows if they are what they were."""
+    """Check a file's bytes and, if they are unchanged, sum up its rows."""
     shape, file = task.shape, task.file
     digest = hashlib.sha256()
     size = 0
@@ -118,7 +118,7 @@ def check_file(task: CheckFile) -> FileCheck:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Rows of one part of the store, or of one file: summed up, or (with `segments`) those in them one by one."""
+    """Rows of one part of the store, or of one file: summed up or, with `segments`, those in them individually."""
 
     table: str
     schema: pa.Schema
@@ -128,7 +128,7 @@ class ReadRows:
 
 @dataclass
 class Rows:
-    """What was read."""
+    """The rows read from one part."""
 
     table: str
     segments: Segments = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Rows:
 
 
 def read_rows(task: ReadRows) -> Rows:
-    """Of the rows in `segments` only positions and hashes are kept."""
+    """Read the rows; of those in `segments` only positions and hashes are kept."""
     rows = Rows(task.table)
     sums = Sums()
     found: list[tuple[NDArray[Any], NDArray[Any]]] = [(rows.positions, rows.hashes)]
@@ -156,7 +156,7 @@ def read_rows(task: ReadRows) -> Rows:
 
 
 def joined(parts: Iterable[Rows]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Positions and hashes of all parts."""
+    """Join the positions and hashes of all parts."""
     both = [(part.positions, part.hashes) for part in parts]
     empty = (np.zeros(0, POSITION), np.zeros(0, np.uint64))
     positions, hashes = zip(empty, *both, strict=True)

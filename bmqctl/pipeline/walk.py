@@ -1,4 +1,4 @@
-"""A task's walk over its records: those that are sound and within the numbers asked for, with the files beside them."""
+"""A task's walk over its records: the sound ones within the wanted numbers, with their DATA files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _WITH_QUEUE = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION, Reco
 
 
 def walk(part: Part, options: ReadOptions, *, use_after: bool = True) -> Iterator[tuple[Chunk, NDArray[Any]]]:
-    """Chunks, and the RecordType of each record in them, as uint8: 0 for one that is not sound, or not asked for.
+    """Yield chunks, with each record's RecordType as uint8: 0 for one that is not sound or not wanted.
 
-    StoreError at one that is not sound, if the mode is failfast. With `use_after` False, records from the first on.
+    Raises StoreError at one that is not sound, if the mode is failfast. Without `use_after`, all from the first on.
     """
     until = options.until.get(part.partition_id)
     after = options.after.get(part.partition_id) if use_after else None
@@ -47,7 +47,7 @@ def walk(part: Part, options: ReadOptions, *, use_after: bool = True) -> Iterato
 
 
 def up_to(records: NDArray[Any], number: tuple[int, int]) -> NDArray[Any]:
-    """Which records have at most this number."""
+    """Mark the records up to and including this number."""
     lease = ANY_RECORD.column(records, "primary_lease_id")
     sequence = ANY_RECORD.column(records, "sequence_number")
     found: NDArray[Any] = (lease < number[0]) | ((lease == number[0]) & (sequence <= number[1]))
@@ -65,7 +65,7 @@ def _damage(part: Part, chunk: Chunk, row: int) -> str:
 
 
 def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, by_time: bool = True) -> NDArray[Any]:
-    """`kinds`, 0 where a record is out of `bounds`. Without `by_time`, its time does not matter."""
+    """Return `kinds`, with 0 where a record is out of `bounds`. Without `by_time`, its time is ignored."""
     if bounds.types is not None:
         wanted = [kind for kind in RecordType if kind.name in bounds.types]
         kinds = kinds * np.isin(kinds, wanted)
@@ -85,7 +85,7 @@ def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, b
 
 
 def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
-    """The keys of the queues in `bounds`; None for all queues."""
+    """Return the keys of the queues in `bounds`; None for all queues."""
     if bounds.queue_uris is None and bounds.queue_keys is None:
         return None
     keys = {key for key, uri in names.uris.items() if bounds.queue_uris is None or uri in bounds.queue_uris}
@@ -96,7 +96,7 @@ def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
 
 
 def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of records at `positions` of the shard the journal (its number in the part), and the offset in it, in bytes."""
+    """Return, for records at `positions`, the journal (its index in the part) and the offset in it, in bytes."""
     begins = np.array([segment.position for segment in part.segments])
     at = np.searchsorted(begins, positions, "right") - 1
     journal = np.array([segment.journal for segment in part.segments])[at]
@@ -106,7 +106,7 @@ def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArr
 
 
 class DataFiles:
-    """The DATA files beside some journals, mapped when they are asked for; an empty one where there is none."""
+    """The DATA files of some journals, mapped on demand; empty where there is none."""
 
     def __init__(self, journals: Sequence[Journal], options: ReadOptions) -> None:
         self._journals = journals
@@ -114,7 +114,7 @@ class DataFiles:
         self._mapped: dict[int, Buffer] = {}
 
     def of(self, journal: int) -> Buffer:
-        """What was read of it before leaves the process's memory, which would grow with the file."""
+        """Return a journal's DATA file; pages read before are released, or memory would grow with the file."""
         if journal not in self._mapped:
             path = self._journals[journal].data
             self._mapped[journal] = b"" if path is None else map_data(Path(path))
@@ -125,7 +125,7 @@ class DataFiles:
         return mapped
 
     def path(self, journal: int) -> str | None:
-        """What to name a file by that lacks something, if that is to end the job; None if it is not."""
+        """Return the name of a file for the error that ends a failfast job; None in other modes."""
         return (
             self._journals[journal].data or f"no DATA file for {self._journals[journal].path}"
             if self._failfast

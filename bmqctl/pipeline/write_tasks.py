@@ -1,6 +1,6 @@
-"""What the tasks of an export do: read a part of the store and write it to files, or an earlier file without some rows.
+"""Tasks of an export: write a part of the store to files, or rewrite an earlier file without some rows.
 
-Everything here is picklable and runs in executors; memory is that of some batches, whatever the part holds.
+Everything here is picklable and runs in executors; memory is that of a few batches, whatever the part holds.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = [
 ]
 
 TIME_COLUMNS = {"records": "timestamp", "messages": "arrival_time", "confirms": "confirm_time"}
-"""The tables that an export can have, and the column of each whose date names the directory."""
+"""The tables of an export, and for each the column whose date names the directory."""
 
 PENDING = ("outstanding", "partially_confirmed")
 REMOVED = "removed"
-"""The outcome of a message that had left the store before it could be read again; how, no file tells."""
+"""The outcome of a message that left the store before it could be read again; the files do not show how."""
 
 POSITION = np.dtype([("partition_id", "<i4"), ("primary_lease_id", "<i8"), ("sequence_number", "<i8")])
-"""What tells a row of a table from all others: its record's place in the history of its shard."""
+"""The identity of a table's row: its record's position in the history of its partition."""
 
-# Where things lie in a store's files: a rollover moves them, so that they are no part of what a row says.
+# Positions in a store's files: a rollover changes them, so that they are not part of a row's content.
 _PLACES = frozenset(
     {
         "offset",
@@ -65,7 +65,7 @@ _DAY_NONE = -(1 << 30)
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table of the output: where its files are written, and what they hold."""
+    """A table of the output: the location of its files, and their contents."""
 
     name: str
     schema: pa.Schema
@@ -76,7 +76,7 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Pending:
-    """The messages of earlier exports that may have changed, sorted by position: row hashes, and files by path."""
+    """Messages of earlier exports that may have changed, sorted by position: row hashes, and files by path."""
 
     positions: NDArray[Any]
     hashes: NDArray[Any]
@@ -84,7 +84,7 @@ class Pending:
 
     @classmethod
     def joined(cls, parts: Iterable[Pending]) -> Pending:
-        """All of them together."""
+        """Join all of them."""
         parts = list(parts)
         positions = np.concatenate([np.zeros(0, POSITION), *(part.positions for part in parts)])
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)])
@@ -95,9 +95,9 @@ class Pending:
 
 @dataclass(frozen=True)
 class WritePart:
-    """Write what `read` gives: rows of one part of the store.
+    """Task to write the rows that `read` gives, of one part of the store.
 
-    With `pending`, only messages behind `after` (by partition id) and pending ones whose rows are not what they were.
+    With `pending`, only messages after `after` (by partition id), and pending ones whose rows have changed.
     """
 
     shape: TableShape
@@ -109,7 +109,7 @@ class WritePart:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Write a file's rows again without those at `replaced`; those at `removed` get the outcome `REMOVED`."""
+    """Task to rewrite a file without the rows at `replaced`; those at `removed` get the outcome `REMOVED`."""
 
     shape: TableShape
     number: int
@@ -120,9 +120,9 @@ class Rewrite:
 
 @dataclass
 class Written:
-    """What a task did.
+    """The result of a task.
 
-    `seen` and `changed` are positions of pending messages that it came across. `types` counts records; `leases` has, by
+    `seen` and `changed` are positions of pending messages that it encountered. `types` counts records; `leases` has, by
     partition and lease id, the count of records and the last sequence number; `outcomes`, by queue and outcome, the
     count of messages and their bytes of payload.
     """
@@ -136,7 +136,7 @@ class Written:
     outcomes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, batch: pa.RecordBatch) -> None:
-        """Take note of rows that were written."""
+        """Count rows that were written."""
         if self.table == "records":
             for value in batch.column("type").value_counts().to_pylist():
                 self.types[value["values"]] += value["counts"]
@@ -161,12 +161,12 @@ class Written:
 
 
 def hashed_columns(schema: pa.Schema) -> list[str]:
-    """The columns that a row's hash is of: all but places in files."""
+    """Return the columns that a row's hash covers: all but positions in files."""
     return [name for name in schema.names if name not in _PLACES]
 
 
 def positions_of(rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-    """`POSITION` of each row."""
+    """Return the `POSITION` of each row."""
     positions = np.zeros(rows.num_rows, POSITION)
     for name in POSITION.names or ():
         positions[name] = rows.column(name).to_numpy()
@@ -174,12 +174,12 @@ def positions_of(rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
 
 
 def run_task(task: WritePart | Rewrite) -> Written:
-    """Carry it out."""
+    """Carry out a task."""
     return _write_part(task) if isinstance(task, WritePart) else _rewrite(task)
 
 
 def find_pending(shape: TableShape, paths: Iterable[str]) -> Pending:
-    """The messages in files of earlier exports that may have changed."""
+    """Find the messages in files of earlier exports that may have changed."""
     found = []
     for path in paths:
         for batch in read_table(shape.output, path, shape.file_format, shape.schema):
@@ -190,11 +190,11 @@ def find_pending(shape: TableShape, paths: Iterable[str]) -> Pending:
 
 
 class _Files:
-    """The files that a task writes: one for each date and domain, and few of them open at a time."""
+    """The files that a task writes: one for each date and domain, of which few are open at a time."""
 
     def __init__(self, shape: TableShape, number: int) -> None:
         self._shape = shape
-        # A task that is done again, or twice at a time, must not write to the same files.
+        # A task that is repeated, or run twice at a time, must not write to the same files.
         self._stem = f"part-{number:05}-{uuid4().hex[:12]}"
         self._open: OrderedDict[str, tuple[TableFile, list[int]]] = OrderedDict()
         self._columns = hashed_columns(shape.schema)
@@ -248,7 +248,7 @@ def _write_part(task: WritePart) -> Written:
 
 
 def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
-    """The rows to write; the positions of all pending ones here, and of those that changed."""
+    """Return the rows to write, the positions of all pending ones here, and of those that changed."""
     assert task.pending is not None
     positions = positions_of(batch)
     new = np.ones(len(positions), bool)
@@ -285,7 +285,7 @@ def _rewrite(task: Rewrite) -> Written:
 
 
 def _by_directory(batch: pa.RecordBatch, time_column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by date and domain, with the directory of each group."""
+    """Yield the rows by date and domain, with the directory of each group."""
     if not batch.num_rows:
         return
     days = batch.column(time_column).cast(pa.date32()).cast(pa.int32()).fill_null(_DAY_NONE).to_numpy()
@@ -303,7 +303,7 @@ def _by_directory(batch: pa.RecordBatch, time_column: str) -> Iterator[tuple[str
 
 
 def _domain(uri: str | None) -> str | None:
-    """`bmq://domain/queue`, where the domain may carry a tier (`domain.~tier`): that is left in."""
+    """Return the domain of `bmq://domain/queue`, including any tier (`domain.~tier`)."""
     if uri is None:
         return None
     return uri.removeprefix("bmq://").partition("/")[0]

@@ -1,4 +1,4 @@
-"""What became of all selected messages: counts that add up, in all and for each queue."""
+"""Outcomes of all selected messages: consistent counts, in total and for each queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Account", "Counts", "count_steps", "make_account"]
 
 
 class Counts(NamedTuple):
-    """Of the `selected` messages: `before` were posted by earlier runs, `posted` by this one; all others are not."""
+    """Counts of the `selected` messages: `before` were posted by earlier runs, `posted` by this one, the rest never."""
 
     selected: int
     before: int
@@ -33,9 +33,9 @@ class Counts(NamedTuple):
 
 
 class Account(NamedTuple):
-    """`again` were under way when an earlier run ended, and are posted again; `queues` are in the plan's order.
+    """The account of a run. `again` were in flight when an earlier run ended and are repeated; `queues` are as planned.
 
-    `refused` counts by the broker's word. `damaged` is the plan's.
+    `refused` counts by the broker's status. `damaged` is the plan's.
     """
 
     total: Counts
@@ -62,16 +62,16 @@ class Account(NamedTuple):
 
 
 def count_steps(plan: Plan, steps: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """How many messages of each queue are at each `Step`: shape (queues, steps)."""
+    """Count the messages of each queue at each `Step`: shape (queues, steps)."""
     width = len(Step)
     flat = np.bincount(plan.entries["queue"].astype(np.int64) * width + steps, minlength=len(plan.queues) * width)
     return flat.reshape(len(plan.queues), width)
 
 
 def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int64] | None = None) -> Account:
-    """The account of a run; `before` is what `count_steps` said at its start.
+    """Make the account of a run; `before` is the result of `count_steps` at its start.
 
-    With `rehearsed`, the numbers of messages that a dry run found fit, these count as posted.
+    With `rehearsed`, the numbers of messages that a dry run could post, these count as posted.
     """
     steps = run.progress.steps
     if rehearsed is not None:
@@ -80,7 +80,7 @@ def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int6
     after = count_steps(run.plan, steps)
     posted = after[:, Step.POSTED] - before[:, Step.POSTED]
     done = run.acked if rehearsed is None else len(rehearsed)
-    # Counted twice, as acks came and by what is kept of each message: an account that does not add up is a bug of ours.
+    # Counted twice, by acks and by each message's step: a discrepancy is a bug in this program.
     assert posted.sum() == done, (posted.sum(), done)
     rows = np.stack(
         [

@@ -1,9 +1,9 @@
-"""Which messages of a journal have one of the fates asked for: of the message as a whole, or with some of its apps.
+"""Selection of a journal's messages by fate: that of the message as a whole, or for some of its apps.
 
-What became of a message is known only after its last record: the journal is read to its end, and one byte is kept for
-each of its places. With apps, a message's fate is that with the app: an app is done with a message that it confirmed
-while others are not, and has never had one that was posted before it was an app of the queue, or that its subscription
-did not want.
+A message's fate is known only after its last record: the journal is read to its end, with one byte for
+each of its slots. With apps, a message's fate is that for the app: an app is done with a message that it confirmed
+while others are not, and never had one that was posted before it was an app of the queue, or that its subscription
+did not select.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Beyond = Mapping[int, Mapping[int, Role]]
 
 
 class Fate(StrEnum):
-    """OUTSTANDING is a message that is not gone, PARTIALLY_CONFIRMED one of these that some apps have confirmed.
+    """The fate of a message. OUTSTANDING: it is alive. PARTIALLY_CONFIRMED: alive, and confirmed by some apps.
 
-    One that went with its queue counts as purged.
+    One that was deleted with its queue counts as purged.
     """
 
     OUTSTANDING = "outstanding"
@@ -56,7 +56,7 @@ _ENDED = np.array(
 
 
 class _App(NamedTuple):
-    """An app that is asked for, of the messages from place `first` to before `end`."""
+    """A requested app, for the messages from slot `first` up to, but not including, `end`."""
 
     app_key: str
     first: int
@@ -71,9 +71,9 @@ def chosen_places(
     apps: Collection[str],
     on_progress: Progress = lambda done, total: None,
 ) -> NDArray[np.bool_]:
-    """For each place before `end`, whether it holds a message with one of `fates` (empty: any).
+    """Mark the slots before `end` that hold a message with one of `fates` (empty: any).
 
-    With `apps`, ids or keys, a message of one of these, that has one of the fates with it.
+    With `apps`, ids or keys, the message must have one of the fates for one of these.
     """
     chooser = _Chooser(end, fates, _wanted_apps(reader, names, end, apps) if apps else None)
     for chunk in reader.chunks(0, end):
@@ -83,7 +83,7 @@ def chosen_places(
 
 
 def _wanted_apps(reader: JournalReader, names: QueueNames, end: int, apps: Collection[str]) -> dict[str, list[_App]]:
-    """The apps that are asked for, by their queue's key."""
+    """Find the requested apps, by their queue's key."""
     ops: list[tuple[int, NDArray[Any]]] = []
     for chunk in reader.chunks(0, end):
         rows = np.flatnonzero(chunk.kinds == RecordType.QUEUE_OP).tolist()
@@ -156,7 +156,7 @@ _FIELDS = {Role.CONFIRMED: "confirmed", Role.AUTOMATIC: "automatic", Role.PURGED
 
 
 def _did(messages: NDArray[Any], app: int | None, role: Role, beyond: Beyond) -> NDArray[np.bool_]:
-    """Of which messages the app with this number was `role`; none if it has no number, as it never did anything."""
+    """Mark the messages that have the app in `role`; none if `app` is None, for an app without records."""
     if app is None:
         return np.zeros(len(messages), np.bool_)
     if app < BITS:

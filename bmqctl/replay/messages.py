@@ -1,4 +1,4 @@
-"""The messages of a journal as they were posted: looked up by their record's place, checked, inflated."""
+"""The messages of a journal as they were posted: located by their record's slot, checked, decompressed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MessageSource", "StoredMessage", "expression_values"]
 
 
 class StoredMessage(NamedTuple):
-    """`timestamp` is in seconds; `compressed` says whether the payload, inflated here, is compressed in the store."""
+    """A message as posted. `timestamp` is in seconds; `compressed` is True if the store has the payload compressed."""
 
     guid: bytes
     timestamp: int
@@ -31,7 +31,7 @@ class StoredMessage(NamedTuple):
 
 
 class MessageSource:
-    """A journal and the DATA file beside it; a context manager. NotAStoreFile without the latter."""
+    """A journal and its DATA file; a context manager. Raises NotAStoreFile without the latter."""
 
     def __init__(self, journal: Path) -> None:
         files = companions(journal)
@@ -55,7 +55,7 @@ class MessageSource:
         self._data.close()
 
     def read(self, place: int) -> StoredMessage:
-        """The message whose record is at `place` of the journal; FormatError if one of its parts is damaged."""
+        """Read the message whose record is in slot `place` of the journal. FormatError if a part of it is damaged."""
         record = decode_record(self.reader.read(place, 1))
         if not isinstance(record, MessageRecord):
             raise FormatError("RecordHeader.type", self.reader.offset_of(place), "no message's record any more")
@@ -74,7 +74,7 @@ class MessageSource:
 
 
 def expression_values(properties: list[Property]) -> dict[str, bool | int | str]:
-    """What expressions see of a message's properties: no binary ones, and a character is a number."""
+    """Convert a message's properties for expressions: binary ones are omitted, and a character is a number."""
     values: dict[str, bool | int | str] = {}
     for name, kind, value in properties:
         if not isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Which messages are replayed, in what order, and to which queues."""
+"""The plan of a replay: the messages, their order and their target queues."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ Progress = Callable[[int, int], None]
 Matches = Callable[[dict[str, bool | int | str]], bool]
 
 ENTRY = np.dtype([("time", np.int64), ("place", np.uint32), ("journal", np.uint16), ("queue", np.uint32)])
-"""A message: seconds since 1970 (see `Plan`), its record's place, and the numbers of its journal and its queue."""
+"""A message: seconds since 1970 (see `Plan`), its record's slot, and the numbers of its journal and its queue."""
 
 
 class StoreChanged(Exception):
-    """What was to be replayed is not there any more; one line."""
+    """Messages to be replayed have disappeared; one line."""
 
 
 class BadRename(ValueError):
-    """A rename that cannot be read, or that leads nowhere; one line."""
+    """A rename that is invalid or matches nothing; one line."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked of the messages: each of these must hold, with one of the values of each; empty, it holds.
+    """Criteria of messages: all must hold, each for one of its values; an empty one always holds.
 
-    `queues` and `apps` are names or keys, times in seconds, `since` inclusive and `until` exclusive. `matches` decides
+    `queues` and `apps` are names or keys; times are in seconds, `since` inclusive, `until` exclusive. `matches` decides
     by the message's properties; one whose properties cannot be read is selected, so that it is reported.
     """
 
@@ -57,7 +57,7 @@ class Selection:
     matches: Matches | None = None
 
     def filters(self) -> Filters:
-        """The part that a journal's own filters can decide; `BadFilter` if the times contradict each other."""
+        """Return the part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
         return Filters(
             types=frozenset({RecordType.MESSAGE}),
             queues=self.queues,
@@ -68,9 +68,9 @@ class Selection:
 
 
 class Renames:
-    """`FROM=TO` for queues: FROM is a URI, or a key in hex; with `*` at its end it stands for all that begin so.
+    """`FROM=TO` for queues: FROM is a URI, or a key in hex; with `*` at its end it matches every queue that begins so.
 
-    A `*` at the end of TO is what FROM's stood for. The first rule that fits decides.
+    A `*` at the end of TO is replaced by the match of FROM's. The first rule that matches decides.
     """
 
     def __init__(self, rules: Iterable[str]) -> None:
@@ -84,9 +84,9 @@ class Renames:
             self._rules.append((source, target))
 
     def targets(self, queues: Iterable[str], known: Collection[str]) -> list[str]:
-        """Where the messages of each of `queues` go.
+        """Return the target of each of `queues`.
 
-        `BadRename` for a rule that fits none of the `known` queues, selected or not, and for a target that is no URI.
+        Raises `BadRename` if a rule matches none of the `known` queues, selected or not, or a target is not a URI.
         """
         for source, _ in self._rules:
             if not any(_fits(source, queue) for queue in known):
@@ -116,12 +116,12 @@ def _fits(source: str, queue: str) -> bool:
 
 @dataclass
 class Plan:
-    """The messages in the order in which they are replayed: `entries` are `ENTRY`.
+    """The messages in replay order: `entries` are `ENTRY`.
 
-    The order is that of time. Within a journal it is that of its records, whatever its clocks did: an entry's time is
-    at least that of those before it in its journal. `queues` are URIs, or keys in hex where a store has no name.
-    `ends` are the places up to which each journal was looked at, by its file's name. `damaged` counts the places that
-    hold no record, though records follow. `known` are the names of all queues, `queues` of those that are selected.
+    They are ordered by time. Within a journal the order is that of its records, whatever its clock did: a time is
+    at least that of those before it in its journal. `queues` are URIs, or keys in hex if a store has no name.
+    `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts slots without
+    a record before the last one. `known` are the names of all queues, `queues` of those that are selected.
     """
 
     sources: list[MessageSource]
@@ -132,13 +132,13 @@ class Plan:
     known: frozenset[str] = frozenset()
 
     def digest(self) -> str:
-        """Two plans with the same one replay the same messages in the same order."""
+        """Return the plan's digest: plans with equal digests replay the same messages in the same order."""
         return hashlib.sha256(self.entries.tobytes() + "\n".join(self.queues).encode()).hexdigest()
 
     def due_s(self, order: NDArray[np.int64], speed: float) -> NDArray[np.float64]:
-        """When each of the entries `order` is due, counted from the first one.
+        """Return the due times of the entries `order`, in seconds from the first one.
 
-        A journal knows whole seconds: the messages of one are spread evenly over it.
+        A journal has times in whole seconds: the messages of one second are spread evenly over it.
         """
         times = self.entries["time"][order]
         if not len(times):
@@ -152,13 +152,13 @@ class Plan:
 
 @dataclass
 class _Queues:
-    """Counts off queues by their names."""
+    """Numbers queues by their names."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
     def of(self, names: QueueNames, keys: list[bytes]) -> list[int]:
         by_key: dict[bytes, int] = {}
-        # In the order in which they come, so that a plan made again is the same.
+        # In order of appearance, so that a repeated plan is the same.
         for key in dict.fromkeys(keys):
             name = names.uris.get(key) or hex_of(key)
             by_key[key] = self.numbers.setdefault(name, len(self.numbers))
@@ -172,11 +172,11 @@ def make_plan(
     ends: Mapping[str, int] | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> Plan:
-    """Look for the messages of `journals`; their files stay open in `stack`.
+    """Collect the messages of `journals`; their files stay open in `stack`.
 
-    With the `ends` of an earlier plan, what came to the journals since is left out; `StoreChanged` if they have become
-    shorter. FormatError if a journal's headers are damaged, BadFilter if no journal has a queue or app asked for,
-    NotAStoreFile if there are no messages beside one.
+    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if journals have become
+    shorter. FormatError if a journal's headers are damaged, BadFilter if no journal has a requested queue or app,
+    NotAStoreFile if a journal has no DATA file.
     """
     sources = [stack.enter_context(MessageSource(path)) for path in journals]
     names = [load_names(source.path, source.reader.partition_id) for source in sources]
@@ -221,7 +221,7 @@ def _check_names(names: list[QueueNames], selection: Selection) -> None:
 
 @dataclass
 class _Walk:
-    """Looks for the messages of one journal."""
+    """Collects the messages of one journal."""
 
     source: MessageSource
     names: QueueNames
@@ -231,7 +231,7 @@ class _Walk:
     damaged: int = 0
 
     def messages(self) -> Iterator[Chunk]:
-        """The selected messages, chunk by chunk; while one is out, `names` are those of its records."""
+        """Yield the selected messages, chunk by chunk; while one is out, `names` are those of its records."""
         reader, selection, filters = self.source.reader, self.selection, self.selection.filters()
         chosen = None
         if selection.fates or selection.apps:

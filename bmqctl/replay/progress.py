@@ -1,14 +1,14 @@
-"""How far a replay has come: one byte per message, in memory or in a file that outlives the process.
+"""Progress of a replay: one byte per message, in memory or in a file that outlives the process.
 
-The file is mapped, and a message's byte is written before and after the message: a process that is killed leaves
-behind what it knew. Its head says which replay it is of; another one does not get to use it, nor do two at a time.
+The file is mapped, and a message's byte is written before and after the message: a killed process leaves
+its state behind. The head identifies the replay; no other replay may use the file, nor may two processes at once.
 
-    line 1   `bmqctl-replay 1 SIZE`, SIZE is that of the head in bytes, a multiple of 4096
-    line 2   JSON: what is replayed, and the seed of the new GUIDs; then spaces
+    line 1   `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
+    line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
     SIZE     a byte for each message, in the plan's order: `Step`
 
-What was under way when a process was killed may have reached the broker or not. It is posted again with the same GUID,
-made of the seed and the message's number, by which the broker recognizes it.
+A message in flight when a process was killed may have reached the broker or not. It is posted again with the same GUID,
+derived from the seed and the message's number, by which the broker recognises it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StateFault(Exception):
 
 
 class Step(IntEnum):
-    """What has become of a message."""
+    """The state of a message in the replay."""
 
     NEW = 0
     SENT = 1  # and not answered
@@ -53,7 +53,7 @@ class Step(IntEnum):
 
 
 class Head(NamedTuple):
-    """What a state is of. `seed` is `CLIENT_ID_SIZE` bytes, `ends` is the plan's, `about` all that must be the same."""
+    """The head of a state. `seed` is `CLIENT_ID_SIZE` bytes, `ends` is the plan's, `about` are the fixed parameters."""
 
     seed: bytes
     digest: str
@@ -73,12 +73,12 @@ class Head(NamedTuple):
 
 
 def replay_guid(seed: bytes, number: int) -> bytes:
-    """The new GUID of the plan's message `number`: the same in every run of a replay."""
+    """Return the new GUID of the plan's message `number`, the same in every run of a replay."""
     return GUID.pack(GuidFields(GUID_VERSION, 0, number >> 16, number & 0xFFFF, seed))
 
 
 class Progress:
-    """`steps` (uint8, a `Step` for each message of the plan) are there for reading and writing. A context manager."""
+    """The state of a replay; `steps` (uint8, a `Step` for each message) may be read and written. A context manager."""
 
     def __init__(self, head: Head, steps: NDArray[np.uint8], mapped: mmap.mmap | None = None, descriptor: int = -1):
         self.head = head
@@ -88,7 +88,7 @@ class Progress:
 
     @classmethod
     def in_memory(cls, head: Head, steps: NDArray[np.uint8] | None = None) -> Progress:
-        """One that ends with the process; it begins at a copy of `steps`."""
+        """Make a state that ends with the process, from a copy of `steps`."""
         return cls(head, np.zeros(head.messages, np.uint8) if steps is None else steps.copy())
 
     def __enter__(self) -> Self:
@@ -99,19 +99,19 @@ class Progress:
     ) -> None:
         if self._mapped is not None:
             self._mapped.flush()
-            # The mapping, with a descriptor of its own, goes with the last who looks at `steps`; the lock does not.
+            # The mapping has its own descriptor and lasts as long as `steps` is referenced; the lock does not.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._mapped = None
 
     def sync(self) -> None:
-        """Have the disk keep what was written so far."""
+        """Flush the state to the disk."""
         if self._mapped is not None:
             self._mapped.flush()
 
 
 def read_head(path: Path) -> Head | None:
-    """What the state file at `path` is of; None if there is none. `StateFault` if it is something else."""
+    """Read the head of the state file at `path`; None if there is none. Raises `StateFault` if it is another file."""
     try:
         with path.open("rb") as file:
             return _read_head(path, file.fileno())[0]
@@ -142,9 +142,9 @@ def _read_head(path: Path, descriptor: int) -> tuple[Head, int]:
 
 
 def open_state(path: Path, head: Head) -> Progress:
-    """The state file at `path`, made if there is none; `StateFault` if it is not of the replay that `head` says.
+    """Open or create the state file at `path`. Raises `StateFault` if it belongs to another replay than `head`.
 
-    An empty plan needs none, and gets one in memory.
+    An empty plan needs none and gets one in memory.
     """
     if not head.messages:
         return Progress.in_memory(head)
@@ -174,7 +174,7 @@ def open_state(path: Path, head: Head) -> Progress:
 
 
 def _create(path: Path, head: Head) -> None:
-    """Complete or not at all, and with all the room that it will need: a full disk would kill who writes to it."""
+    """Create the file atomically and at full size: on a full disk, writing to the mapping would kill the process."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""The automatic mode: post by the clock, or consume, until all is done or a signal comes.
+"""The automatic mode: post by the clock, or consume, until everything is done or a signal comes.
 
 Source of the behaviour: `m_bmqtool::Application`.
 """
@@ -27,7 +27,7 @@ CATEGORY: Final = "BMQTOOL.APPLICATION"
 
 
 class Automatic:
-    """One queue, one purpose; `stop` ends it."""
+    """A run in automatic mode, posting to or consuming from one queue; `stop` ends it."""
 
     def __init__(self, session: ToolSession, receiver: Receiver, parameters: Parameters, log: Log) -> None:
         self._session = session
@@ -42,11 +42,11 @@ class Automatic:
         self._unacked = events * parameters.event_size
 
     def stop(self) -> None:
-        """The user has had enough."""
+        """End the run, at the user's request."""
         self._done.set()
 
     async def run(self) -> bool:
-        """Whether it could begin; returns when all is posted, acked or consumed, or `stop` was called."""
+        """Run until everything is posted, acked or consumed, or `stop` is called; return False if it cannot begin."""
         result = await self._session.start(self._parameters.timeout_sec)
         if result != 0:
             self._error(f"Unable to start session [rc: {result.value} - {result.name}]")
@@ -137,7 +137,7 @@ class Automatic:
                 self._done.set()
 
     async def _watch_silence(self) -> None:
-        """After the first message, end when none has come for the time of grace."""
+        """End the run when no message has come for the grace period, after the first one."""
         while not self._receiver.messages_seen:
             await trio.sleep(0.1)
         seen = -1
@@ -195,7 +195,7 @@ class Automatic:
 
 
 async def ended(ask: Callable[[Callable[[Outcome], None]], object]) -> Outcome:
-    """The outcome of what `ask` asks for."""
+    """Make a request by `ask` and wait for its outcome."""
     finished = trio.Event()
     outcomes: list[Outcome] = []
 

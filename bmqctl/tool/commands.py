@@ -39,7 +39,7 @@ _FLAGS = ("admin", "read", "write", "ack")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is not said is as in the command that holds it."""
+    """A subscription; fields that are None are as in the enclosing command."""
 
     correlation_id: int | None = None
     expression: str | None = None
@@ -50,7 +50,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class MessageProperty:
-    """`type` is E_STRING or E_INT; the value is written as a string either way."""
+    """A message property; `type` is E_STRING or E_INT, and the value is a string in either case."""
 
     name: str = ""
     value: str = ""
@@ -122,7 +122,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class BatchPost:
-    """`post_interval` is in milliseconds; `events_count` 0 is without end."""
+    """The command `batch-post`; `post_interval` is in milliseconds, `events_count` 0 is unlimited."""
 
     uri: str = ""
     payload: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ messageProperties=[{{"name": "x", "value": "10", "type": "E_INT"}}]
 
 
 def parse_flags(text: str) -> frozenset[str]:
-    """Flags of a queue, by commas; `CommandError` names those that are none."""
+    """Parse a queue's flags, separated by commas. Raises `CommandError` that names unknown ones."""
     flags = [flag.lower() for flag in text.split(",") if flag]
     wrong = [f"'{flag}'" for flag in flags if flag not in _FLAGS]
     if wrong:
@@ -194,7 +194,7 @@ def parse_flags(text: str) -> frozenset[str]:
 
 
 def properties_of(wanted: tuple[MessageProperty, ...]) -> list[Property]:
-    """The properties to post; `CommandError` if a value is not of its type."""
+    """Convert the properties to post. Raises `CommandError` if a value is not of its type."""
     made = {}
     for each in wanted:
         if each.type == "E_STRING":
@@ -217,7 +217,7 @@ def _int32(text: str) -> int:
 
 
 def stream_options(command: OpenQueue | ConfigureQueue) -> StreamOptions:
-    """How the command wants to consume."""
+    """Make the stream options of a command."""
     return StreamOptions(
         max_unconfirmed_messages=command.max_unconfirmed_messages,
         max_unconfirmed_bytes=command.max_unconfirmed_bytes,
@@ -227,7 +227,7 @@ def stream_options(command: OpenQueue | ConfigureQueue) -> StreamOptions:
 
 
 def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscription, ...]:
-    """The client's form of what a user asks for."""
+    """Convert subscriptions to the client's form."""
     return tuple(
         StreamSubscription(
             expression=each.expression,
@@ -241,8 +241,8 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 
 
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
-    """What no broker need be asked about: expressions that it could not compile either."""
-    # Few sessions have expressions; their grammar takes its time to load.
+    """Check expressions locally; return the errors of those that no broker could compile."""
+    # Few sessions have expressions, and their grammar is slow to load.
     from broker.core.expressions import ExpressionError, compile_expression
 
     faults = []

@@ -1,10 +1,10 @@
-"""The line that a user types: a verb and `key=value` pairs, where a value is JSON, a word or a number.
+"""Grammar of the user's commands: a verb and `key=value` pairs, where a value is JSON, a word or a number.
 
     open uri="bmq://bmq.test.mem.priority/q" flags="read,write" async=true
     post uri="..." payload=["one","two"] messageProperties=[{"name": "x", "value": "1", "type": "E_INT"}]
 
-Source: `m_bmqtool::InputUtil::preprocessInput`, which makes one JSON object of the pairs; keys that a command does not
-have are passed over, as the reference's decoder is told to.
+Source: `m_bmqtool::InputUtil::preprocessInput`, which makes one JSON object of the pairs; unknown keys of a command
+are ignored, as configured in the reference's decoder.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _INT_MAX = (1 << 63) - 1
 
 
 class CommandError(Exception):
-    """A line that cannot be taken; the text says why."""
+    """An invalid line; the text is the reason."""
 
 
 def parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """The verb, and the values by key."""
+    """Parse a line into the verb and the values by key."""
     at = _skip(line, 0)
     verb = _WORD.match(line, at)
     if verb is None:
@@ -76,13 +76,13 @@ def _value(line: str, start: int) -> tuple[Any, int]:
 
 
 def camel(name: str) -> str:
-    """What the reference calls the field `name`."""
+    """Return the reference's name of the field `name`."""
     first, *rest = name.rstrip("_").split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def decode(kind: type[C], values: Mapping[str, Any]) -> C:
-    """A command, or a part of one, from its values by the reference's names."""
+    """Decode a command, or a part of one, from its values by the reference's names."""
     taken = {}
     for field, expected in _typed_fields(kind):
         name = camel(field.name)
@@ -92,7 +92,7 @@ def decode(kind: type[C], values: Mapping[str, Any]) -> C:
 
 
 def encode(command: Any) -> dict[str, Any]:
-    """The values by the reference's names, without those that are not set: what `decode` takes."""
+    """Encode the values by the reference's names, without unset ones: the inverse of `decode`."""
     pairs = ((camel(field.name), getattr(command, field.name)) for field, _ in _typed_fields(type(command)))
     return {name: _encoded(value) for name, value in pairs if value is not None}
 
@@ -104,7 +104,7 @@ def _encoded(value: Any) -> Any:
 
 
 def show(command: Any) -> Plain:
-    """The command as the reference logs it."""
+    """Format the command as the reference logs it."""
     return attributes(
         (camel(field.name), _shown(getattr(command, field.name))) for field, _ in _typed_fields(type(command))
     )
@@ -117,7 +117,7 @@ def _shown(value: Any) -> Any:
 
 
 def _typed_fields(kind: Any) -> list[tuple[Field[Any], Any]]:
-    """The fields of a command, each of which has a default, and their types."""
+    """Return the fields of a command, each of which has a default, with their types."""
     known = _FIELDS.get(kind)
     if known is None:
         hints = get_type_hints(kind)

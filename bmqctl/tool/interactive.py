@@ -1,4 +1,4 @@
-"""The interactive mode: each line that is typed is carried out, and what comes from the broker is printed.
+"""The interactive mode: executes each typed line, and prints events from the broker.
 
 Source of commands, output lines and their order: `m_bmqtool::Interactive`, `m_bmqtool::Application`.
 """
@@ -54,28 +54,28 @@ _SCHEMA_ID: Final = 1
 
 
 class Lines(Protocol):
-    """Where commands come from."""
+    """A source of commands."""
 
     async def next_line(self) -> str | None:
-        """A line without its end; None after the last."""
+        """Read a line without its end; None after the last one."""
 
 
 class Refusal(Exception):
-    """A command that cannot be carried out as it is; the text says why."""
+    """A command that cannot be carried out; the text is the reason."""
 
 
 class Interactive:
-    """Carries out commands on `session`; messages that come are kept until they are confirmed."""
+    """Carries out commands on `session`; received messages are kept until they are confirmed."""
 
     def __init__(self, session: ToolSession, log: Log, *, quiet: bool) -> None:
         self._session = session
         self._log = log
         self._quiet = quiet
-        # What is not confirmed, by queue and GUID, in the order in which it came.
+        # Unconfirmed messages by queue and GUID, in order of arrival.
         self._unconfirmed: dict[str, dict[bytes, tuple[ToolQueue, Message]]] = {}
 
     async def run(self, lines: Lines) -> None:
-        """Until the user leaves."""
+        """Carry out commands until the user exits."""
         while (line := await lines.next_line()) is not None:
             line = line.strip()
             if line in ("bye", "quit", "q"):
@@ -87,7 +87,7 @@ class Interactive:
         await self._session.stop()
 
     def keep(self, queue: ToolQueue, message: Message) -> None:
-        """A message has come that is to be confirmed by hand."""
+        """Keep a message that is to be confirmed by hand."""
         self._unconfirmed.setdefault(queue.uri, {})[message.guid] = (queue, message)
 
     async def _run_line(self, line: str) -> None:
@@ -194,7 +194,7 @@ class Interactive:
 
         def done(outcome: Outcome) -> None:
             if outcome.ok:
-                # They will come again if the queue is opened again.
+                # They come again if the queue is opened again.
                 self._unconfirmed.pop(command.uri, None)
 
         await self._request(
@@ -213,7 +213,7 @@ class Interactive:
         done: Callable[[Outcome], None],
         ask: Callable[[Callable[[Outcome], None]], object],
     ) -> None:
-        """Make a request, print how it ended, and wait for that unless the user does not want to."""
+        """Make a request, print its outcome, and wait for it unless `is_async`."""
         ended = trio.Event()
 
         def callback(outcome: Outcome) -> None:
@@ -359,7 +359,7 @@ class Interactive:
 
 
 def _bytes_of(text: str) -> bytes:
-    """UTF-8; bytes that were typed and are none go out as they came."""
+    """Encode as UTF-8; typed bytes that are not valid UTF-8 are kept as they are."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -371,7 +371,7 @@ def _number(queue: ToolQueue) -> int | None:
 
 
 def _choose(wanted: str, guids: list[bytes]) -> list[bytes]:
-    """`*` for all, `+n` for the first, `-n` for the last, or one by its name."""
+    """Choose GUIDs: `*` for all, `+n` for the first, `-n` for the last, or one by its name."""
     if wanted == "*":
         return guids
     if wanted[0] in "+-":

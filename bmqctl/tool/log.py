@@ -1,8 +1,8 @@
 """The tool's console: records in the reference's format language, to standard output.
 
-Source: `ball::RecordStringFormatter`, `bmqtsk::ConsoleObserver`. Of its specifiers these are known: %d %D %i %I %O
+Source: `ball::RecordStringFormatter`, `bmqtsk::ConsoleObserver`. Supported specifiers are: %d %D %i %I %O
 (times, UTC), %p (process), %t %T (thread), %s (severity), %f %F %l (source), %c (category), %m (message), %% and the
-escapes \\n \\t \\\\; %u, %x, %X and %a stand for what records here do not have.
+escapes \\n \\t \\\\; %u, %x, %X and %a are for attributes that these records lack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLOR_RESET = "\033[0m"
 
 
 class Severity(IntEnum):
-    """From what must be said to what may be."""
+    """Severity of a record, the most severe first."""
 
     OFF = 0
     FATAL = 32
@@ -39,7 +39,7 @@ class Severity(IntEnum):
 
 
 class Record(NamedTuple):
-    """One entry; `line` is where in `file` it was made."""
+    """One entry; `line` is the line in `file` where it was made."""
 
     time: datetime
     severity: Severity
@@ -73,7 +73,7 @@ _FIELDS: dict[str, Callable[[Record], str]] = {
 
 
 def compile_format(text: str) -> Callable[[Record], str]:
-    """What writes a record as `text` says."""
+    """Return a function that formats a record according to `text`."""
     parts: list[str | Callable[[Record], str]] = []
     at = 0
     for item in _ITEM.finditer(text):
@@ -89,7 +89,7 @@ def compile_format(text: str) -> Callable[[Record], str]:
 
 
 class Log:
-    """Records up to `threshold`, each written out at once."""
+    """Writes records up to `threshold`, without buffering."""
 
     def __init__(
         self, text: str = DEFAULT_FORMAT, threshold: Severity = Severity.INFO, out: IO[str] | None = None
@@ -100,7 +100,7 @@ class Log:
         self._colors = self._out.isatty()
 
     def write(self, severity: Severity, category: str, message: str, depth: int = 1) -> None:
-        """A record; `depth` is how many calls above this one it stands."""
+        """Write a record; its source is the caller `depth` frames up."""
         if severity > self._threshold:
             return
         caller = sys._getframe(depth)
@@ -111,6 +111,6 @@ class Log:
         self.print(text)
 
     def print(self, text: str) -> None:
-        """Text that is no record."""
+        """Print text that is not a record."""
         self._out.write(text)
         self._out.flush()

@@ -1,4 +1,4 @@
-"""What the tool is told on its command line, or in a profile (source: `m_bmqtool::Parameters`, `bmqtoolcmd.xsd`)."""
+"""The tool's parameters, from its command line or a profile (source: `m_bmqtool::Parameters`, `bmqtoolcmd.xsd`)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _COUNT = re.compile(r"(\d+)([sS]?)")
 
 
 class ParameterError(Exception):
-    """An option that cannot be; the text names it."""
+    """An invalid option; the text names it."""
 
 
 def default_broker() -> str:
-    """On this host, at the port that `BMQ_PORT` names."""
+    """Return the default broker: on this host, at the port in `BMQ_PORT`."""
     return f"tcp://localhost:{os.environ.get('BMQ_PORT', _DEFAULT_PORT)}"
 
 
@@ -85,7 +85,7 @@ class Parameters:
     authn_data: str = field(default="", repr=False)
 
     def check(self) -> None:
-        """`ParameterError` if the options do not go together, `CommandError` if one of them cannot be."""
+        """Raise `ParameterError` if options do not fit together, `CommandError` if one is invalid."""
         for name, value, allowed in (
             ("mode", self.mode, MODES),
             ("latency", self.latency, LATENCIES),
@@ -119,14 +119,14 @@ class Parameters:
         properties_of(self.message_properties)
 
     def limits(self) -> tuple[int, int]:
-        """How many messages and bytes may be unconfirmed."""
+        """Limits of unconfirmed messages and bytes."""
         match = _UNCONFIRMED.fullmatch(self.max_unconfirmed)
         if match is None:
             raise ParameterError(f"--maxunconfirmed must be MESSAGES:BYTES, not '{self.max_unconfirmed}'")
         return int(match[1]), int(match[2])
 
     def events(self) -> int:
-        """How many events are to be posted; 0 is without end."""
+        """Number of events to post; 0 is unlimited."""
         match = _COUNT.fullmatch(self.events_count.strip())
         if match is None:
             raise ParameterError(f"--eventscount must be a number, or seconds as in 30s, not '{self.events_count}'")
@@ -138,7 +138,7 @@ class Parameters:
 
 
 def load_profile(text: str) -> Parameters:
-    """The parameters of a JSON profile; what it does not say is as by default. `ParameterError` if it is none."""
+    """Parse a JSON profile; omitted parameters have their defaults. Raises `ParameterError` if it is invalid."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as fault:
@@ -153,5 +153,5 @@ def load_profile(text: str) -> Parameters:
 
 
 def dump_profile(parameters: Parameters) -> str:
-    """A profile that stands for `parameters`."""
+    """Format `parameters` as a profile."""
     return json.dumps(encode(parameters), indent=2)

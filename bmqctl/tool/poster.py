@@ -1,4 +1,4 @@
-"""What is posted by the clock: batches of events, in the interactive and in the automatic mode.
+"""Posting by the clock: batches of events, in the interactive and in the automatic mode.
 
 Source: `m_bmqtool::PostingContext`.
 """
@@ -26,13 +26,13 @@ Latency = Callable[[], int]
 
 
 def clock_of(method: str) -> Latency | None:
-    """Nanoseconds now, as `method` (none, hires, epoch) measures."""
+    """Return the clock in nanoseconds of a `method` of measurement (none, hires, epoch)."""
     return {"hires": time.perf_counter_ns, "epoch": time.time_ns}.get(method)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`rate` events of `event_size` messages every `interval_ms`, `events` of them (0: without end)."""
+    """A plan of `rate` events of `event_size` messages every `interval_ms`, `events` of them (0: unlimited)."""
 
     events: int
     event_size: int
@@ -48,7 +48,7 @@ class Plan:
 
 
 class Poster:
-    """Posts to `queue` as planned; `on_put` is told of each message: its number, GUID and payload."""
+    """Posts to `queue` as planned; `on_put` is called for each message with its number, GUID and payload."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Poster:
         return self._plan.events == 0 or self._left > 0
 
     def post_round(self) -> int:
-        """The events of one interval; how many there were. `PackError` if a message cannot be posted."""
+        """Post the events of one interval; return their number. Raises `PackError` if a message cannot be posted."""
         plan = self._plan
         posted = 0
         if plan.event_size == 0:
@@ -91,7 +91,7 @@ class Poster:
         plan = self._plan
         number = None
         if self._queue.ack:
-            # To know how long an ack took, the time of posting is its number.
+            # For measuring ack latency, the time of posting is used as the number.
             number = next_number() if plan.clock is None else plan.clock()
         payload = self._payload(index)
         guid = self._session.post(self._queue, payload, self._properties(index), number=number)

@@ -1,7 +1,7 @@
-"""How the reference's tool writes values: one line of names and values in brackets, hex dumps, rounded quantities.
+"""Formats of the reference's tool: one line of names and values in brackets, hex dumps, rounded quantities.
 
 Source: `bslim::Printer` as `operator<<` of the reference's types uses it, `bmqu::BlobStartHexDumper`,
-`bmqu::PrintUtil`. Scripts match these lines, so that every space is theirs.
+`bmqu::PrintUtil`. Scripts match these lines, so every space is as in the reference.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ DUMP_MAX = 256
 
 
 class Plain(str):
-    """Text that is printed without quotes: an enumerator, a URI, something that is printed already."""
+    """Text printed without quotes: an enumerator, a URI, or text that is already formatted."""
 
     __slots__ = ()
 
 
 def attributes(pairs: Iterable[tuple[str, Any]]) -> Plain:
-    """`[ name = value name = value ]`."""
+    """Format pairs as `[ name = value name = value ]`."""
     return Plain("".join(("[", *(f" {name} = {_value(value)}" for name, value in pairs), " ]")))
 
 
@@ -55,17 +55,17 @@ def _value(value: Any) -> str:
 
 
 def correlation(number: int | None, kind: str = "autoValue") -> Plain:
-    """A correlation id, or none; `kind` is autoValue or numeric."""
+    """Format a correlation id, or none; `kind` is autoValue or numeric."""
     return Plain('[ "* unset *" ]') if number is None else Plain(f"[ {kind} = {number} ]")
 
 
 def queue_id(uri: str, number: int | None) -> Plain:
-    """A queue as the tool's session knows it."""
+    """Format a queue as the tool's session identifies it."""
     return attributes([("uri", Plain(uri)), ("correlationId", correlation(number))])
 
 
 def print_properties(properties: Sequence[Property]) -> Plain:
-    """A message's properties with their types."""
+    """Format a message's properties with their types."""
     return attributes((f"{name} ({kind.name})", _property(kind, value)) for name, kind, value in properties)
 
 
@@ -78,7 +78,7 @@ def _property(kind: PropertyType, value: Any) -> Any:
 
 
 def hex_dump(data: bytes) -> str:
-    """Lines of 16 bytes: offset, four blocks of four bytes, and the bytes as ASCII."""
+    """Format bytes in lines of 16: offset, four blocks of four bytes, and the bytes as ASCII."""
     lines = []
     for offset in range(0, len(data), HEX_LINE):
         row = data[offset : offset + HEX_LINE]
@@ -88,24 +88,24 @@ def hex_dump(data: bytes) -> str:
 
 
 def hex_dump_start(data: bytes) -> str:
-    """The first 256 bytes, and how many there are beyond."""
+    """Format the first 256 bytes, and the number of the remaining ones."""
     if len(data) <= DUMP_MAX:
         return hex_dump(data)
     return f"{hex_dump(data[:DUMP_MAX])}\t+ {len(data) - DUMP_MAX} more bytes. ({len(data)} total)"
 
 
 def ascii_dump(data: bytes) -> str:
-    """The bytes as text, dots for what cannot be printed."""
+    """Format the bytes as text, with dots for unprintable ones."""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
 
 
 def pretty_number(value: int) -> str:
-    """Digits in groups of three."""
+    """Format a number with digits in groups of three."""
     return f"{value:,}"
 
 
 def pretty_bytes(value: int) -> str:
-    """A size in the largest unit that leaves a whole, with two decimals."""
+    """Format a size in the largest unit that leaves a whole number, with two decimals."""
     sign, size = ("-", -value) if value < 0 else ("", value)
     units = (" B", "KB", "MB", "GB", "TB", "PB")
     unit = min(max(size.bit_length() - 1, 0) // 10, len(units) - 1)
@@ -116,7 +116,7 @@ def pretty_bytes(value: int) -> str:
 
 
 def pretty_interval(nanoseconds: int) -> str:
-    """A duration in the largest unit that leaves a whole, with two decimals."""
+    """Format a duration in the largest unit that leaves a whole number, with two decimals."""
     sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     divisor = 1
     unit = "ns"

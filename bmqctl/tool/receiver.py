@@ -1,4 +1,4 @@
-"""What the tool does with everything that comes from the broker: print, confirm, keep, count.
+"""Handling of the broker's events in the tool: print, confirm, keep, count.
 
 Source of the lines and their order: `m_bmqtool::Application::onSessionEvent` and `onMessageEvent`.
 """
@@ -34,7 +34,7 @@ _STAMP = struct.Struct(">q")
 
 @dataclass
 class Receiver:
-    """The listener of a session; `keep` takes what the user is to confirm by hand."""
+    """The listener of a session; `keep` receives messages that the user is to confirm by hand."""
 
     log: Log
     file_log: FileLog
@@ -53,7 +53,7 @@ class Receiver:
     acked: Latencies = field(default_factory=lambda: Latencies("ack"))
 
     def on_note(self, note: SessionNote) -> None:
-        """Something happened to the session."""
+        """Handle an event of the session."""
         if not self.quiet:
             self._info(f"==> EVENT received: {note}")
         if note.type in _CONNECTEDNESS:
@@ -61,11 +61,11 @@ class Receiver:
         self.file_log.session_event(note.type, note.queue.uri if note.queue else "")
 
     def on_trouble(self, text: str) -> None:
-        """A connection was lost."""
+        """Handle a warning of the session, such as a lost connection."""
         self.log.write(Severity.WARN, CATEGORY, text)
 
     def on_messages(self, queue: ToolQueue, messages: list[Message]) -> None:
-        """One event's messages for one queue."""
+        """Handle one event's messages for one queue."""
         self._message_event("PUSH", [queue])
         self.messages_seen += len(messages)
         size = 0
@@ -87,7 +87,7 @@ class Receiver:
         self.stats.add(len(messages), size, 1, EVENT_HEADER_SIZE + sum(message.wire_size for message in messages))
 
     def on_acks(self, acks: list[tuple[ToolQueue, Ack]]) -> None:
-        """One event's acks."""
+        """Handle one event's acks."""
         failed = {(queue.uri, ack.status): ack.guid for queue, ack in acks if ack.status is not AckStatus.SUCCESS}
         for (uri, status), guid in failed.items():
             text = f"Failed ACK for queue '{uri}' [status: {status.name}, GUID: {format_guid(guid)}]"
@@ -115,7 +115,7 @@ class Receiver:
         self.log.write(Severity.ERROR, CATEGORY, f"Message {format_guid(message.guid)} cannot be read: {fault}")
 
     def put(self, queue: ToolQueue, number: int | None, guid: bytes, payload: bytes) -> None:
-        """A message is about to be posted."""
+        """Note a message that is about to be posted."""
         self.file_log.put(queue.uri, self._correlation(number), guid, payload)
 
     def _correlation(self, number: int | None) -> Plain:
@@ -137,7 +137,7 @@ class Receiver:
             self.log.write(Severity.ERROR, CATEGORY, text)
 
     def _measure(self, payload: bytes) -> None:
-        """How long a message took whose first eight bytes say when it was posted."""
+        """Measure the latency of a message whose first eight bytes are the time of posting."""
         if self.clock is None or len(payload) < _STAMP.size:
             return
         (posted,) = _STAMP.unpack_from(payload)
@@ -151,7 +151,7 @@ class Receiver:
 
 
 def print_push(queue: ToolQueue, message: Message, payload: bytes) -> str:
-    """A message that has come."""
+    """Format a received message."""
     wanted = queue.handle.subscriptions.get(message.subscription_id) if queue.handle else None
     number = correlation(wanted.correlation if wanted else None, "numeric")
     handle = attributes([("id", message.subscription_id), ("CorrelationId", number)])
@@ -173,7 +173,7 @@ def print_push(queue: ToolQueue, message: Message, payload: bytes) -> str:
 
 
 def print_ack(queue: ToolQueue, ack: Ack, number: Plain) -> str:
-    """An ack that has come."""
+    """Format a received ack."""
     return attributes(
         [
             ("type", Plain("ACK")),

@@ -1,6 +1,6 @@
-"""The tool's modes put together: session, console, commands from standard input, signals.
+"""The tool's modes: session, console, commands from standard input, signals.
 
-Source of the exit codes' meaning: `bmqtool.m.cpp`; `syschk` ends with the result of what failed, as 256 minus it.
+Source of the exit codes' meaning: `bmqtool.m.cpp`; `syschk` exits with 256 minus the result of the failed step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROMPT: Final = "> "
 
 
 class _Typed(Lines):
-    """Lines from standard input, read by a thread, so that the session goes on meanwhile."""
+    """Lines from standard input, read in a thread, so that the session continues meanwhile."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdin.isatty()
@@ -66,9 +66,9 @@ class _Typed(Lines):
 
 
 def run_tool(parameters: Parameters) -> int:
-    """Run in the mode that `parameters` name; the exit code.
+    """Run in the mode that `parameters` select; return the exit code.
 
-    `BadAddress` if the broker's address is none, `OSError` if a file cannot be read or made.
+    Raises `BadAddress` if the broker's address is invalid, `OSError` if a file cannot be read or made.
     """
     endpoint = parse_endpoint(parameters.broker)
     if parameters.authn_mechanism:
@@ -84,7 +84,7 @@ def run_tool(parameters: Parameters) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except* KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    # The interpreter goes over all objects once more before it ends: a third of the time that a script's call takes.
+    # The interpreter collects all objects once more before it exits: a third of the time that a script's call takes.
     gc.freeze()
     return code
 
@@ -96,7 +96,7 @@ def _run(parameters: Parameters, endpoint: Endpoint) -> int:
         return trio.run(_check_system, parameters, endpoint)
     log = Log(parameters.log_format, VERBOSITIES[parameters.verbosity])
     if parameters.verbosity != "silent":
-        # All but what nobody should read over a shoulder.
+        # Everything except the credentials.
         log.print(f"{show(replace(parameters, authn_data=''))}\n")
     if parameters.mode == "storage":
         code = trio.run(_inspect, parameters, log)
@@ -130,7 +130,7 @@ async def _interactive(parameters: Parameters, endpoint: Endpoint, log: Log) -> 
 
 
 async def _inspect(parameters: Parameters, log: Log) -> int:
-    # What reads files of a store is not needed by a client.
+    # The readers of store files are not needed by a client.
     from bmqctl.tool.storage import StorageInspector
 
     await StorageInspector(log).run(_Typed(), parameters.storage)
@@ -170,7 +170,7 @@ async def _heed_signals(automatic: Automatic) -> None:
 
 
 async def _check_system(parameters: Parameters, endpoint: Endpoint) -> int:
-    """Whether a session can be had, and the queue opened for writing, if there is one."""
+    """Check that a session can be started, and the queue, if any, opened for writing; return the exit code."""
     log = Log(parameters.log_format, Severity.WARN)
     result = 0
     with FileLog(None) as file_log:

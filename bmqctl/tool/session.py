@@ -1,7 +1,7 @@
-"""The tool's session with a broker: what the reference's SDK offers, with its result codes and its order of events.
+"""The tool's session with a broker: the interface of the reference's SDK, with its result codes and order of events.
 
-Every request ends with one `Outcome`, handed to a callback in the order of the events around it: what is printed of an
-opened queue stands before what is printed of its first message.
+Every request ends with one `Outcome`, passed to a callback in order with the events around it: output about an
+opened queue precedes output about its first message.
 
 Source of the behaviour: `bmqa::Session`, `bmqimp::BrokerSession`.
 """
@@ -71,7 +71,7 @@ _AUTO_VALUES = itertools.count(1)
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, and how it is approached."""
+    """A broker's address, with credentials and TLS settings."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """`tcp://HOST:PORT`; `BadAddress` if it is none."""
+    """Parse `tcp://HOST:PORT`. Raises `BadAddress` if it is invalid."""
     if "://" not in text:
         raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
     return Endpoint(*parse_address(text))
@@ -88,7 +88,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 @dataclass(slots=True, eq=False)
 class ToolQueue:
-    """A queue as the user knows it: by its URI, with the number that the tool gave it."""
+    """A queue as the user sees it: its URI, and the number that the tool assigned to it."""
 
     uri: str
     number: int
@@ -103,7 +103,7 @@ class ToolQueue:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended."""
+    """The outcome of a request."""
 
     queue: ToolQueue
     result: IntEnum
@@ -125,7 +125,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """Something that happened to the session, or to a queue of it."""
+    """An event of the session, or of one of its queues."""
 
     type: str
     status: GenericResult = GenericResult.SUCCESS
@@ -148,7 +148,7 @@ class SessionNote:
 
 
 class PackError(Exception):
-    """A message that cannot be posted; the text is the result's name, and a reason if that is not enough."""
+    """A message that cannot be posted; the text is the result's name, with a reason if needed."""
 
     def __init__(self, result: PackResult, reason: str = "") -> None:
         super().__init__(f"{result.name}: {reason}" if reason else result.name)
@@ -156,7 +156,7 @@ class PackError(Exception):
 
 
 class Listener(Protocol):
-    """Who is told of what comes unasked."""
+    """The receiver of unsolicited events."""
 
     def on_note(self, note: SessionNote) -> None: ...
 
@@ -165,12 +165,12 @@ class Listener(Protocol):
     def on_acks(self, acks: list[tuple[ToolQueue, Ack]]) -> None: ...
 
     def on_trouble(self, text: str) -> None:
-        """What the reference's SDK would log as a warning or an error."""
+        """Handle an event that the reference's SDK would log as a warning or an error."""
 
 
 @dataclass
 class ToolSession:
-    """Runs its connection in `nursery`; `timeout_s` holds for every request. One session may be started many times."""
+    """A session whose connection runs in `nursery`; `timeout_s` is for every request. It may be started repeatedly."""
 
     nursery: trio.Nursery
     endpoint: Endpoint
@@ -189,7 +189,7 @@ class ToolSession:
     # The session
 
     async def start(self, timeout_s: float) -> GenericResult:
-        """Connect; it is given up after `timeout_s`."""
+        """Connect; give up after `timeout_s`."""
         if self._ready:
             return GenericResult.SUCCESS
         link = self._launch()
@@ -200,19 +200,19 @@ class ToolSession:
         return GenericResult.TIMEOUT
 
     def start_async(self, timeout_s: float) -> GenericResult:
-        """Connect; a note will say whether that was possible within `timeout_s`."""
+        """Start to connect; a note follows with the result, within `timeout_s`."""
         if self._link is None:
             self.nursery.start_soon(self._expect_start, timeout_s, self._launch())
         return GenericResult.SUCCESS
 
     async def stop(self) -> None:
-        """Disconnect, and wait until that is done."""
+        """Disconnect, and wait for the end."""
         self.stop_async()
         if self._link is not None:
             await self._ended.wait()
 
     def stop_async(self) -> None:
-        """Disconnect; a note will say when that is done."""
+        """Start to disconnect; a note follows at the end."""
         link = self._link
         if link is not None and not self._ended.is_set() and not self._given_up:
             self._given_up = True
@@ -254,7 +254,7 @@ class ToolSession:
     def open(
         self, uri: str, flags: frozenset[str], options: StreamOptions, done: Callable[[Outcome], None]
     ) -> ToolQueue:
-        """Ask for a queue; `flags` are of read, write, ack and admin."""
+        """Request a queue; `flags` are among read, write, ack and admin."""
         queue = ToolQueue(uri, next(_AUTO_VALUES), "read" in flags, "write" in flags, "ack" in flags)
         link = self._link
         refusal = self._open_refusal(queue, flags, options)
@@ -291,7 +291,7 @@ class ToolSession:
         return Outcome(existing, result, result.name)
 
     def configure(self, queue: ToolQueue, options: StreamOptions, done: Callable[[Outcome], None]) -> None:
-        """Change how an open queue is consumed; subscriptions stay as they are unless there are new ones."""
+        """Change an open queue's configuration; subscriptions stay as they are unless new ones are given."""
         if why := _options_fault(options):
             done(Outcome(queue, GenericResult.INVALID_ARGUMENT, f"Invalid argument - {why}"))
             return
@@ -312,7 +312,7 @@ class ToolSession:
         self._expect(queue, done, ConfigureResult)
 
     def close(self, queue: ToolQueue, done: Callable[[Outcome], None]) -> None:
-        """Give a queue up; it is closed whatever the outcome."""
+        """Close a queue; it is closed whatever the outcome."""
         handle, link = queue.handle, self._link
         if handle is None or link is None:
             done(Outcome(queue, GenericResult.NOT_CONNECTED, "Not connected"))
@@ -344,7 +344,7 @@ class ToolSession:
         compress: bool = False,
         number: int | None = None,
     ) -> bytes:
-        """Post one message and return its GUID; `number` is its correlation id. `PackError` if it cannot be posted."""
+        """Post a message and return its GUID; `number` is its correlation id. Raises `PackError` if that fails."""
         handle, link = queue.handle, self._link
         if handle is None or link is None or handle.is_closed:
             raise PackError(PackResult.QUEUE_INVALID)
@@ -371,7 +371,7 @@ class ToolSession:
         return guid
 
     def confirm(self, queue: ToolQueue, guid: bytes) -> GenericResult:
-        """Tell the broker that a message is done with."""
+        """Confirm a message."""
         handle, link = queue.handle, self._link
         if handle is None or link is None or not queue.read:
             return GenericResult.INVALID_ARGUMENT
@@ -383,7 +383,7 @@ class ToolSession:
 
     @property
     def pending_size(self) -> int:
-        """Bytes that have not reached the socket."""
+        """Number of bytes that have not reached the socket."""
         return self._link.pending_size if self._link is not None else 0
 
     async def drained(self, limit: int) -> None:
@@ -392,7 +392,7 @@ class ToolSession:
         while self._link is not None and not self._ended.is_set() and self._link.pending_size > limit:
             await self._link.drained()
 
-    # What the link brings
+    # Input from the link
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -463,7 +463,7 @@ class ToolSession:
 
 
 def next_number() -> int:
-    """A correlation id that no queue and no message of this process has."""
+    """Return a correlation id that is unique among queues and messages of this process."""
     return next(_AUTO_VALUES)
 
 

@@ -1,4 +1,4 @@
-"""Counts of messages and events, a line for every second and one at the end.
+"""Statistics of messages and events: a line for every second and one at the end.
 
 Source of the lines: `m_bmqtool::Application::printStats` and `printFinalStats`.
 """
@@ -14,36 +14,36 @@ __all__ = ["Stats", "header"]
 
 @dataclass(slots=True)
 class Stats:
-    """What has been consumed or produced; bytes of events are with the protocol's overhead."""
+    """Counts of consumed or produced messages; event sizes include the protocol's overhead."""
 
     messages: int = 0
     message_bytes: int = 0
     events: int = 0
     event_bytes: int = 0
-    # Of the latencies since the last line, in nanoseconds.
+    # Latencies since the last line, in nanoseconds.
     recent: list[int] = field(default_factory=list)
     latency_min: int | None = None
     latency_max: int | None = None
 
     def add(self, messages: int, message_bytes: int, events: int, event_bytes: int) -> None:
-        """More of it."""
+        """Add to the counts."""
         self.messages += messages
         self.message_bytes += message_bytes
         self.events += events
         self.event_bytes += event_bytes
 
     def add_latency(self, latency_ns: int) -> None:
-        """How long one message took."""
+        """Add one message's latency."""
         self.recent.append(latency_ns)
         self.latency_min = latency_ns if self.latency_min is None else min(self.latency_min, latency_ns)
         self.latency_max = latency_ns if self.latency_max is None else max(self.latency_max, latency_ns)
 
     def copy(self) -> Stats:
-        """As it is now, for `line` later."""
+        """Copy the current counts, for `line` later."""
         return replace(self, recent=[])
 
     def line(self, before: Stats, seconds: float, mode: str, *, latency: bool) -> str:
-        """What has come since `before`, `seconds` ago; forgets the latencies that it tells."""
+        """Format the changes since `before`, `seconds` ago, and clear the recent latencies."""
         recent, self.recent = self.recent, []
         parts = [f"{mode} "]
         for bar, count, size in (
@@ -59,7 +59,7 @@ class Stats:
         return "".join(parts)
 
     def final(self, mode: str, *, latency: bool) -> str:
-        """All there was."""
+        """Format the totals."""
         text = (
             f"{mode} {pretty_number(self.messages)} messages [{pretty_bytes(self.message_bytes)}] in "
             f"{pretty_number(self.events)} events [{pretty_bytes(self.event_bytes)}]"
@@ -74,7 +74,7 @@ class Stats:
 
 
 def header(*, latency: bool) -> str:
-    """What stands above the lines."""
+    """Format the header above the lines."""
     titles = ("Msg/s", "Delta", "Bytes/s", "", "Evt/s", "Delta", "Bytes/s")
     first = "Mode     |" + "|".join(f" {title:<14}" if title else "" for title in titles)
     second = "---------+" + "+".join("-" * 15 if title else "" for title in titles)

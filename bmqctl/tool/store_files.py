@@ -1,7 +1,7 @@
-"""Files of a store under a cursor: one record at a time, forwards and backwards.
+"""Cursors over a store's files: one record at a time, forwards and backwards.
 
-A cursor stands before the first record until it is moved; `index` is then -1. Nothing is read but the headers of the
-records passed over, so that a file of gigabytes costs no memory.
+A cursor is before the first record until it is moved; `index` is then -1. Only the headers of
+records passed over are read, so that a file of gigabytes costs no memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS_MAX = 1 << 12
 
 
 class Cursor(ABC, Generic[R]):
-    """A file and a place in it. `FormatError` and `OSError` come of files that are not what they should be."""
+    """A file and a position in it. Damaged files raise `FormatError` or `OSError`."""
 
     file_type: FileType
 
@@ -45,14 +45,14 @@ class Cursor(ABC, Generic[R]):
     @property
     @abstractmethod
     def offset(self) -> int:
-        """Where the current record is."""
+        """Offset of the current record."""
 
     @abstractmethod
     def forward(self) -> bool:
-        """To the next record, if there is one."""
+        """Move to the next record; return False if there is none."""
 
     def backward(self) -> bool:
-        """To the record before, if there is one."""
+        """Move to the previous record; return False if there is none."""
         if self.index <= 0:
             return False
         self.index -= 1
@@ -60,15 +60,15 @@ class Cursor(ABC, Generic[R]):
 
     @abstractmethod
     def record(self) -> R:
-        """The current record."""
+        """Read the current record."""
 
     def rewind(self) -> None:
-        """Before the first record."""
+        """Move before the first record."""
         self.index = -1
 
 
 class JournalCursor(Cursor[Record]):
-    """Records of one size: no other need be looked at."""
+    """Records of equal size: no others need be read."""
 
     file_type = FileType.JOURNAL
 
@@ -90,12 +90,12 @@ class JournalCursor(Cursor[Record]):
         return self.record_at(self.offset)
 
     def record_at(self, offset: int) -> Record:
-        """The record at `offset`, wherever the cursor is."""
+        """Read the record at `offset`, without moving the cursor."""
         return decode_record(self.source.read(offset, JOURNAL_RECORD_SIZE))
 
 
 class _Walked(Cursor[R]):
-    """Records of many sizes: where each begins is known once those before it were passed."""
+    """Records of varying size: the offset of each is known once those before it have been passed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -114,7 +114,7 @@ class _Walked(Cursor[R]):
         return True
 
     def seek(self, offset: int) -> bool:
-        """To the record that begins at `offset`, if one does."""
+        """Move to the record that begins at `offset`; return False if there is none."""
         while self.index < 0 or self.offset < offset:
             if not self.forward():
                 return False
@@ -125,7 +125,7 @@ class _Walked(Cursor[R]):
 
     @abstractmethod
     def _size(self, offset: int) -> int:
-        """Bytes of the record at `offset`."""
+        """Return the size of the record at `offset`, in bytes."""
 
     def _is_written(self, offset: int) -> bool:
         return any(self.source.read(offset, 2 * WORD))

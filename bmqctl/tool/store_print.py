@@ -1,4 +1,4 @@
-"""Records of a store as the reference's storage inspector prints them: a line for each field, colons in one column.
+"""Formats of the reference's storage inspector: a line for each field, with aligned colons.
 
 Source: `mqbs::FileStoreProtocolPrinter`, `bmqu::AlignedPrinter`.
 """
@@ -44,18 +44,18 @@ Fields = Sequence[tuple[str, Any]]
 
 
 def aligned(fields: Fields, indent: int = _INDENT) -> str:
-    """Names and values, the values below each other."""
+    """Format names and values in lines with aligned values."""
     width = max(len(name) for name, _ in fields) + _GAP
     return "".join(f"{'':{indent}}{name}{': ':>{width - len(name)}}{value}\n" for name, value in fields)
 
 
 def kind_of(record: Record) -> str:
-    """MESSAGE, CONFIRM, DELETION, QUEUE_OP or JOURNAL_OP."""
+    """Return MESSAGE, CONFIRM, DELETION, QUEUE_OP or JOURNAL_OP."""
     return RecordType(record.type).name
 
 
 def print_record(record: Record) -> str:
-    """A record of the journal."""
+    """Format a record of the journal."""
     common: list[tuple[str, Any]] = [
         ("PrimaryLeaseId", record.primary_lease_id),
         ("SequenceNumber", record.sequence_number),
@@ -111,13 +111,13 @@ def _own_fields(record: Record) -> Fields:
 
 
 def print_journal(cursor: JournalCursor) -> str:
-    """The journal's current record, with its place."""
+    """Format the journal's current record, with its position."""
     record = cursor.record()
     return f"\nRecord index: {cursor.index}, offset: {cursor.offset}\n{kind_of(record)} Record:\n{print_record(record)}"
 
 
 def print_queue(cursor: QlistCursor) -> str:
-    """The current record of the QLIST file."""
+    """Format the current record of the QLIST file."""
     record: QueueRecord = cursor.record()
     text = aligned([("Queue URI", record.uri), ("QueueKey", _key(record.queue_key)), ("NumAppIds", len(record.apps))])
     if record.apps:
@@ -128,7 +128,7 @@ def print_queue(cursor: QlistCursor) -> str:
 
 
 def print_data(cursor: DataCursor) -> str:
-    """The current record of the DATA file: header, options, properties, and the start of the payload."""
+    """Format the current record of the DATA file: header, options, properties, and the start of the payload."""
     content = cursor.content()
     record = cursor.record()
     header = record.header
@@ -153,7 +153,7 @@ def print_data(cursor: DataCursor) -> str:
 
 
 def _split(record: DataRecord, data: memoryview) -> tuple[list[Property], memoryview, str]:
-    """Properties and payload; all is payload, and there is a reason, if they cannot be told apart."""
+    """Split a message into properties and payload; if that fails, everything is payload, with a reason."""
     try:
         size = properties_size(data)
         return decode_properties(data[:size], record.header.schema_id), data[size:], ""
@@ -190,7 +190,7 @@ def _options(options: memoryview) -> str:
 
 
 def print_headers(cursor: Cursor[Any]) -> str:
-    """What stands before the first record."""
+    """Format the headers before the first record."""
     file = cursor.opened.file
     text = "BlazingMQ File Header\n" + aligned(
         [
@@ -240,7 +240,7 @@ def _first_sync_point(cursor: JournalCursor, offset_words: int) -> Fields:
 
 
 def _last_places(cursor: JournalCursor) -> Fields:
-    """The last record and the last sync point."""
+    """Format the last record and the last sync point."""
     extent = cursor.extent
     fields: list[tuple[str, Any]] = []
     if extent.record_count:

@@ -12,8 +12,8 @@ The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recover
 - An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. A message
   with `ref_count` apps therefore has `ref_count` - 1 confirms when such a deletion comes.
 - Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
-  not counted in `ref_count`. A queue has one such message at a time: automatic confirms of another message than the
-  queue's next message or next automatic confirm names are orphans, and are ignored.
+  not counted in `ref_count`. A queue has one such message at a time: an automatic confirm is an orphan, and ignored,
+  unless the queue's next message or automatic confirm is about the same message.
 - A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. A purge of one app
   ends none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for messages
   that no other app wants. The removal of an app does nothing by itself: if it had messages, a purge comes before it.

@@ -1,4 +1,4 @@
-"""`bmqctl journal dump`: the records of a file, or of all journals of a store."""
+"""`bmqctl journal dump`: print the records of a file, or of all journals of a store."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def dump(
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be printed of which journals, and how."""
+    """A request to print: the journals, the records wanted, and the format."""
 
     journals: list[Path]
     is_store: bool
@@ -178,7 +178,7 @@ class _Request:
 
     @property
     def counted(self) -> set[RecordType]:
-        """The kinds that the reference's tool counts: it counts messages, not what happens to them."""
+        """The kinds that the reference's tool counts: messages, but not their confirms and deletions."""
         if self.wanted.is_exact:
             return {kind for kind in RecordType if kind}
         return set(self.wanted.types) or {RecordType.MESSAGE, RecordType.QUEUE_OP, RecordType.JOURNAL_OP}
@@ -204,7 +204,7 @@ def _dump_to_the_end(request: _Request) -> None:
 
 
 def _follow(request: _Request) -> None:
-    """Print what comes until a signal, or the limit, ends it."""
+    """Print new records until a signal or the limit."""
     wanted, chosen = request.wanted, request.chosen
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
@@ -215,7 +215,7 @@ def _follow(request: _Request) -> None:
     with until_signal() as stop, ExitStack() as stack:
         followers = [stack.enter_context(Follower(path, wanted, request.open_journal)) for path in request.journals]
         stream = stack.enter_context(open_stream(COMMAND, request.out))
-        # An offset is one file's: it says where to begin, and nothing about the files that follow.
+        # An offset applies to one file: it gives the start, but says nothing about the files that follow.
         printer = Printer(request.sink(stream), replace(wanted, offset_gt=None), request.limit)
         told: Journal | None = None
         while not stop.is_set():
@@ -282,7 +282,7 @@ def _exit(report: DumpReport) -> None:
 
 
 def _refuse_journal_options(context: typer.Context, path: Path, kind: FileKind) -> None:
-    """One line for an option that says nothing about this kind of file."""
+    """Exit with one line for an option that does not apply to this kind of file."""
     fits = {"path", "output", "out", "limit"} | ({"types"} if kind is FileKind.LEDGER else set())
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -1,4 +1,4 @@
-"""The options of `bmqctl journal dump`, and what they come to."""
+"""The options of `bmqctl journal dump`, and their conversion to filters."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ CslFile = Annotated[
 
 
 def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) -> Status | None:
-    """The status that was asked for; BadFilter if there are two."""
+    """The requested status. Raises BadFilter if there is more than one."""
     given = [
         status
         for status, is_given in (
@@ -162,7 +162,7 @@ def build_filters(
     seqnums: list[str] | None,
     offsets: list[int] | None,
 ) -> Filters:
-    """What the options ask of a journal; BadFilter if one cannot be read, or two contradict each other."""
+    """Build filters from the options. Raises BadFilter if one cannot be read, or two contradict each other."""
     return Filters(
         status=status,
         types=frozenset(map(_record_type, types or [])),

@@ -1,4 +1,4 @@
-"""The records of a cluster-state ledger, printed: for `bmqctl journal ledger dump` and `bmqctl journal dump`."""
+"""Printing of a cluster-state ledger, for `bmqctl journal ledger dump` and `bmqctl journal dump`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPES = {kind.name.lower(): kind for kind in LedgerRecordType if kind}
 
 
 def ledger_types(names: list[str] | None) -> frozenset[LedgerRecordType]:
-    """What `--type` says; BadFilter for a type that no ledger has."""
+    """Parse the values of `--type`. Raises BadFilter for a type that no ledger has."""
     for name in names or []:
         if name.lower() not in _TYPES:
             raise BadFilter(f"--type {name}: a cluster-state ledger has {', '.join(_TYPES)}")
@@ -44,7 +44,7 @@ def ledger_types(names: list[str] | None) -> frozenset[LedgerRecordType]:
 def dump_ledger(
     command: str, path: Path, filters: LedgerFilters, chosen: DumpFormat, out: Path | None, limit: int | None
 ) -> None:
-    """Print the wanted records; exit code 1 if one that was asked for by number or offset is not there."""
+    """Print the wanted records; exit with code 1 if one requested by number or offset is missing."""
     ledger = Ledger(path, filters)
     entries = islice(ledger.entries(), limit)
     with open_stream(command, out) as stream, LateProgress("reading records") as on_progress:

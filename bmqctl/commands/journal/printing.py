@@ -1,4 +1,4 @@
-"""What the dump commands share: where they print to, in which format, and what stops them."""
+"""Common parts of the dump commands: the output, its format, and the handling of errors and signals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRESS_ROWS = 1000
 
 
 def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> DumpFormat:
-    """The format that was asked for, or that fits where the output goes; refuses those that do not."""
+    """Choose the requested format or one that fits the output; exit with an error if they do not fit."""
     chosen = wanted or (None if out is None else format_by_name(out))
     if chosen is None:
         if out is not None:
@@ -51,7 +51,7 @@ def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> 
 
 @contextmanager
 def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
-    """The new file `out`, or standard output."""
+    """Open the new file `out`, or standard output."""
     if out is None:
         with until_reader_leaves(), _refusing_full_disks(command, "standard output"):
             yield sys.stdout.buffer
@@ -76,14 +76,14 @@ def _refusing_full_disks(command: str, what: str) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         if what == "standard output":
-            # What is left in its buffer would fail again when the program ends.
+            # The rest of the buffer would fail again when the program ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         refuse(command, f"{what}: {os.strerror(error.errno)}")
 
 
 @contextmanager
 def stopped_by(command: str, path: Path) -> Iterator[None]:
-    """Ends the command with one line on standard error for what its user, or the file at `path`, got wrong."""
+    """Exit with one line on standard error for invalid options or a fault of the file at `path`."""
     try:
         yield
     except (BadFilter, NotAStoreFile) as error:
@@ -98,29 +98,30 @@ def stopped_by(command: str, path: Path) -> Iterator[None]:
 
 
 class Stop:
-    """Whether a signal has come. Not `threading.Event`: its lock may be held by the very thread that a handler, which
-    would set it, interrupts.
+    """A flag that signal handlers set.
+
+    `threading.Event` would not do: its lock may be held by the very thread that the handler interrupts.
     """
 
     def __init__(self, wakeup: int) -> None:
-        self._wakeup = wakeup  # gets a byte, and so ends a `wait`
+        self._wakeup = wakeup  # receives a byte, which ends a `wait`
         self._is_set = False
 
     def set(self, *_: object) -> None:
-        """For handlers."""
+        """Set the flag; for signal handlers."""
         self._is_set = True
 
     def is_set(self) -> bool:
         return self._is_set
 
     def wait(self, timeout_s: float) -> None:
-        """Until a signal comes, or so long."""
+        """Wait for a signal, at most `timeout_s`."""
         select.select([self._wakeup], [], [], timeout_s)
 
 
 @contextmanager
 def until_signal() -> Iterator[Stop]:
-    """What SIGINT and SIGTERM set, instead of what they do otherwise."""
+    """Yield a `Stop` that SIGINT and SIGTERM set, in place of their usual effect."""
     wakeup, wakes = socket.socketpair()
     with wakeup, wakes:
         wakes.setblocking(False)
@@ -136,14 +137,14 @@ def until_signal() -> Iterator[Stop]:
 
 
 def has_left(stream: IO[bytes]) -> bool:
-    """Whether `stream` is a pipe that nobody reads any more: seen without writing to it."""
+    """Return True if `stream` is a pipe without a reader; nothing is written to it."""
     poll = select.poll()
     poll.register(stream, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, int], None]) -> Iterator[Row]:
-    """The same rows; `on_progress` hears which part of the file they have come to."""
+    """Yield the rows, and report the position in the file to `on_progress`."""
     for count, row in enumerate(rows):
         if count % PROGRESS_ROWS == 0:
             on_progress(row["offset"], size)
@@ -151,12 +152,12 @@ def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, in
 
 
 def missing(wanted: Wanted) -> str:
-    """That there is no record with this GUID, number or offset."""
+    """Format the message for a GUID, number or offset without a record."""
     if isinstance(wanted, bytes):
         return f"no record has the GUID {format_guid(wanted)}"
     return f"no record has the number {wanted}" if isinstance(wanted, RecordNumber) else f"no record at offset {wanted}"
 
 
 def say(command: str, text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     typer.echo(f"bmqctl {command}: {text}", err=True)

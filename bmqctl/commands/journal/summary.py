@@ -1,4 +1,4 @@
-"""`bmqctl journal summary`: how many messages a store holds, of which queues, for which apps, and since when."""
+"""`bmqctl journal summary`: count a store's messages by queue and app, with their ages."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def summary(
 
 
 def _check_plots(plot: bool, plot_out: Path | None) -> None:
-    """Before any work, whether plots can be made that are asked for."""
+    """Check, before any work, that the requested plots can be made."""
     from bmqctl.journal.plots import PICTURE_SUFFIXES
 
     for wanted, option, package in ((plot, "--plot", "plotext"), (plot_out is not None, "--plot-out", "matplotlib")):
@@ -201,7 +201,7 @@ def _queue_json(queue: QueueSummary, last: int | None) -> dict[str, Any]:
 
 
 def _event(seconds: int | None, last: int | None) -> dict[str, Any] | None:
-    """A time; with `last`, the time of the partition's last record, also how old it was by then."""
+    """Format a time; with `last`, the time of the partition's last record, include the age at that point."""
     if seconds is None:
         return None
     age = {} if last is None else {"age_s": last - seconds}
@@ -209,7 +209,7 @@ def _event(seconds: int | None, last: int | None) -> dict[str, Any] | None:
 
 
 def _totals(found: StoreSummary) -> dict[str, Any]:
-    """Sums over the queues that were asked for; None where one of them has none."""
+    """Sum over the selected queues; None where one of them has no figure."""
     out: dict[str, Any] = {"queues": len(found.queues)}
     for name in ("messages", "carried_over", "stored_bytes", "payload_bytes", "outstanding", "outstanding_bytes"):
         values = [getattr(queue, name) for queue in found.queues]
@@ -282,7 +282,7 @@ def _partition_row(partition: PartitionSummary) -> dict[str, Any]:
 
 
 def _queue_rows(queue: QueueSummary, last: int | None) -> Iterator[dict[str, Any]]:
-    """A row for the queue, and one for each app if they are told apart."""
+    """Yield a row for the queue, and one for each app if they are shown separately."""
     name = queue.queue_uri or f"? (key {queue.queue_key})"
     yield {
         "partition_id": queue.partition_id,
@@ -329,7 +329,7 @@ def _rate(per_second: float) -> str:
 
 
 def _age(seconds: int | None, last: int | None) -> str:
-    """How long before the last record, in the two largest units."""
+    """Format the time up to the last record, in the two largest units."""
     if seconds is None or last is None:
         return ""
     age = max(0, last - seconds)
