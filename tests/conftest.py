@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -9,6 +11,54 @@ from hypothesis import settings
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+KINDS = frozenset({"unit", "process", "spark"})
+# Folders and modules, most particular first; a test's own marker goes before these.
+KIND_OF = {
+    "bmqctl/bench/test_run.py": "process",
+    "bmqctl/pipeline": "spark",
+    "bmqctl/tool/test_process.py": "process",
+    "bmqctl/test_testing.py": "process",
+    "docs/test_guides.py": "process",
+    "fuzz": "process",
+    "integration": "process",
+    "scripts/test_tcp_relay.py": "process",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test that has no marker of its kind the one of its folder."""
+    root = Path(__file__).parent
+    for item in items:
+        if not any(item.get_closest_marker(kind) for kind in KINDS):
+            path = item.path.relative_to(root).as_posix()
+            kind = next(
+                (kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit"
+            )
+            item.add_marker(kind)
+
+
+class _Watch:
+    """Refuses processes to tests that are marked as starting none; an audit hook cannot be taken away again."""
+
+    is_unit = False
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.is_unit and event in ("subprocess.Popen", "os.posix_spawn"):
+            raise AssertionError(f"a unit test starts a process ({arguments[0]!r}): mark it with pytest.mark.process")
+
+
+_watch = _Watch()
+sys.addaudithook(_watch)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    _watch.is_unit = item.get_closest_marker("unit") is not None
+    try:
+        yield
+    finally:
+        _watch.is_unit = False
 
 
 @pytest.fixture(autouse=True)

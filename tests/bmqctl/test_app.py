@@ -21,6 +21,7 @@ def test_the_version_is_the_package_s() -> None:
     assert (result.exit_code, result.output) == (0, f"bmqctl {version('bmqctl')}\n")
 
 
+@pytest.mark.process
 def test_help_lists_every_command_without_loading_it() -> None:
     code = """
 import sys
@@ -44,6 +45,7 @@ NEEDLESS = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", NEEDLESS)
 def test_a_broker_is_started_without_the_modules_of_the_others(name: str) -> None:
     code = f"""

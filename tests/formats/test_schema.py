@@ -118,6 +118,7 @@ def test_codecs_agree_on_any_bytes(layout: Layout[Any], data: st.DataObject) -> 
     _assert_codecs_agree(layout, data.draw(st.binary(min_size=count * layout.size, max_size=count * layout.size)))
 
 
+@pytest.mark.slow
 @every_layout
 def test_codecs_agree_on_golden_bytes(layout: Layout[Any], golden: list[bytes]) -> None:
     for head in golden:

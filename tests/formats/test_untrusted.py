@@ -46,6 +46,7 @@ def damaged(draw: st.DrawFn, sources: list[bytes]) -> bytes:
 every_target = pytest.mark.parametrize("name", names())
 
 
+@pytest.mark.slow
 @every_target
 @given(data=st.data())
 def test_damaged_bytes(name: str, data: st.DataObject) -> None:
@@ -107,6 +108,7 @@ DENSEST: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DENSEST)
 def test_memory_is_in_proportion_to_the_input(name: str) -> None:
     target, data = load(name.split(",")[0]), DENSEST[name]()

@@ -67,6 +67,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
         yield node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["client", "proxy", "admin"])
 def test_sessions_are_told_and_nothing_is_found(kind: str) -> None:
     number, told, what = sessions.fuzz(kind, 7, time.monotonic() + 60, 15, ["node"])

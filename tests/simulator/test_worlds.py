@@ -178,6 +178,7 @@ def test_what_failed_once_after_a_while(seed: int) -> None:
     simulate(seed, 6000, nodes=3, proxies=True)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("nodes", ["1", "3"])
 def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
     """Neither the run before it nor the hashes of this process change anything."""

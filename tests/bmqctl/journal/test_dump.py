@@ -295,6 +295,7 @@ def test_holes_and_zeros_are_skipped(tmp_path: Path) -> None:
     assert 10_000_003 <= len(written) < 12_000_000
 
 
+@pytest.mark.process
 def test_a_reader_that_leaves(golden: Golden) -> None:
     """`bmqctl journal dump | head -1` ends quietly, as any program that SIGPIPE ends."""
     for output in ("table", "json-line"):

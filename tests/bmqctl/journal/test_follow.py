@@ -289,6 +289,7 @@ def read_lines(stream: IO[str] | None, count: int) -> list[Any]:
     return [json.loads(stream.readline()) for _ in range(count)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_until_a_signal(broker: Broker, tmp_path: Path, how: signal.Signals) -> None:
     broker.write(2)
@@ -305,6 +306,7 @@ def test_the_command_until_a_signal(broker: Broker, tmp_path: Path, how: signal.
         assert (process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.process
 def test_the_command_until_its_limit(broker: Broker) -> None:
     broker.write(3)
     for output, expected in (("csv", 3), ("table", 3), ("json-line", 2)):
@@ -314,6 +316,7 @@ def test_the_command_until_its_limit(broker: Broker) -> None:
             assert (process.returncode, len(out.splitlines()), err) == (0, expected, "")
 
 
+@pytest.mark.process
 def test_the_command_until_its_reader_leaves(broker: Broker) -> None:
     broker.write()
     with command("--follow", "--offset-gt", 0, broker.journal) as process:

@@ -509,6 +509,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_store(
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_repair_that_is_killed_leaves_nothing_that_looks_like_a_store(store: Path, out: Path) -> None:
     """It ends itself, as hard as can be, when the first file has been written."""
     program = (

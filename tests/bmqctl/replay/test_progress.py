@@ -35,6 +35,7 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
 
+@pytest.mark.process
 def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "state"
     code = """

@@ -21,7 +21,7 @@ RECORD = Record(datetime(2026, 8, 5, 9, 7, 3, 45_678, UTC), Severity.WARN, "BMQT
         ("%i|%I|%O", "2026-08-05T09:07:03Z|2026-08-05T09:07:03.045Z|2026-08-05T09:07:03.045678Z"),
         ("%s %c %m", "WARN BMQTOOL.X 100% of\nit"),
         ("%F:%l %f", "x.py:12 /src/x.py"),
-        ("%p", str(os.getpid())),
+        pytest.param("%p", str(os.getpid()), id="process"),
         (r'"%c~@~%s\n"', '"BMQTOOL.X~@~WARN\n"'),
         (r"%%\t\\%q\q%u%a", "%\t\\%q\\q"),
     ],

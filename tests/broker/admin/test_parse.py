@@ -290,6 +290,7 @@ def test_values(word: str, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_text_is_a_command_or_refused(text: str) -> None:
     with suppress(CommandError):
@@ -307,6 +308,7 @@ _KEYS = st.sampled_from(
 _JSON = st.recursive(_LEAVES, lambda inner: st.dictionaries(_KEYS, inner) | st.lists(inner), max_leaves=20)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_KEYS, _JSON))
 def test_any_json_is_a_command_or_refused(value: Any) -> None:
     with suppress(CommandError):

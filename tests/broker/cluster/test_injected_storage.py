@@ -80,6 +80,7 @@ def recovery() -> Bus:
     raise AssertionError("no records come")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [message, messages, deletions, rollover, recovery])
 def test_every_call_of_a_replica(make: Callable[[], Bus]) -> None:
     bus = make()

@@ -67,6 +67,7 @@ def received_anew(bus: Bus) -> None:
     bus.settle(3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("go_on", [rolling, received_anew])
 def test_power_that_fails_at_any_point_leaves_one_set_or_the_other(go_on: Callable[[Bus], None]) -> None:
     crashes = 0

@@ -281,6 +281,7 @@ def replica_slices() -> int:
     return slices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "again primary", "another primary", "primary"])
 def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> None:
     """It is killed, or its primary gets another lease, or another node does, or it itself becomes primary."""
@@ -369,6 +370,7 @@ def dies_at_flush(primary: Node, flushes: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_a_primary_that_dies_while_its_new_files_are_flushed_starts_with_its_old_or_its_new(loses_power: bool) -> None:
     """It has records of removals that were held back meanwhile."""

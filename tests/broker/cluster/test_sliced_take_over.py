@@ -95,6 +95,7 @@ def test_a_replica_that_comes_meanwhile_is_healed() -> None:
     assert bus.states() == [State.REPLICA_HEALED, State.PRIMARY_HEALED, State.REPLICA_HEALED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "another primary", "again primary", "no primary"])
 def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
     for end in range(0, steps_of_take_over() + 6, 4):

@@ -333,6 +333,7 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", STORIES)
 def test_every_call(build: Callable[[], Story]) -> None:
     partly: tuple[Callable[[], Story], ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,18 +172,21 @@ def run(uri: str, apps: tuple[str, ...], steps: list[tuple[str, int, tuple[Wante
     history.drain()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_histories_of_a_queue(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:
     run("bmq://priority/q", ("",), steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_histories_of_a_fanout(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:
     run("bmq://fanout/q", APPS, steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_histories_in_memory_with_attempts_counted(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:

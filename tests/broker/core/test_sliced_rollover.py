@@ -184,6 +184,7 @@ actions = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(actions, st.integers(1, 6), st.integers(0, 40))
 def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int, crash_at: int) -> None:

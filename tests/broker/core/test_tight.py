@@ -67,6 +67,7 @@ def settle(rig: Rig) -> None:
     check(rig)
 
 
+@pytest.mark.slow
 def test_it_is_drained_within_its_files_and_takes_messages_again() -> None:
     rig, count = brim(QUEUE, 1)
     producer, consumer = producing(rig), reading(rig)

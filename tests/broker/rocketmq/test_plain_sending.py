@@ -113,6 +113,7 @@ TOPICS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(sent, max_size=4), max_size=5))
 def test_outcome_is_that_of_the_general_way(steps: list[list[tuple[bytes, str, dict[str, Any]]]]) -> None:

@@ -255,6 +255,7 @@ def all_whole(directory: MemoryDirectory) -> bool:
     return len(directory.names()) == 4
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(STEPS)
 def test_histories(steps: list[Step]) -> None:
@@ -265,6 +266,7 @@ def test_histories(steps: list[Step]) -> None:
     history.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_long_histories(seed: int) -> None:
     """Thousands of steps, so that files are rolled over many times and GUIDs come again and again."""

@@ -231,6 +231,7 @@ def test_only_the_first_faults_are_told() -> None:
     assert "and more" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["journal", "data", "qlist", "csl"])
 def test_any_rotten_bit_is_refused_or_harmless(suffix: str) -> None:
     """The node starts with what it should have, or says that the store is damaged; nothing else happens."""

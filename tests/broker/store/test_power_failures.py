@@ -86,6 +86,7 @@ def check(directory: MemoryDirectory) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_power_that_fails_at_any_point_of_a_rollover_takes_nothing() -> None:
     archived = set()
     for directory in crashes():
@@ -95,6 +96,7 @@ def test_power_that_fails_at_any_point_of_a_rollover_takes_nothing() -> None:
     assert archived == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_power_that_fails_after_a_process_was_killed_in_a_rollover_takes_nothing() -> None:
     """The next process does not take for written what the first one has not waited for."""
     for directory in crashes():

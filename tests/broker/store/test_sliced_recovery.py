@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def take_step(partition: Partition, step: tuple[str, *tuple[object, ...]]) -> No
         getattr(partition, what)(*arguments)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=60), st.integers(1, 9))
 def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: int) -> None:

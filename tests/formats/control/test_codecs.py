@@ -66,6 +66,7 @@ def message(description: Description) -> st.SearchStrategy[Any]:
 MESSAGES = st.sampled_from(ROOTS).flatmap(lambda cls: message(describe(cls)))
 
 
+@pytest.mark.slow
 @steady
 @given(MESSAGES)
 def test_ber_round_trip(value: Any) -> None:
@@ -75,6 +76,7 @@ def test_ber_round_trip(value: Any) -> None:
     assert ber.decode(type(value), bytearray(written)) == value
 
 
+@pytest.mark.slow
 @steady
 @given(MESSAGES)
 def test_json_round_trip(value: Any) -> None:
@@ -83,6 +85,7 @@ def test_json_round_trip(value: Any) -> None:
     assert jsonc.decode(type(value), b" \n" + written + b"\x03\x03\x03") == value
 
 
+@pytest.mark.slow
 @steady
 @given(MESSAGES)
 def test_every_cut_of_a_message_is_refused(value: Any) -> None:
@@ -127,6 +130,7 @@ def test_ber_raises_only_format_errors(cls: type[Any], data: bytes) -> None:
         assert ber.decode(cls, ber.encode(value)) == value
 
 
+@pytest.mark.slow
 @steady
 @given(MESSAGES, st.data())
 def test_a_damaged_message_is_read_or_refused(value: Any, data: st.DataObject) -> None:

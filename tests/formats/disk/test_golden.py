@@ -91,6 +91,7 @@ def as_tool_prints(record: Record, uris: dict[bytes, str], app_ids: dict[bytes, 
     }
 
 
+@pytest.mark.slow
 @every_store
 def test_journal_reads_as_the_reference_reads_it(store: Stores, name: str) -> None:
     qlist = list(iter_qlist(store(name).file(FileType.QLIST)))
@@ -135,6 +136,7 @@ def assert_zeros(buffer: memoryview, start: int) -> None:
         assert not np.frombuffer(buffer[at : at + (1 << 24)], np.uint8).any()
 
 
+@pytest.mark.slow
 @every_store
 def test_every_byte_of_a_store_is_a_value_and_is_written_back(store: Stores, name: str) -> None:
     """Headers, records down to properties and messages, padding; the tally says how many there are of everything."""

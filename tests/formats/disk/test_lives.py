@@ -262,12 +262,14 @@ def written(lines: list[tuple[Any, ...]]) -> bytes:
     return bytes(journal.bytes)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(records, max_size=60), st.lists(st.integers(0, 60), max_size=6))
 def test_is_the_model_however_the_journal_is_cut(lines: list[tuple[Any, ...]], cuts: list[int]) -> None:
     agree(written(lines), cuts)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(records, max_size=40), st.lists(st.integers(0, 40), max_size=3))
 def test_is_the_model_when_all_hashes_collide(lines: list[tuple[Any, ...]], cuts: list[int]) -> None:

@@ -333,6 +333,7 @@ def test_a_clock_that_was_set_back() -> None:
     assert (found.code, found.severity, found.offset) == ("timestamp-backwards", Severity.WARNING, offset_of(10))
 
 
+@pytest.mark.slow
 def test_order_is_followed_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same faults, at the same places, whatever the size of a chunk."""
     writer = healthy()
@@ -440,6 +441,7 @@ def test_progress_is_told() -> None:
     assert told == [(10, 10)]
 
 
+@pytest.mark.slow
 def test_noise_never_raises() -> None:
     dice = random.Random(11)
     for _ in range(400):

@@ -196,6 +196,7 @@ def test_checksum_of_0_is_not_compared() -> None:
     assert decode_epochs(b"1\n0\n1-5\n") == [EpochEntry(1, 5)]
 
 
+@pytest.mark.slow
 def test_golden_timer_wheel_leads_to_its_log(tmp_path: Path) -> None:
     """Every slot in use leads through its records of the log, which are written back."""
     (broker,) = unpack("store", tmp_path, without=("commitlog",))

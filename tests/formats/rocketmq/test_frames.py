@@ -61,6 +61,7 @@ def captured() -> list[tuple[str, int, int, list[tuple[Frame, bytes]]]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_captured_frame_is_read_and_written_back() -> None:
     read: Counter[str] = Counter()
     for capture, _, _, frames in captured():
@@ -106,6 +107,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Frame,

@@ -24,6 +24,7 @@ from tests.golden.rewriting import Tally, event
 LENGTH_MAX = 1 << 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_every_byte_of_a_capture_is_a_value_and_is_written_back(capture: str) -> None:
     """The tally says how many there are of everything, so that nothing is passed over."""
