@@ -433,7 +433,13 @@ class RelayQueue(Queue):
                     return
                 self.messages[found.guid] = found
                 self.usage.add(found.size)
-            data: Buffer = self.log.read(found) if found.payload is None else found.payload
+            elif found.payload is None:
+                content = self._content(push)
+                if content is None:
+                    return
+                found.payload = bytes(content.data)
+            data = found.payload
+            assert data is not None
             for info in infos or (DEFAULT_INFO,):
                 app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
                 if app is None:
@@ -470,22 +476,28 @@ class RelayQueue(Queue):
             return None
         return self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
 
-    def _taken(self, push: Push) -> Message | None:
-        """The message of a push; None, said in the log, if it should be in this node's store and is not."""
-        if push.flags & _IMPLICIT_PAYLOAD:
-            self._is_stored = True
-            content = self._read(push.guid)
-            if content is None:
-                log.error(
-                    "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
-                    self.uri,
-                    push.guid.hex().upper(),
-                )
-                self._out_of_step(self)
-                return None
-        else:
+    def _content(self, push: Push) -> Content | None:
+        """The content of a message that has come down, which may be in this node's own store; None if it should be
+        there and is not, which is logged."""
+        if not push.flags & _IMPLICIT_PAYLOAD:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
-            content = Content(push.data, 0, push.compression, has_properties, push.schema_id)
+            return Content(push.data, 0, push.compression, has_properties, push.schema_id)
+        self._is_stored = True
+        content = self._read(push.guid)
+        if content is None:
+            log.error(
+                "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
+                self.uri,
+                push.guid.hex().upper(),
+            )
+            self._out_of_step(self)
+        return content
+
+    def _taken(self, push: Push) -> Message | None:
+        """A new message for a push, or None if its content is missing (see `_content`)."""
+        content = self._content(push)
+        if content is None:
+            return None
         message = Message(push.guid, len(content.data), content, 0, self.now.ms)
         # Of this node's own store, too: the root may remove the message while a consumer here has it.
         message.payload = bytes(content.data)

@@ -423,6 +423,29 @@ def test_a_primary_that_becomes_a_hop(world: World, leaves: bool) -> None:
     assert not relay.messages
 
 
+def test_a_message_that_has_gone_from_the_store_is_not_handed_out_without_its_payload(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A former root reads what consumers hold when the next one sends it again, maybe for another app as well."""
+    foo, bar = world.client(0), world.client(0)
+    foo.read(1, FANOUT, app="foo", sub_id=1, messages_max=MANY)
+    bar.open(1, FANOUT, READ, "bar", 2)
+    fill(world, FANOUT)
+    slow(world, 0)
+    world.make_primary(1, world.nodes[0].rig)
+    relay = world.nodes[0].rig.node.queues[FANOUT]
+    assert isinstance(relay, RelayQueue)
+    assert relay.delivery.inherited
+    monkeypatch.setattr(relay, "_read", lambda wanted: None)
+    monkeypatch.setattr(relay.log, "_find", lambda wanted: None)
+    for _ in slices(world, 0):
+        pass
+    bar.configure(1, "bar", subscription_id=2)
+    world.run()
+    assert bar.payloads() == []
+    assert "#QUEUE_UNKNOWN_MESSAGE" in caplog.text
+
+
 def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -> None:
     """While it looks through what the hop holds, others are served, and of the app nothing is handed out."""
     low, high = readers(world)
