@@ -1,7 +1,7 @@
-"""The authenticators that a configuration asks for: built-in ones, and those of installed packages.
+"""The authenticators of a configuration: built-in ones, and those of installed packages.
 
 A package offers one as an entry point of the group `bmqctl.authenticators`, named as `authenticators[].name` has it: a
-callable that takes the settings, a dictionary, and gives a `broker.core.authentication.Authenticator`. It is imported
+callable that takes the settings, a dictionary, and returns a `broker.core.authentication.Authenticator`. It is imported
 only if it is configured.
 
 Source: mqbauthn::AuthenticationController, mqbauthn::TestAuthenticator.
@@ -38,7 +38,7 @@ Factory = Callable[[Mapping[str, Setting]], Authenticator]
 
 
 def make_authentications(config: AuthenticatorConfig, file: str) -> Authentications:
-    """What `config` asks for; `ConfigError` about `file` if it cannot be had."""
+    """Make the authenticators of `config`. Raises `ConfigError` about `file` if that is not possible."""
     by_mechanism: dict[str, Authenticator] = {}
     for index, plugin in enumerate(config.authenticators):
         authenticator = _make(plugin, file, f"{WHERE}.authenticators[{index}]")
@@ -61,7 +61,7 @@ def make_authentications(config: AuthenticatorConfig, file: str) -> Authenticati
 
 
 def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticator], file: str) -> Credential | None:
-    """What stands for a request that never came. Adds the default authenticator, where nothing else is said."""
+    """Return the credential of peers that send none, or None; add the default authenticator by default."""
     wanted = config.anonymous_credential
     if wanted is None:
         if ANONYMOUS in by_mechanism:
@@ -106,7 +106,7 @@ def _anonymous_authenticator(settings: Mapping[str, Setting]) -> Authenticator:
 
 
 class _TestAuthenticator:
-    """TEST: everybody, after `sleepTimeMs`; to try out what a slow authenticator does."""
+    """TEST: accepts every peer after `sleepTimeMs`, to try out a slow authenticator."""
 
     mechanism = "TEST"
     blocking = True

@@ -1,11 +1,11 @@
-"""What the lines of the control pipe do (source: bmqbrkr.m.cpp and m_bmqbrkr_task.cpp).
+"""Commands of the control pipe (source: bmqbrkr.m.cpp and m_bmqbrkr_task.cpp).
 
     HELP           the verbs
     EXIT           a clean stop
     LOG ...        severities of the log; see LOG HELP
     CMD ...        an admin command, as over TCP
 
-What came of it stands in the log, in lines that programs wait for: their words are the reference's.
+The results are in the log, in lines that programs wait for: their text is the reference's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["AdminExecutor", "ControlLines"]
 
 log = logging.getLogger("broker.control")
 
-# An admin command and whence it comes; its status, 0 if all went well, and its answer.
+# Executes an admin command, given its source; returns its status, 0 for success, and its answer.
 AdminExecutor = Callable[[str, str], tuple[int, str]]
 
-# What the reference calls commands from its control pipe.
+# The reference's name for commands from its control pipe.
 SOURCE = "MTRAP"
 
 _MULTILINE = {"multiline": True}
@@ -36,7 +36,7 @@ HELP = """This process responds to the following messages:
 
 
 class ControlLines:
-    """Carries out one line at a time. Verbs may be in either case."""
+    """Carries out one line at a time. Verbs are case-insensitive."""
 
     def __init__(
         self,

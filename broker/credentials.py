@@ -1,4 +1,4 @@
-"""The credentials by which this broker authenticates itself at others, as its configuration has them.
+"""The credentials with which this broker authenticates at others, from its configuration.
 
 A package offers a provider as an entry point of the group `bmqctl.credential_providers`, named as
 `credentialProvider.name` has it: a callable that takes the settings, a dictionary, and gives a
@@ -26,7 +26,7 @@ BASIC = "BasicCredentialProvider"
 
 
 def make_credential_provider(config: AuthenticatorConfig, file: str) -> CredentialProvider | None:
-    """What `config` asks for, None if it asks for none; `ConfigError` about `file` if it cannot be had."""
+    """Make the credential provider of `config`, or None. Raises `ConfigError` about `file` if that is not possible."""
     plugin = config.credential_provider
     if plugin is None:
         return None

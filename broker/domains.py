@@ -1,4 +1,4 @@
-"""Domains as the core and administration need them: read from their files when they are asked for."""
+"""Domains for the core and administration, read from their files on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Domains", "ProxyDomains"]
 
 
 class Domains:
-    """Reads domains, and remembers which names it has resolved."""
+    """Reads domains, and remembers the names that it has resolved."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
@@ -46,7 +46,7 @@ class Domains:
             deduplication_time_ms=parameters.deduplication_time_ms,
             subscriptions=_subscriptions(parameters),
             message_ttl_s=parameters.message_ttl,
-            # More attempts than can be counted are as many as it takes.
+            # A number of attempts too large to be counted means unlimited.
             delivery_attempts_max=attempts if attempts <= RDA_COUNTER_MAX else 0,
             idle_time_max_ms=parameters.max_idle_time * 1000,
             consumers_max=parameters.max_consumers,
@@ -58,7 +58,7 @@ class Domains:
         )
 
     def forget(self, name: str | None) -> bool:
-        """Drop the resolution of one name, or of all (None); False if that name is not remembered.
+        """Drop the resolution of one name, or of all (None); return False if there was none.
 
         A file is read whenever it is needed: nothing else has to be dropped.
         """
@@ -66,10 +66,10 @@ class Domains:
 
 
 class ProxyDomains:
-    """Which cluster has a domain; the rest of it is that cluster's affair.
+    """Finds the cluster of a domain for a proxy; everything else about the domain is left to that cluster.
 
-    Its files say so, as they do for the reference's proxies. A proxy to one cluster that has no such files takes every
-    domain for that cluster's.
+    The proxy's files name it, as for the reference's proxies. A proxy to one cluster without such files assigns every
+    domain to that cluster.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -104,7 +104,7 @@ def _forget(names: set[str], name: str | None) -> bool:
 
 
 def _incompatible(parameters: Domain, is_clustered: bool) -> str:
-    """The reason why the mode and the storage of a domain do not go together; empty if they do.
+    """Return the reason why the mode and the storage of a domain are incompatible; empty if they are not.
 
     Broadcast queues are in memory, and in a cluster of several nodes they alone: the reference's replicas end their
     process when they hear of any other queue in memory (source: mqbs::StorageUtil, mqbblp::QueueState).
@@ -120,7 +120,7 @@ def _incompatible(parameters: Domain, is_clustered: bool) -> str:
 
 
 def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:
-    """App ids and expressions; ValueError for one that does not compile, or for too many."""
+    """Return app ids and expressions. Raises ValueError if one does not compile, or there are too many."""
     found = []
     for subscription in parameters.subscriptions:
         expression = subscription.expression

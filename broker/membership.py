@@ -1,4 +1,4 @@
-"""Putting a cluster's member together from its configuration."""
+"""Assembly of a cluster's member from its configuration."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = ["Membership", "cluster_features", "member_config"]
 
 
 def cluster_features(cluster: ClusterDefinition) -> str:
-    """What the other nodes are told of the configuration, to see whether theirs is the same."""
+    """Return the parts of the configuration that nodes compare with each other."""
     partition = cluster.partition_config
     return to_features(
         {
-            # By name: where a node is reached may differ, as with relays between them.
+            # By name: a node's address may differ, as with relays between them.
             "nodes": "|".join(f"{node.id}@{node.name}" for node in cluster.nodes),
             "masterAssignment": cluster.master_assignment.value,
             "partitionConfig.numPartitions": partition.num_partitions,
@@ -44,7 +44,7 @@ def cluster_features(cluster: ClusterDefinition) -> str:
 
 
 def member_config(cluster: ClusterDefinition) -> MemberConfig:
-    """The election's periods and quorum."""
+    """Return the election's periods and quorum."""
     elector = cluster.elector
     return MemberConfig(
         quorum=elector.quorum or len(cluster.nodes) // 2 + 1,
@@ -62,7 +62,7 @@ def member_config(cluster: ClusterDefinition) -> MemberConfig:
 
 
 class Membership:
-    """A node's part in a cluster of several: its member, its peers, and the term that it keeps."""
+    """A node's membership in a cluster of several: its member, its peers, and its stored term."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Membership:
             self._term_file.write,
         )
         if self.member.election.term > self._term_file.read():
-            # The file was taken away, and the ledger knows better: what is voted in from here on must be in it.
+            # The file was removed, but the ledger has a term: later votes must be stored in a new file.
             self._term_file.write(self.member.election.term)
         self.member.describe = lambda node_id: f"[{names.get(node_id, '')}, {node_id}]"
 
     def close(self) -> None:
-        """The server has ended: keep the term no longer."""
+        """Close the file of the term, after the server has ended."""
         self._term_file.close()
 
     def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server, on_available: Callable[[], None]) -> None:
-        """Find the others as soon as the server runs; `on_available` is called when the node takes part."""
+        """Connect to the other nodes once the server runs; `on_available` is called when this node is available."""
         self.member.on_available = on_available
 
         places = outgoing.places(self._cluster)
@@ -122,7 +122,7 @@ class Membership:
         self._node.timers.at(self._node.now.ms, peers.start)
 
     def _admission(self, config: NodeConfig, server: Server) -> Admission:
-        """Who is let in as one of the other nodes."""
+        """Make the check of peers that connect as one of the other nodes."""
         node = self._node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
@@ -137,5 +137,5 @@ class Membership:
 
 
 def _principals(node: ClusterNode) -> frozenset[str]:
-    """Who a node may have authenticated as: the principal that the configuration has for it, or one of its name."""
+    """Return the principals that a node may authenticate as: the configured one, or those of its name."""
     return frozenset((node.principal,) if node.principal else (node.name, basic_principal(node.name)))

@@ -1,4 +1,4 @@
-"""Opening a store: find each partition's newest whole set of files, check it, recover it; or make an empty one.
+"""Opening of a store: find each partition's newest whole set of files, check it, recover it; or make an empty one.
 
 From the newest set of files on:
 
@@ -13,9 +13,9 @@ From the newest set of files on:
 | whole, with faults of severity error                | `StoreDamaged`                                          |
 | there is none                                       | an empty set is made                                    |
 
-A node of a cluster that `heals` starts all the same: it notes the damage (`broker.store.damage`), sets aside all files
-of the partition, or the ledger's, and makes an empty set. What becomes of that the other nodes decide. Files under such
-a note are never the base of anything: a process that died in between may have left any of them.
+A node of a cluster that `heals` starts nevertheless: it notes the damage (`broker.store.damage`), sets aside all files
+of the partition, or the ledger's, and makes an empty set. The other nodes then decide its contents. Files under such
+a note are never relied upon: a process that died in between may have left any of them.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ FAULTS_SHOWN = 10
 
 SET = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 
-# Where the headers of the longest end, that of a journal. The first record of any file goes beyond.
+# Size of the longest headers, those of a journal. The first record of any file extends beyond.
 HEADERS_SIZE_MAX = 44
 
-# Keys of 40 bits that differ in so few: by chance, one pair in ten million.
+# Keys of 40 bits that differ in at most this many bits count as one corrupted key: one random pair in ten million does.
 ROTTEN_BITS_MAX = 4
 
 
 class StoreDamaged(Exception):
-    """A store that must not be served as it is; the text says what was found and how to go on."""
+    """A store that must not be served; the text has the faults and the remedy."""
 
     def __init__(self, path: str, faults: list[Fault], more: bool) -> None:
         self.faults = faults
@@ -85,7 +85,7 @@ class StoreDamaged(Exception):
 
 
 class _StillDamaged(StoreDamaged):
-    """The store of an earlier process that was to be healed by other nodes, and was not."""
+    """The store of an earlier process that other nodes were to heal, but did not."""
 
     def __init__(self, directory: Directory, damage: Damage) -> None:
         Exception.__init__(
@@ -109,9 +109,9 @@ def open_shards(
     outlives_power: bool = False,
     heals: bool = False,
 ) -> list[tuple[Shard, Recovered]]:
-    """All partitions of the store; for `outlives_power` see `Shard`.
+    """Open all partitions of the store; for `outlives_power` see `Shard`.
 
-    `StoreDamaged` if one must not be served, unless there are others from which this node `heals`.
+    Raises `StoreDamaged` if one must not be served, unless this node `heals` from others.
     """
     out = []
     for partition_id in range(num_partitions):
@@ -153,10 +153,10 @@ def open_ledger(
     outlives_power: bool = False,
     heals: bool = False,
 ) -> Ledger:
-    """The cluster-state ledger as far as there is one. `StoreDamaged` if it cannot be read.
+    """Open the cluster-state ledger if there is one. Raises `StoreDamaged` if it cannot be read.
 
-    Or if it knows a queue of the `opened` partitions by another name: QLIST has no checksums, the ledger has. A node
-    that `heals` opens such a partition anew, in its place.
+    The same if it has a queue of the `opened` partitions under another name, since it has checksums and QLIST has none.
+    A node that `heals` replaces such a partition with an empty one.
     """
     damage = Damage(directory, LEDGER_NOTE)
     ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
@@ -187,7 +187,7 @@ def open_ledger(
 
 
 def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
-    """Take in what there is; what is wrong with it, if something is."""
+    """Read the ledger; return its damage, if any."""
     directory = ledger.directory
     try:
         found = ledger.recover()
@@ -201,7 +201,7 @@ def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
 
 
 def _mismatch(shard: Shard, recovered: Recovered, ledger: Ledger) -> Fault | None:
-    """The first queue that QLIST knows by another name than the ledger."""
+    """Find the first queue that has another name in QLIST than in the ledger."""
     known = {info.key: info for info in ledger.state.queues.values()}
     for queue in recovered.queues.values():
         info = known.get(queue.key)
@@ -214,7 +214,7 @@ def _mismatch(shard: Shard, recovered: Recovered, ledger: Ledger) -> Fault | Non
     return None
 
 
-# -- what other nodes are to heal
+# -- damage for other nodes to heal
 
 
 def _files_of(directory: Directory, partition_id: int) -> list[str]:
@@ -223,7 +223,7 @@ def _files_of(directory: Directory, partition_id: int) -> list[str]:
 
 
 def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str], found: list[str]) -> None:
-    """Keep damaged files where nobody uses them, and the node from being counted on, until others have healed it."""
+    """Move damaged files away, and note the damage, so that the node does not count until others have healed it."""
     text = "\n".join([f"{directory.path}: {part} is damaged", *found])
     if not (damage.is_there or damage.note(text + "\n")):
         raise Full("STORAGE_FAILURE", f"{text}\n  and there is no room for noting that: make some, and start the node")
@@ -271,19 +271,19 @@ def _create(
     if created is None:
         raise OSError(28, "No space left on device", directory.path)
     if outlives_power:
-        # With records in one file, another that is missing counts as damage.
+        # With records in one file, another missing file counts as damage.
         directory.flush()
     return created, Recovered({}, [], 0, 0, 0, 0)
 
 
-# -- what there is
+# -- existing files
 
 
 def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
-    """What QLIST and the ledger say of the same thing: the queue's URI, each app's id and key.
+    """Yield corresponding values of QLIST and the ledger: the queue's URI, each app's id and key.
 
-    An app that left and came back has another key in the ledger, which the shard may not have heard of. Keys are as
-    good as random: two of one app that differ in a few bits only are the same, and bits of it have rotted.
+    An app that was removed and added again has another key in the ledger, which may not be in QLIST yet. Keys are
+    random: two keys of one app that differ in a few bits only are the same key with corrupted bits.
     """
     yield queue.uri, info.uri
     ids = {app.app_key: app.app_id for app in info.app_ids}
@@ -296,7 +296,7 @@ def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
 
 
 def _offset_of(queue: RecoveredQueue, files: PartitionFiles) -> int:
-    """Where QLIST has the queue."""
+    """Return the offset of the queue in QLIST."""
     records = iter_qlist(files.qlist.buffer)
     return next((record.offset for record in records if record.queue_key == queue.key), 0)
 
@@ -328,7 +328,7 @@ def _open(
                 _let_go(files)
                 raise recovered
             if older and outlives_power:
-                # A process that was killed may not have waited for what it wrote.
+                # A killed process may not have flushed its writes.
                 files.flush()
                 directory.flush()
             _retire(directory, older, files)
@@ -341,10 +341,10 @@ def _open(
 
 
 def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:
-    """Return whether the set was still being made when the node died: nothing in it counts.
+    """Return True if the set was still being made when the node died: nothing in it counts.
 
-    In a set that `replaces` another, what the rollover has copied does not count until the header says that it is
-    all. A first set must not hold more than headers. The journal is made first and removed last: a set without one
+    In a set that `replaces` another, copied records do not count until the header says that they are
+    complete. A first set must not hold more than headers. The journal is made first and removed last: a set without one
     was in use.
     """
     if file_set.journal is None:
@@ -363,8 +363,8 @@ def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_SIZE_MAX:
         return True
     if not any(journal.buffer[:MAGIC_SIZE]):
-        # A replica writes the header, its magic last, when all is there that it receives or carries over. And when
-        # power fails, what was written first need not be on the disk first.
+        # A replica writes the header, its magic last, when everything that it receives or copies is there. And after a
+        # power failure, earlier writes need not be on the disk before later ones.
         return True
     try:
         extent = journal_extent(readable(journal))
@@ -372,14 +372,14 @@ def _is_unfinished(journal: StoreFile) -> bool:
         return False
     if _first_sync_point(extent.opened):
         return False
-    # A rollover copies no sync point, and writes one at its end: what is behind that was written by a primary.
+    # A rollover copies no sync point, and writes one at its end: later records were written by a primary.
     records = scan(journal.buffer, extent.first_record_offset, extent.record_count)
     sync_points = select(records, RecordType.JOURNAL_OP)[1].tolist()
     return not sync_points or sync_points[0] == extent.record_count - 1
 
 
 def _first_sync_point(opened: OpenedFile) -> int:
-    """What the header of a journal says of its rollover; 0 while it is not finished, and in a first set."""
+    """Return the sync point of the rollover in a journal's header; 0 while unfinished, and in a first set."""
     assert isinstance(opened.header, JournalFileHeader)
     return opened.header.first_sync_point_after_rollover_offset_words
 
@@ -393,10 +393,10 @@ def _is_blank(directory: Directory, name: str, size: int) -> bool:
 
 
 def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -> None:
-    """Finish the rollover that made `files`, if it left sets behind."""
+    """Finish the rollover that made `files`, if older sets are left."""
     finished = _first_sync_point(open_file(readable(files.journal), FileType.JOURNAL))
     for file_set in older:
-        # What power failures have left of a set that was being removed can be opened by nobody.
+        # The remains of a set after a power failure during its removal cannot be opened.
         if not finished and file_set.complete:
             log.warning(
                 "%s: not made from the files of %s, which are left alone", files.journal.name, file_set.timestamp
@@ -419,12 +419,12 @@ def _incomplete(file_set: FileSet) -> Fault:
 
 
 def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
-    """Headers longer than ours: whoever wrote them knew more, or a bit of their length has rotted and hides records."""
+    """Report headers longer than ours: their writer was newer, or their length is corrupted and hides records."""
     for view, file_type in zip(views, SET, strict=True):
         try:
             opened = open_file(view.buffer, file_type)
         except FormatError:
-            continue  # the validator says so
+            continue  # reported by the validator
         known = len(initial_bytes(file_type, 0))
         if opened.first_record_offset != known:
             reason = f"headers of {opened.first_record_offset} bytes, {known} are known"
@@ -432,7 +432,7 @@ def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
 
 
 def _recover(directory: Directory, files: PartitionFiles) -> Recovered | StoreDamaged:
-    """What the files say, or why they must not be used. Not raised: a traceback's views keep files open."""
+    """Recover the files' state, or return their damage. It is not raised, since a traceback would keep files open."""
     views = [FileView(file.name, readable(file)) for file in (files.journal, files.data, files.qlist)]
     found = (fault for fault in validate_file_set(*views) if fault.severity is Severity.ERROR)
     errors = list(islice(chain(_unknown_headers(views), found), FAULTS_SHOWN + 1))

@@ -1,4 +1,4 @@
-"""Services that installed packages offer as entry points, made with the settings of a configuration."""
+"""Services of installed packages, found by entry points and made with configured settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Setting = bool | int | float | str
 
 
 def settings_of(plugin: PluginConfig) -> dict[str, Setting]:
-    """The settings by their keys, secrets in plain."""
+    """Return the settings by key, with secrets in plain text."""
     return {each.key: each.value.plain for each in plugin.settings}
 
 
 def load_plugin(group: str, plugin: PluginConfig, file: str, where: str, built_in: Iterable[str]) -> Any:
-    """What the entry point of `group` with the plugin's name makes of its settings.
+    """Load the entry point of `group` with the plugin's name, and make the service with its settings.
 
-    `ConfigError` about the member `where` of `file` if there is no such entry point, which then names those that there
-    are, `built_in` ones among them, or if it fails.
+    Raises `ConfigError` about the member `where` of `file` if there is no such entry point, with the names of those
+    that exist, `built_in` ones included, or if it fails.
     """
     settings = settings_of(plugin)
     for found in entry_points(group=group, name=plugin.name):
@@ -44,7 +44,7 @@ def load_plugin(group: str, plugin: PluginConfig, file: str, where: str, built_i
 
 
 def _unsecret(error: Exception, settings: Mapping[str, Setting]) -> str:
-    """The error of a package, without the settings that it may quote."""
+    """Format a package's error without settings that it may quote."""
     text = f"{type(error).__name__}: {error}"
     for value in settings.values():
         if isinstance(value, str) and value:

@@ -1,4 +1,4 @@
-"""What the process of any broker has: sockets to listen on, a pid file, a control pipe, and who it says it is."""
+"""The parts of any broker's process: listening sockets, pid file, control pipe, and identity."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
     "where",
 ]
 
-# The version that development builds of the reference give (bmqp::Protocol::k_DEV_VERSION): clients turn nothing off.
+# The version of the reference's development builds (bmqp::Protocol::k_DEV_VERSION): clients disable no feature for it.
 VERSION = 999_999
 USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
 PID_FILE = "bmqbrkr.pid"
@@ -56,7 +56,7 @@ CONTROL_PIPE = "bmqbrkr.ctl"
 
 
 def open_listeners(config: NodeConfig) -> list[Listener]:
-    """Open all listeners, those for TLS with the one certificate."""
+    """Open all listeners, those for TLS with the configured certificate."""
     tls = config.broker.app_config.tls_config
     context = make_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
     return [Listener(listen(each.address, each.port), context if each.tls else None) for each in config.listeners]
@@ -64,7 +64,7 @@ def open_listeners(config: NodeConfig) -> list[Listener]:
 
 @contextmanager
 def run_files(folder: Path) -> Iterator[ControlPipe]:
-    """The pid file and the control pipe, there while the node runs."""
+    """Create the pid file and the control pipe, for as long as the node runs."""
     pipe = ControlPipe(folder / CONTROL_PIPE)
     pid_file = folder / PID_FILE
     try:
@@ -76,7 +76,7 @@ def run_files(folder: Path) -> Iterator[ControlPipe]:
 
 
 def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -> None:
-    """What queues take from the cluster's parameters; before there are queues."""
+    """Set the node's parameters of queues from the cluster's; call this before there are queues."""
     throttle = cluster.message_throttle_config
     node.throttle = MessageThrottle(
         throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
@@ -87,7 +87,7 @@ def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -
 
 
 def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authentications: Authentications) -> Server:
-    """The loop around a node."""
+    """Make the loop around a node."""
     app_config, clusters = config.broker.app_config, config.clusters
     peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
     limit = connections_max(config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.shards), peers)
@@ -98,7 +98,7 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authe
 
 
 class Outgoing:
-    """What this broker shows those that it dials: its credentials and its certificate, as far as it has them."""
+    """The credentials and the certificate for outgoing connections, as far as they are configured."""
 
     def __init__(self, config: NodeConfig) -> None:
         app, file = config.broker.app_config, where(config, BROKER_FILE)
@@ -108,18 +108,18 @@ class Outgoing:
         self._tls = make_dialing_context(app.tls_config, file) if app.tls_config and needs_tls else None
 
     def credentials(self, server: Server) -> Credentials | None:
-        """What to authenticate by, found out beside the server's loop; None where this broker does not."""
+        """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""
         return None if self._provider is None else Credentials(self._provider, server.in_thread)
 
     def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Place]:
-        """Where the nodes of a cluster are dialed, by their ids."""
+        """Return the addresses of a cluster's nodes, by id."""
         return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
 
 
 def take_commands(
     node: Node, server: Server, environment: Environment, pipe: ControlPipe, switches: LogSwitches
 ) -> None:
-    """Let the broker be administered: by its clients, and through its control pipe."""
+    """Enable administration by clients and through the control pipe."""
     node.run_command = Admin(Context(node, environment)).run
     pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
     server.watch(pipe)
@@ -128,7 +128,7 @@ def take_commands(
 def identity_of(
     config: NodeConfig, cluster_name: str, node_id: int = NO_NODE_ID, cluster_features: str = ""
 ) -> NodeIdentity:
-    """Who the broker says it is: node `node_id` of its cluster, or none of the cluster that it is a proxy to."""
+    """Make the broker's identity: node `node_id` of its cluster, or no node in a cluster that it is a proxy to."""
     app = config.broker.app_config
     heartbeats = app.network_interfaces.heartbeats
     return NodeIdentity(
@@ -150,27 +150,27 @@ def identity_of(
 
 
 def cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: str) -> ClusterInfo:
-    """A cluster as administration lists it."""
+    """Return a cluster for administration's lists."""
     nodes = tuple(ClusterNode(node.name, node.id, node.data_center) for node in cluster.nodes)
     return ClusterInfo(locality, cluster.name, nodes)
 
 
 def make_guids() -> Callable[[], bytes]:
-    """GUIDs for clients that make none themselves."""
+    """Make the GUID generator for clients that make none themselves."""
     generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns())
     return lambda: generator.make(time.monotonic_ns())
 
 
 def announce_available() -> None:
-    """Programs that started several brokers wait for this line of each; the log has it for people."""
+    """Print the line that programs wait for when they start several brokers; the log has it for people."""
     print("bmqctl: cluster available", flush=True)
 
 
 def addresses(config: NodeConfig) -> str:
-    """Where it listens, for people."""
+    """Format the addresses that the broker listens on."""
     return ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
 
 
 def where(config: NodeConfig, file: str = "clusters.json") -> str:
-    """The file of the configuration that is meant, for messages."""
+    """Return the path of a configuration file, for messages."""
     return str(config.directory / file) if config.directory else "built-in configuration"

@@ -1,7 +1,7 @@
-"""The runner behind scripts/benchmark-cluster: what three nodes on this machine do with the official client.
+"""The runner of scripts/benchmark-cluster: three nodes on this machine, with the official client.
 
-Strong consistency, messages of 1 KiB. Nothing fails for being slow: what is wanted stands beside what was reached. A
-message that was acknowledged and did not come does end the run.
+Strong consistency, messages of 1 KiB. Slowness is not a failure: targets are printed beside measured figures. Only an
+acknowledged message that was not delivered ends the run.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 def as_it_is(cluster: ClusterProcesses) -> None:
-    """Nothing is to be prepared."""
+    """Prepare nothing."""
 
 
 @contextmanager
 def fresh_cluster(prepare: Callable[[ClusterProcesses], None] = as_it_is) -> Iterator[ClusterProcesses]:
-    """Three nodes, healed, that end with their files; `prepare` may change how they are started."""
+    """Start three nodes, healed, and remove them with their files; `prepare` may change their options."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-cluster-") as directory:
         cluster = ClusterProcesses(Path(directory))
         prepare(cluster)
@@ -61,7 +61,7 @@ def fresh_cluster(prepare: Callable[[ClusterProcesses], None] = as_it_is) -> Ite
 
 
 def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
-    """Where a client may be: at the primary of all shards, which the leader is, or at a replica."""
+    """The nodes a client may use: the primary of all partitions, which is the leader, and a replica."""
     leader = cluster.leader()
     return {
         "the primary": cluster.nodes[leader],
@@ -70,7 +70,7 @@ def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
 
 
 def official_at(node: NodeProcess, **changes: Any) -> Plan:
-    """A run of the official client at a node."""
+    """Plan a run of the official client at a node."""
     official = {"client": "official", "batch": 1, "duration_s": RUN_S, "window": 1024}
     return plan_for(node, fresh_queue(STRONG), **(official | changes))
 
@@ -85,7 +85,7 @@ def cpu_s(cluster: ClusterProcesses) -> float:
 
 
 def throughput() -> list[Figure]:
-    """As fast as it goes: from end to end, with producer and consumer at one node."""
+    """Measure unlimited throughput from end to end, with producer and consumer at one node."""
     figures = []
     with fresh_cluster() as cluster:
         for where, node in places(cluster).items():
@@ -102,7 +102,7 @@ def throughput() -> list[Figure]:
 
 
 def latency() -> list[Figure]:
-    """At 3,000 messages/s: from the time a message was due to its delivery."""
+    """Measure latency at 3,000 messages/s, from the time a message was due to its delivery."""
     figures = []
     with fresh_cluster() as cluster:
         for where, node in places(cluster).items():
@@ -117,7 +117,7 @@ def latency() -> list[Figure]:
 
 
 def durability() -> list[Figure]:
-    """What it costs to have everything on the disk before it is acked, and every 100 ms: the same run by policy."""
+    """Measure the cost of fsync before each ack and every 100 ms: the same run by policy."""
     figures = []
     for policy in ("never", "100", "always"):
 
@@ -139,7 +139,7 @@ def durability() -> list[Figure]:
 
 
 def fail_over() -> list[Figure]:
-    """500 messages/s, producer and consumer at the two replicas, when the leader and primary is killed."""
+    """Measure fail-over at 500 messages/s, with clients at the two replicas, when leader and primary are killed."""
     with fresh_cluster() as cluster:
         leader = cluster.leader()
         producer, consumer = (node.uri for number, node in cluster.nodes.items() if number != leader)
@@ -164,7 +164,7 @@ def fail_over() -> list[Figure]:
 
 
 def cold_start() -> list[Figure]:
-    """`bmqctl start cluster -n 3` on an empty disk, until a message is acked by two nodes."""
+    """Measure `bmqctl start cluster -n 3` on an empty disk, until a message is acked by two nodes."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-cluster-") as directory:
         port = free_port()
         command = [*COMMAND, "start", "cluster", "-n", "3", "--dir", directory, "--port", str(port)]
@@ -191,7 +191,7 @@ def cold_start() -> list[Figure]:
 
 
 def enlarge(room: int, cluster: ClusterProcesses) -> None:
-    """Let its shards keep `room` bytes that nobody reads, without a rollover."""
+    """Let the cluster's partitions keep `room` unread bytes without a rollover."""
     for node in cluster.nodes.values():
         assert node.config_dir is not None
         _enlarge(room, node.config_dir)
@@ -212,13 +212,13 @@ def _enlarge(room: int, folder: Path) -> None:
 
 
 def percentile(stream: Stream, from_ns: int, until_ns: int, part: float) -> float:
-    """Of the time to the ack, in ms, of what was due between the two."""
+    """Return a percentile of the time to the ack, in ms, of the messages due between the two times."""
     times = [now_ns - due_ns for due_ns, now_ns in stream.ack_times if from_ns <= due_ns < until_ns]
     return float(np.percentile(times, part)) / 1e6
 
 
 def healing(missing_mib: int, size: int) -> list[Figure]:
-    """A replica that was down while much was stored is started again under 500 messages/s."""
+    """Measure the healing of a replica that missed many messages, under 500 messages/s."""
     missing = missing_mib * MIB
     with fresh_cluster(partial(enlarge, missing)) as cluster:
         leader = cluster.leader()
@@ -226,7 +226,7 @@ def healing(missing_mib: int, size: int) -> list[Figure]:
         primary = cluster.nodes[leader]
         cluster.kill(down)
         run(plan_for(primary, fresh_queue(EVENTUAL), consumers=0, size=size, count=missing // size))
-        # What was stored long ago is on the disk; and the measuring process's own pauses are none of the cluster's.
+        # Older data is flushed first, and pauses of the measuring process do not count against the cluster.
         os.sync()
         gc.disable()
         stream = Stream(0, secrets.randbits(32), fresh_queue(STRONG), primary.uri, primary.uri, rate=HEALING_RATE)

@@ -1,7 +1,7 @@
-"""The runner behind scripts/benchmark-proxy: what a proxy on this machine costs, and what it bridges.
+"""The runner of scripts/benchmark-proxy: the cost of a proxy on this machine, and the outages that it bridges.
 
-Messages of 1 KiB, the official client. Nothing fails for being slow: what is wanted stands beside what was reached. A
-message that was acknowledged and did not come does end a run of the hops.
+Messages of 1 KiB, the official client. Slowness is not a failure: targets are printed beside measured figures. Only an
+acknowledged message that was not delivered ends a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AROUND_S = 5.0
 
 @contextmanager
 def node_and_proxies(count: int) -> Iterator[tuple[NodeProcess, list[ProxyProcess]]]:
-    """A node, and a chain of so many proxies to it."""
+    """Start a node, and a chain of `count` proxies to it."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
         node = NodeProcess(Path(directory) / "node")
         chain: list[ProxyProcess] = []
@@ -56,7 +56,7 @@ def cpu_s(broker: NodeProcess) -> float:
 
 
 class Way(NamedTuple):
-    """What was measured of one way to place producer and consumer: latency, and processor time a message."""
+    """The measurements of one placement of producer and consumer: latency, and processor time per message."""
 
     p50_ms: float
     p99_ms: float
@@ -65,7 +65,7 @@ class Way(NamedTuple):
 
 
 def measured(domain: str, producer: NodeProcess, consumer: NodeProcess, node: NodeProcess, proxy: NodeProcess) -> Way:
-    """A run at the wanted rate."""
+    """Measure a run at the target rate."""
     stream = Stream(0, secrets.randbits(32), fresh_queue(domain), producer.uri, consumer.uri, rate=RATE, size=SIZE)
     with stream:
         before = cpu_s(node), cpu_s(proxy)
@@ -81,9 +81,7 @@ def measured(domain: str, producer: NodeProcess, consumer: NodeProcess, node: No
 
 
 def by_turns(domain: str, node: NodeProcess, proxy: NodeProcess) -> list[Figure]:
-    """The same load with producer and consumer at a node, and behind a proxy to it: either, and both, which makes two
-    hops of one.
-    """
+    """Measure the same load with producer and consumer at a node, and with either or both behind a proxy to it."""
     ways = {
         "at the node": (node, node),
         "producer behind the proxy": (proxy, node),
@@ -113,13 +111,13 @@ def by_turns(domain: str, node: NodeProcess, proxy: NodeProcess) -> list[Figure]
 
 
 def hop() -> list[Figure]:
-    """A proxy to a node that is alone; eventual consistency."""
+    """Measure a proxy to a single node, with eventual consistency."""
     with node_and_proxies(1) as (node, (proxy,)):
         return by_turns(EVENTUAL, node, proxy)
 
 
 def cluster_hop() -> list[Figure]:
-    """A proxy to the primary of three nodes; strong consistency."""
+    """Measure a proxy to the primary of three nodes, with strong consistency."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
         cluster = ClusterProcesses(Path(directory) / "cluster")
         with cluster:
@@ -131,7 +129,7 @@ def cluster_hop() -> list[Figure]:
 
 
 def throughput() -> list[Figure]:
-    """As fast as it goes, producer and consumer behind no proxy, one, and three in a chain."""
+    """Measure unlimited throughput, with producer and consumer behind no proxy, one, and three in a chain."""
     figures = []
     with node_and_proxies(3) as (node, chain):
         for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
@@ -151,7 +149,7 @@ def throughput() -> list[Figure]:
 
 
 def outage(outage_s: float) -> list[Figure]:
-    """1,000 posts/s through a proxy to three nodes, all of which are killed for a while."""
+    """Measure an outage: 1,000 posts/s through a proxy to three nodes, all of which are killed for `outage_s`."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
         cluster = ClusterProcesses(Path(directory) / "cluster")
         proxy = ProxyProcess(Path(directory) / "proxy", [node.address for node in cluster.nodes.values()])

@@ -1,7 +1,7 @@
-"""The runner behind scripts/benchmark-queues: what many queues, clients, apps and messages cost one node.
+"""The runner of scripts/benchmark-queues: the cost of many queues, clients, apps and messages on one node.
 
-Each case has a node of its own, in a temporary directory, and loads it with our own client. Figures that compare are
-taken in turns in the same run. Nothing fails for being slow: what is wanted stands beside what was reached.
+Each case has its own node, in a temporary directory, and loads it with our own client. Figures to be compared are
+measured in turns in the same run. Slowness is not a failure: targets are printed beside the measured figures.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ FAN_OUT_S = 10.0
 SMALL_SIZE = 64
 STORED_MESSAGES = 300_000
 RECOVERED_MESSAGES = 1_000_000
-# The consumers' last confirms are on their way when their queues close; what they missed would come at once.
+# The consumers' last confirms are in flight when their queues close; missing ones would lead to redelivery at once.
 REDELIVERY_S = 1.0
 
 GIB = 1 << 30
 TIMEOUT_S = 120.0
-# The messages of a store that is made have a fixed date, long ago.
+# The messages of a generated store have a fixed date, long ago.
 TTL_S = 10 * 365 * 86_400
 
 MODES: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def write_config(folder: Path, data_dir: Path) -> None:
-    """Configuration files for one node with the domains above, which hold all that is measured here."""
+    """Write configuration files for one node with the domains above, with limits for all measurements."""
     network = {
         "heartbeats": {"client": 0},
         "tcpInterface": {"name": "TCPInterface", "port": 30114, "lowWatermark": 4 * MIB, "highWatermark": GIB},
@@ -93,7 +93,7 @@ def write_config(folder: Path, data_dir: Path) -> None:
 
 @contextmanager
 def fresh_node(messages_stored: int = 0) -> Iterator[NodeProcess]:
-    """A node that runs, and ends with its files; it may begin with a store of so many outstanding messages."""
+    """Start a node, removed with its files at the end; it may begin with `messages_stored` outstanding messages."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-queues-") as directory:
         data_dir = Path(directory) / "data"
         data_dir.mkdir()
@@ -105,7 +105,7 @@ def fresh_node(messages_stored: int = 0) -> Iterator[NodeProcess]:
 
 
 def resident_bytes(node: NodeProcess) -> int:
-    """All memory that the node occupies, its mapped files included."""
+    """Return the node's resident memory, mapped files included."""
     for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -113,12 +113,12 @@ def resident_bytes(node: NodeProcess) -> int:
 
 
 def at(node: NodeProcess, queue: str = "", **changes: Any) -> Plan:
-    """A run at a node, on a queue of its own and of small messages unless the arguments say otherwise."""
+    """Plan a run at a node, by default on a new queue and with small messages."""
     return plan_for(node, queue or fresh_queue("bench.priority"), **({"size": SMALL_SIZE} | changes))
 
 
 def busy_rate(node: NodeProcess) -> float:
-    """Messages/s from end to end on one queue."""
+    """Measure messages/s from end to end on one queue."""
     outcome = run(at(node, duration_s=BUSY_RUN_S, size=BUSY_SIZE))
     return outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
 
@@ -137,7 +137,7 @@ async def open_many(session: Session, count: int) -> None:
 
 
 def many_queues() -> list[Figure]:
-    """10,000 queues open on one node, and what a busy queue beside them loses to one on a node without them."""
+    """Measure 10,000 open queues on one node, and the slowdown of a busy queue among them."""
 
     async def main(full: NodeProcess, empty: NodeProcess) -> list[Figure]:
         before = full.rss_bytes()
@@ -151,7 +151,7 @@ def many_queues() -> list[Figure]:
             for turn in range(BUSY_RUNS):
                 for node in (full, empty) if turn % 2 else (empty, full):
                     rates[node].append(await trio.to_thread.run_sync(busy_rate, node))
-            # By now the load has touched most of the data file; its pages are the kernel's to take back.
+            # By now the load has touched most of the data file, whose pages the kernel may reclaim.
             anonymous = full.rss_bytes() / MIB
         alone, beside = statistics.median(rates[empty]), statistics.median(rates[full])
         return [
@@ -169,7 +169,7 @@ def many_queues() -> list[Figure]:
 
 
 def many_connections() -> list[Figure]:
-    """500 clients at once, each with a queue of its own to which it posts, and from which it confirms, a little."""
+    """Measure 500 clients at once, each posting to and confirming from its own queue."""
     done = 0
 
     async def converse(session: Session, number: int) -> None:
@@ -213,7 +213,7 @@ def many_connections() -> list[Figure]:
 
 
 class _FanOut:
-    """Consumers of one app each, and what came to them."""
+    """Consumers of one app each, with their received messages."""
 
     def __init__(self, run_id: int, queue: str) -> None:
         self.tallies = [ConsumerTally(run_id) for _ in range(APPS)]
@@ -237,7 +237,7 @@ class _FanOut:
         return sum(tally.delivered for tally in self.tallies)
 
     async def settle(self, wanted: int) -> None:
-        """Wait until all has come, or nothing comes any more."""
+        """Wait until all messages have come, or none come any more."""
         seen = -1
         while self.delivered != wanted and self.delivered != seen:
             seen = self.delivered
@@ -245,7 +245,7 @@ class _FanOut:
 
 
 def fan_out() -> list[Figure]:
-    """30 apps of one queue, a consumer and a connection for each, and one producer with a schedule."""
+    """Measure 30 apps of one queue, with a consumer and a connection for each, and one producer with a schedule."""
 
     async def main(node: NodeProcess) -> list[Figure]:
         queue_uri = f"bmq://bench.apps/prices-{secrets.token_hex(4)}"
@@ -275,7 +275,7 @@ def fan_out() -> list[Figure]:
         rate = outcome.rate(fan.delivered, last_ns)
         wanted = APPS * FAN_OUT_PER_S
         return [
-            # The last messages take their latency: a rate over the whole run never quite reaches the schedule's.
+            # The last messages take their latency: a rate over the whole run never quite reaches that of the schedule.
             Figure(f"delivered to {APPS} apps", rate, "messages/s", f"{wanted:,.0f}, - 1 %", rate >= 0.99 * wanted),
             Figure("acked and not delivered", missing, "", "= 0", missing == 0),
             Figure("delivered and not confirmed", left, "", "= 0", left == 0),
@@ -288,12 +288,12 @@ def fan_out() -> list[Figure]:
 
 
 def stored_messages() -> list[Figure]:
-    """What an outstanding message takes of the node's memory, beside the mapped files that hold it."""
+    """Measure the memory of an outstanding message, besides the mapped files that hold it."""
     figures = []
     for kind, domain in (("one app", "bench.priority"), ("three apps", "bench.fanout")):
         with fresh_node() as node:
             fill = partial(at, node, queue=f"bmq://{domain}/stored", consumers=0)
-            # What the first messages bring about, buffers above all, stays however many follow.
+            # Allocations by the first messages, above all buffers, do not grow with the number of messages.
             run(fill(count=STORED_MESSAGES // 100))
             before = node.rss_bytes()
             run(fill(count=STORED_MESSAGES))
@@ -303,7 +303,7 @@ def stored_messages() -> list[Figure]:
 
 
 def recovery() -> list[Figure]:
-    """From the start of the process to its being ready, with 1,000,000 messages outstanding."""
+    """Measure the time from start to readiness, with 1,000,000 outstanding messages."""
     with fresh_node(RECOVERED_MESSAGES) as node:
         ready_s, each = node.ready_s, node.rss_bytes() / RECOVERED_MESSAGES
         outcome = run(at(node, queue="bmq://bench.fanout/prices", consumers=0, count=1000))

@@ -1,9 +1,9 @@
-"""The runner behind scripts/benchmark-rocketmq: what a RocketMQ node on this machine does, with Apache's Java client.
+"""The runner of scripts/benchmark-rocketmq: a RocketMQ node on this machine, with Apache's Java client.
 
 Messages of 1 KiB, 1,000 in flight, a push consumer, ASYNC_FLUSH; producer and consumer are one Java process on the same
-processors. Nothing fails for being slow: what is wanted stands beside what was reached. A message that was acknowledged
-and did not come does end a run. With --reference Apache's own nameserver and broker take their turn in the same run,
-and the ratios stand at the end.
+processors. Slowness is not a failure: targets are printed beside measured figures. Only an acknowledged message that
+was not delivered ends a run. With --reference, Apache's own nameserver and broker take turns in the same run,
+and the ratios are printed at the end.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WANTED_OPEN_S: Final = 3.0
 
 
 class Node(Protocol):
-    """A cluster of one broker that runs."""
+    """A running cluster of one broker."""
 
     @property
     def nameserver(self) -> str: ...
@@ -68,17 +68,17 @@ class Ours:
 
     @property
     def nameserver(self) -> str:
-        """HOST:PORT."""
+        """The nameserver's address, HOST:PORT."""
         return self.process.nameserver
 
     @property
     def pids(self) -> list[int]:
-        """The one process."""
+        """The process id of the only process."""
         return [self.process.pid]
 
     @property
     def ready_s(self) -> float:
-        """The time from its start to its saying that it is ready."""
+        """Time from its start to its report of readiness, in seconds."""
         return self.process.ready_s
 
 
@@ -101,7 +101,7 @@ def memory_mib(pids: list[int]) -> float:
 
 
 class Load(NamedTuple):
-    """A run of the Java client: what it says, and the processor time of a message, in microseconds."""
+    """The result of a run of the Java client: its output, and the processor time per message, in microseconds."""
 
     told: dict[str, float]
     broker_us: float
@@ -109,7 +109,7 @@ class Load(NamedTuple):
 
 
 def run_load(class_path: str, node: Node, scratch: Path, arguments: argparse.Namespace) -> Load:
-    """Let the Java client send and consume for a while."""
+    """Run the Java client, which sends and consumes for a while."""
     topic = f"Load{time.time_ns()}"
     words = ["java", "-Xms512m", "-Xmx512m", f"-Drocketmq.client.logRoot={scratch}", "-cp", class_path, "Load"]
     settings = (arguments.warm_s, arguments.measure_s, arguments.in_flight, arguments.bytes, arguments.rate)
@@ -142,7 +142,7 @@ def run_load(class_path: str, node: Node, scratch: Path, arguments: argparse.Nam
 
 @contextmanager
 def running(make: Callable[[Path], Ours | ReferenceProcess]) -> Iterator[tuple[Node, Path]]:
-    """A broker over a new store, and a folder beside it."""
+    """Start a broker with a new store, and make a scratch folder."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-rocketmq-") as directory:
         made = make(Path(directory) / "node")
         process = made.process if isinstance(made, Ours) else made
@@ -157,7 +157,7 @@ Makers = Mapping[str, Callable[[Path], Ours | ReferenceProcess]]
 
 
 def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
-    """As fast as it goes, or at the given rate; by turns, if there are two."""
+    """Measure a load, unlimited or at the given rate, in turns if there are two brokers."""
     runs: dict[str, list[Load]] = {name: [] for name in makers}
     for _ in range(arguments.rounds):
         for name, make in makers.items():
@@ -192,7 +192,7 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
 
 
 def start(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Start to ready with an empty store, and memory two seconds later."""
+    """Measure the time to readiness with an empty store, and the memory two seconds later."""
     figures: list[Figure] = []
     found: list[tuple[float, float]] = []
     for name, make in makers.items():
@@ -219,7 +219,7 @@ def _ratios(found: list[tuple[float, float]], *names: str) -> list[Figure]:
 
 
 def fill(folder: Path, messages: int, body_bytes: int) -> None:
-    """Make a store with so many messages in it."""
+    """Make a store with `messages` messages in it."""
     due = make_due_time(parse_delay_levels(DELAY_LEVELS))
     store = open_store(FileFolder(folder), StoreOptions(), lambda ms: time.strftime("%Y%m%d%H%M%S000"), due)
     host, body = Host("127.0.0.1", 10911).pack(), bytes(body_bytes)
@@ -232,7 +232,7 @@ def fill(folder: Path, messages: int, body_bytes: int) -> None:
 
 
 def opening(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Start to ready with many messages in the store, after a clean stop and after a crash."""
+    """Measure the time to readiness with many messages in the store, after a clean stop and after a crash."""
     figures: list[Figure] = []
     found: list[tuple[float, float]] = []
     for name, make in makers.items():

@@ -1,15 +1,15 @@
-"""The runner behind scripts/benchmark-spark: how fast stores become tables, on two cores, in one run.
+"""The runner of scripts/benchmark-spark: conversion of stores to tables, on two cores, in one run.
 
 A store is exported (`bmqctl spark-export`: the tables records and messages, as a whole process), and one of twice the
-size. Then the same tables are made the obvious way, of the JSON lines that the storage tool prints, by
-`spark.read.json` and joins. Counts and sums are asked for by either way, too, and told a third time by DuckDB, over the
-same lines. All three must say the same, and both exports must have as many rows.
+size. Then the same tables are made directly from the JSON lines that the storage tool prints, by
+`spark.read.json` and joins. Counts and sums are queried in both ways, too, and for a third time with DuckDB, over the
+same lines. All three must agree, and both exports must have as many rows.
 
-What became of the messages is asked for twice in a session: first, with the processes and code that it has to load for
-it, and again.
+The outcomes of the messages are queried twice in a session: first including the processes and code to be loaded
+for it, and again.
 
-Wall time depends on what else the machine does, so the time of the processor stands beside it. Memory is that of the
-largest process of a kind, looked at twice a second; of Python's workers without the files that they map.
+Wall time depends on the machine's other load, so processor time is given too. Memory is that of the
+largest process of a kind, sampled twice a second; for Python's workers without mapped files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAMPLE_S = 0.5
 
 BMQCTL = [sys.executable, "-c", "from bmqctl.app import main; main()"]
 
-# What is asked of the store, and of the lines: the same counts and sums by type and queue.
+# The query of the store, and of the lines: the same counts and sums by type and queue.
 QUERY = """
 import json, sys, time
 from bmqctl.pipeline.session import local_session
@@ -63,7 +63,7 @@ with local_session({cores}, "2g") as spark:
     print(json.dumps([time.perf_counter() - started, sorted((list(row) for row in rows), key=str)]))
 """
 
-# The tables that an export has, of the lines: records by date and queue, and messages with what became of each.
+# The tables of an export, made from the lines: records by date and queue, and messages with their outcomes.
 TABLES = """
 import sys
 from bmqctl.pipeline.session import local_session
@@ -83,7 +83,7 @@ with local_session({cores}, "2g") as spark:
     messages.write.partitionBy("date").parquet(out + "/messages")
 """
 
-# What became of the messages of each queue: a question for the table `messages`, and for joins of the lines.
+# Outcomes of the messages of each queue: a query of the table `messages`, and of joins of the lines.
 OUTCOMES = """
 import json, sys, time
 from bmqctl.pipeline.session import local_session
@@ -122,7 +122,7 @@ with local_session({cores}, "2g") as spark:
 
 
 class Usage(NamedTuple):
-    """What a process and those below it took; memory in MiB, by kind of program."""
+    """Usage of a process and its descendants; memory is in MiB, by kind of program."""
 
     wall_s: float
     cpu_s: float
@@ -131,7 +131,7 @@ class Usage(NamedTuple):
 
 
 def use(command: list[str], into: Path | None = None) -> Usage:
-    """Run `command`; what it prints goes to the file `into`, or is returned. SystemExit if it fails."""
+    """Run `command`; its output goes to the file `into`, or is returned. Raises SystemExit if it fails."""
     started = time.perf_counter()
     with open(into or os.devnull, "wb") as file:  # noqa: PTH123
         output = subprocess.PIPE if into is None else file
@@ -159,7 +159,7 @@ def _watch(root: int, peaks: dict[str, float], ended: threading.Event) -> None:
 
 
 def _memory(root: int) -> Iterator[tuple[str, float]]:
-    """(java or python, MiB in use) of `root` and all processes below it."""
+    """Yield (java or python, MiB in use) of `root` and all its descendants."""
     status: dict[int, dict[str, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -189,7 +189,7 @@ def export(store: LargeStore, out: Path) -> Usage:
 
 
 def measure_export(work: Path, records: int) -> tuple[LargeStore, Usage, list[Figure]]:
-    """The export of a store, and of one twice as large."""
+    """Measure the export of a store, and of one twice as large."""
     one, two = make(work / "one", records), make(work / "two", 2 * records)
     first, second = export(one, work / "export-one"), export(two, work / "export-two")
     rate, cpu_rate = one.records / first.wall_s, one.records / (first.cpu_s / CORES)
@@ -212,7 +212,7 @@ def measure_export(work: Path, records: int) -> tuple[LargeStore, Usage, list[Fi
 
 
 def measure_lines(work: Path, store: LargeStore, export: Usage) -> tuple[Path, Usage, list[Figure]]:
-    """The same tables by way of JSON lines, and the lines, which remain."""
+    """Measure the same tables made from JSON lines, and the lines, which are kept."""
     lines, out = work / "records.jsonl", work / "of-lines"
     dump = use([*BMQCTL, "journal", "dump", "--output", "json-line", str(store.directory)], lines)
     tables = use([sys.executable, "-c", TABLES.format(cores=CORES), str(lines), str(out)])
@@ -233,7 +233,7 @@ def _rows(export: Path, table: str) -> int:
 
 
 def measure_messages(store: LargeStore, lines: Path, dump: Usage) -> list[Figure]:
-    """What became of all messages, by the table `messages` and by joins of the JSON lines."""
+    """Measure the query of outcomes by the table `messages` and by joins of the JSON lines."""
     (ours, our_rows), (theirs, their_rows) = _answers(OUTCOMES, store, lines)
     if our_rows != their_rows:
         raise SystemExit("benchmark-spark: the messages' outcomes are not the same")
@@ -249,7 +249,7 @@ def measure_messages(store: LargeStore, lines: Path, dump: Usage) -> list[Figure
 
 
 def measure_query(store: LargeStore, lines: Path, dump: Usage) -> list[Figure]:
-    """Counts and sums of all records by the format `bmq`, and by way of the JSON lines."""
+    """Measure counts and sums of all records by the format `bmq`, and by the JSON lines."""
     (our_s, our_rows), (their_s, their_rows) = _answers(QUERY, store, lines)
     if not our_rows == their_rows == _by_duckdb(lines):
         raise SystemExit("benchmark-spark: the counts and sums are not the same")
@@ -262,7 +262,7 @@ def measure_query(store: LargeStore, lines: Path, dump: Usage) -> list[Figure]:
 
 
 def _answers(script: str, store: LargeStore, lines: Path) -> list[tuple[Any, object]]:
-    """What `script` says of the store and of the lines, and after how many seconds."""
+    """Return the results of `script` for the store and for the lines, and their times in seconds."""
     query = [sys.executable, "-c", script.format(cores=CORES)]
     return [_answer(use([*query, form, str(path)])) for form, path in (("bmq", store.directory), ("json", lines))]
 

@@ -1,9 +1,9 @@
-"""The runner behind scripts/benchmark-steps: the longest step of a node with very many messages stored.
+"""The runner of scripts/benchmark-steps: the longest step of a node with very many messages stored.
 
 The node is the broker's own core on mapped files in a temporary directory, without its shell, so that each step can be
-measured: first the one that begins a case, then all that the node does by itself until there is nothing left to do.
-Between two of these another client posts a message, and what it waits for its acknowledgment is the other figure.
-Times of the clock are those of a machine that may have more to do; the CPU's are the process's own.
+measured: first the one that begins a case, then all that the node does by itself until nothing is left to do.
+Between these steps another client posts a message; its wait for the acknowledgment is the other figure.
+Clock times include other load on the machine; CPU times are the process's own.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ STRONG, STRONG_FANOUT = "bmq://strong/q", "bmq://strong-fanout/q"
 POISON = "bmq://poison/q"
 ATTEMPTS = 5
 TTL_S = 3600
-# A second passes each time that so many were posted.
+# Number of posts between two simulated seconds.
 POSTS_A_TICK = 50_000
 WANTED_MS = 50.0
-# Of a journal, the last so many.
+# Number of records to be cut from the end of a journal.
 RECORDS_CUT = 100
 # The reference fills a journal until so many records are left; and consumers confirm so many messages at a time.
 RECORDS_LEFT, CONFIRMED = 18, 1000
@@ -73,7 +73,7 @@ DOMAINS = (
 
 
 class Outcome(NamedTuple):
-    """What a case came to; times in milliseconds."""
+    """The result of a case; times are in milliseconds."""
 
     case: str
     first_ms: float  # the step that begins it
@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
 
 
 class Bench:
-    """A node with many messages in one queue, and the steps that it takes."""
+    """A node with many messages in one queue, whose steps are measured."""
 
     def __init__(self, folder: Path, messages: int, uri: str = QUEUE) -> None:
         limits = PartitionLimits(journal=messages * 240 + (1 << 20), data=messages * 160 + (1 << 22), qlist=1 << 16)
@@ -130,7 +130,7 @@ class Bench:
         assert len(queue.awaiting) == self.messages
 
     def rest(self) -> None:
-        """What the node has begun is done."""
+        """Finish all work that the node has begun."""
         while any(self.rig.node.end_step()):
             self.rig.now.ms += 1
         self.rig.node.dirty.clear()
@@ -156,7 +156,7 @@ class Bench:
         return client
 
     def drain(self, *clients: Client) -> None:
-        """Consumers take all that the node has for them."""
+        """Let consumers take all messages that the node has for them."""
         while True:
             more = any(self.rig.node.end_step())
             self.rig.now.ms += 1
@@ -169,7 +169,7 @@ class Bench:
                 return
 
     def measure(self, case: str, action: Callable[[], object], *consumers: Client) -> Outcome:
-        """Take a step, and all that follows from it."""
+        """Measure a step, and all that follow from it."""
         node, times, cpu_times, delays = self.rig.node, [], [], []
         more, act = True, action
         while more:
@@ -208,9 +208,9 @@ class Bench:
 
 
 class ClusterBench:
-    """Three members of a cluster, each with a copy of very many messages in one queue, and the steps that each takes.
+    """Three members of a cluster, each with a replica of very many messages in one queue, whose steps are measured.
 
-    What a node is sent is a step each, and so is what it does by itself.
+    Each event sent to a node is a step, and so is each piece of its own work.
     """
 
     def __init__(self, folder: Path, messages: int) -> None:
@@ -248,7 +248,7 @@ class ClusterBench:
             if number % 1000 == 0:
                 self._step()
             if number % POSTS_A_TICK == 0:
-                # A leader that says nothing for so long would not be followed any longer.
+                # A leader silent for so long would not be followed any longer.
                 self._tick()
         self.until(lambda: not self._step())
 
@@ -260,7 +260,7 @@ class ClusterBench:
         return outcome
 
     def _step(self) -> bool:
-        """Everybody does a step, and gets what was sent; whether there was anything to do."""
+        """Let every node take a step and receive what was sent; return True if there was anything to do."""
         cluster, moved = self.cluster, False
         cluster.now.ms += 1
         for process in list(cluster.processes.values()):
@@ -284,7 +284,7 @@ class ClusterBench:
             self._timed(process, process.node.tick)
 
     def until(self, wanted: Callable[[], object]) -> None:
-        """Go on until something is so, and nothing is left to do."""
+        """Continue until a condition holds and nothing is left to do."""
         end = self.cluster.now.ms + 600_000
         while self._step() or not wanted():
             if not self._moved or self.cluster.now.ms % 100 == 0:
@@ -294,7 +294,7 @@ class ClusterBench:
     def measure(
         self, case: str, action: Callable[[], object], wanted: Callable[[], object], at: Process | None = None
     ) -> list[Outcome]:
-        """Do something at the primary, or `at` another node, and all that follows: the steps of each node."""
+        """Measure an action at the primary, or `at` another node, and all steps that follow, by node."""
         primary_id, self._times = self.primary.node_id, {}
         self._timed(at or self.primary, action)
         self.until(wanted)
@@ -367,7 +367,7 @@ class HopBench:
         self.rest()
 
     def rest(self) -> None:
-        """What the member has begun is done, and its clients have what there is for them."""
+        """Finish all work that the member has begun, and deliver its clients' messages."""
         while self._step():
             self._take()
         self._take()
@@ -379,14 +379,14 @@ class HopBench:
         return more
 
     def _take(self) -> None:
-        """What was sent arrives; nobody does anything with it."""
+        """Deliver everything that was sent, without any reaction."""
         self.hop.links.sent.clear()
         for session in self.node.sessions.values():
             if session.output_size():
                 session.take_output()
 
     def measure(self, case: str, action: Callable[[], object]) -> Outcome:
-        """Take a step, and all that follows from it."""
+        """Measure a step, and all that follow from it."""
         times, cpu_times = [], []
         more, act = True, action
         while more:
@@ -433,7 +433,7 @@ def cluster_rollover(bench: ClusterBench) -> list[Outcome]:
 
 
 def hand_over(bench: ClusterBench) -> list[Outcome]:
-    """The primary becomes a replica."""
+    """Measure a primary that becomes a replica."""
     bench.fill()
     old = bench.primary
     return bench.measure("a primary hands over", old.member.retire, lambda: _is_served(bench, old))
@@ -448,7 +448,7 @@ def take_over(bench: ClusterBench) -> list[Outcome]:
 
 
 def cut(bench: ClusterBench) -> list[Outcome]:
-    """A replica's last records are cut, and it gets them again."""
+    """Measure a replica that loses its last records and receives them again."""
     return _cut(bench, "a replica is cut", RECORDS_CUT)
 
 
@@ -640,7 +640,7 @@ def backlog(bench: ClusterBench) -> list[Outcome]:
 
 
 def _is_served(bench: ClusterBench, old: Process) -> bool:
-    """Another primary serves the shard, and all others have it."""
+    """Return True if another primary serves the partition, and all others have it."""
     nodes = bench.cluster.processes.values()
     return any(each.node.shards[0].active for each in nodes if each is not old) and all(
         each.member.partitions[0].is_healed for each in nodes
@@ -648,7 +648,7 @@ def _is_served(bench: ClusterBench, old: Process) -> bool:
 
 
 def _nothing() -> None:
-    """The node goes on by itself."""
+    """Do nothing: the node continues by itself."""
 
 
 Cases = dict[str, tuple[str, Callable[[Bench], list[Outcome]]]]

@@ -1,7 +1,7 @@
-"""The runner behind scripts/benchmark-tools: scan, summary, dump and validate of a store made for it.
+"""The runner of scripts/benchmark-tools: scan, summary, dump and validate of a generated store.
 
-Each case is run some times and its best run counts: wall time, and the time of the processor, which says more on a
-machine that does other things too. Its rate is put beside that of a yardstick over the same file: a plain read of it
+Each case is run several times and its best run counts: wall time, and processor time, which says more on a
+machine with other load. Its rate is compared with that of a yardstick over the same file: a plain read of it
 in blocks, and one numpy pass over the types in memory. Commands are whole processes, start and imports included.
 """
 
@@ -31,7 +31,7 @@ from scripts.large_store import LargeStore, write_store
 RUNS = 3
 BLOCK_SIZE = 1 << 22
 
-# A command that ends with its peak of memory, in KiB: what the kernel tells of children begins with their parent's.
+# A command that prints its peak memory in KiB at its end: the kernel's figure for a child starts at its parent's.
 COMMAND = """
 import atexit, pathlib, sys
 from bmqctl.app import main
@@ -44,7 +44,7 @@ main()
 class Case(NamedTuple):
     """Work on all records of the journal: a function, or the arguments of a `bmqctl journal` command.
 
-    `wanted` is what is to be reached, if anything is.
+    `wanted` is the target, if there is one.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a run took; `peak_mib` is known of commands."""
+    """The usage of a run; `peak_mib` is known only for commands."""
 
     wall_s: float
     cpu_s: float
@@ -61,7 +61,7 @@ class Usage(NamedTuple):
 
 
 def plain_read(path: Path) -> int:
-    """The file's bytes, a block at a time, into one buffer."""
+    """Read the file's bytes, a block at a time, into one buffer."""
     buffer = bytearray(BLOCK_SIZE)
     total = 0
     with path.open("rb", buffering=0) as file:
@@ -71,13 +71,13 @@ def plain_read(path: Path) -> int:
 
 
 def scan_types(journal: Path) -> int:
-    """How many records there are of any type."""
+    """Count the records of all types."""
     with JournalScan(journal) as scan:
         return sum(int(count_kinds(chunk.records).sum()) for chunk in scan.chunks(0, scan.extent.record_count))
 
 
 def follow_lives(journal: Path) -> int:
-    """How many messages are alive at the end."""
+    """Count the messages alive at the end."""
     lives = Lives()
     with JournalScan(journal) as scan:
         for chunk in scan.chunks(0, scan.extent.record_count):
@@ -86,7 +86,7 @@ def follow_lives(journal: Path) -> int:
 
 
 def cases(store: LargeStore) -> list[Case]:
-    """All that is measured; the first is what the others are compared with."""
+    """List the cases; the others are compared with the first."""
     with JournalScan(store.journal) as scan:
         size = store.records * JOURNAL_RECORD_SIZE
         in_memory = np.frombuffer(scan.read(scan.first_record_offset, size), ANY_RECORD.dtype)
@@ -103,7 +103,7 @@ def cases(store: LargeStore) -> list[Case]:
 
 
 def use(work: Callable[[], object] | list[str]) -> Usage:
-    """Do it once."""
+    """Run the work once."""
     started = time.perf_counter()
     if callable(work):
         before = time.process_time()
@@ -122,7 +122,7 @@ def use(work: Callable[[], object] | list[str]) -> Usage:
 
 
 def report(store: LargeStore, messages: int) -> Table:
-    """A row for each case: its best run of some."""
+    """Make a table with a row for each case: the best of its runs."""
     load = os.getloadavg()[0]
     table = Table(box=None, pad_edge=False, title_justify="left")
     table.title = f"{messages:,} messages, {store.records:,} records; {os.cpu_count()} processors, load {load:.1f}"

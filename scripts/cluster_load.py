@@ -1,7 +1,7 @@
-"""What scripts/benchmark-cluster and scripts/soak have in common: real nodes, and streams of messages through them.
+"""Common parts of scripts/benchmark-cluster and scripts/soak: real nodes, and streams of messages through them.
 
-A stream is a queue with one producer and one consumer, both of the official client, each at a node of its own. Every
-message bears its number, so that lost, duplicated and reordered are facts; see `bmqctl.bench.tally`.
+A stream is a queue with one producer and one consumer, both of the official client, each at its own node. Every
+message is numbered, so that lost, duplicated and reordered ones are identified; see `bmqctl.bench.tally`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTITION = re.compile(r"Partition \[(\d+)\]: \w+, \w+ -> (\w+)")
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    """Look again and again until it is so; TimeoutError with what is the matter otherwise."""
+    """Poll until a condition holds. Raises TimeoutError with the text of `what` otherwise."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, what: Callable[[
 
 
 def wait_healed(cluster: ClusterProcesses, timeout_s: float = 60.0) -> None:
-    """Wait until the nodes that run have a leader, and each its shards in order."""
+    """Wait until the running nodes have a leader, and each has healed its partitions."""
 
     def unhealed() -> dict[int, dict[str, str]]:
         states = {number: dict(_PARTITION.findall(cluster.nodes[number].output)) for number in cluster.running}
@@ -60,10 +60,10 @@ def wait_healed(cluster: ClusterProcesses, timeout_s: float = 60.0) -> None:
 
 
 class Stream:
-    """One producer and one consumer, until the end of the block.
+    """One producer and one consumer, running until the end of the block.
 
-    `rate` (messages/s) is a schedule that is kept whatever the cluster does; 0 posts as fast as `window` messages
-    without an answer allow, which bounds a schedule, too. `wanted` ends the posting after so many messages.
+    `rate` (messages/s) is a schedule independent of the cluster; 0 posts as fast as `window` unanswered messages
+    allow, a limit that holds for a schedule, too. `wanted` ends the posting after that many messages.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Stream:
     # -- posting
 
     def finish(self) -> None:
-        """Post no more."""
+        """Stop posting."""
         self._enough.set()
         self._room.release()
         self._thread.join()
@@ -158,7 +158,7 @@ class Stream:
     def _post(self, due_ns: int) -> None:
         tally = self.sent
         sequence = tally.posted
-        # Its answer may come before `post` returns.
+        # The answer may come before `post` returns.
         with self._lock:
             tally.post(1, monotonic_ns())
         payload = STAMP.words.pack(MAGIC, self._run, tally.producer, sequence, due_ns) + self._rest
@@ -166,7 +166,7 @@ class Stream:
             try:
                 return self._producer.post(self.uri, payload, on_ack=partial(self._on_ack, sequence, due_ns))
             except blazingmq.Error:
-                # Its buffer is full, or its node is gone: the client connects again by itself.
+                # Its buffer is full, or its node is down: the client reconnects by itself.
                 time.sleep(RETRY_S)
 
     def _on_ack(self, sequence: int, due_ns: int, ack: blazingmq.Ack) -> None:
@@ -190,7 +190,7 @@ class Stream:
         self.came.confirmed += 1
 
     def drain(self, timeout_s: float = 60.0) -> None:
-        """Wait until all that was posted is answered, and all that was acked has come."""
+        """Wait until all posts are answered, and all acked messages have come."""
 
         def all_there() -> bool:
             if self.is_posting or self.answered < self.sent.posted:
@@ -209,6 +209,6 @@ class Stream:
         return settle([self.sent], [self.came])
 
     def longest_gap_s(self) -> float:
-        """Between one answer and the next."""
+        """The longest time between two consecutive answers, in seconds."""
         times = sorted(now_ns for _, now_ns in self.ack_times)
         return max((after - before for before, after in pairwise(times)), default=0) / SECOND_NS

@@ -1,9 +1,9 @@
 """The integration tests of the Java SDK (`*IT.java`), built by Maven from a copy of a checkout, against our broker.
 
-They start their brokers themselves, "from a folder": each gets `bmqbrkr.tsk` of that folder, run in a new folder in it
-with the SDK's own configuration on a free port. Ours is a script that stands under that name and starts bmqctl.
+The tests start their brokers themselves, "from a folder": each gets `bmqbrkr.tsk` of that folder, in a new folder in
+it with the SDK's own configuration on a free port. Ours is a script of that name which starts bmqctl.
 
-A start costs a test 20 s, for that is how long the SDK waits, whatever the broker says.
+A start costs a test 20 s, because the SDK waits that long, whatever the broker reports.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["MODULE", "JavaRun", "Unfit", "read_reports", "run"]
 
 MODULE = "bmq-sdk"
 NEEDED = f"{MODULE}/src/test/java/com/bloomberg/bmq/it"
-"""By what a checkout is known."""
+"""The path by which a checkout is recognised."""
 
-# None of these is about what the tests show; Spotless would change the sources.
+# None of these affects the tests' results; Spotless would change the sources.
 QUIET = ("skipUnitTests", "spotbugs.skip", "spotless.check.skip", "maven.javadoc.skip", "jacoco.skip", "flatten.skip")
 
 PROGRESS = re.compile(r"Tests run: .*(?: - in | -- in )(?P<name>\S+)$")
 
 
 class Unfit(Exception):
-    """What the tests need is not there; the text says what."""
+    """Missing requirements of the tests; the text names them."""
 
 
 class JavaRun(NamedTuple):
-    """What is to be run: `tests` as Failsafe selects them (`SessionIT`, `SessionIT#test*`), None for all of them.
+    """A run: `tests` as Failsafe selects them (`SessionIT`, `SessionIT#test*`), None for all of them.
 
-    `forks` classes run at a time. A test that fails is run `reruns` times more; one that passes then is `unsteady`.
+    `forks` classes run at a time. A failed test is run up to `reruns` times more; one that then passes is `unsteady`.
     """
 
     checkout: Path
@@ -52,7 +52,7 @@ class JavaRun(NamedTuple):
 
 
 class Reports(NamedTuple):
-    """What each test came to, why those that failed did, and those that passed when they were run again."""
+    """The result of each test, the reasons of failures, and the tests that passed when repeated."""
 
     found: dict[str, str]
     reasons: dict[str, str]
@@ -87,7 +87,7 @@ def run(wanted: JavaRun, environment: dict[str, str]) -> Reports:
 
 
 def _lines(words: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The output of a program; whatever it has started ends with it, brokers too."""
+    """Yield the output of a program; all processes that it has started end with it, brokers too."""
     process = subprocess.Popen(
         words,
         cwd=folder,
@@ -113,7 +113,7 @@ def _lines(words: list[str], folder: Path, environment: dict[str, str]) -> Itera
 
 
 def read_reports(folder: Path) -> Reports:
-    """The reports that Failsafe has written, one file for each class."""
+    """Read the reports that Failsafe has written, one file for each class."""
     reports = Reports({}, {}, {})
     for file in sorted(folder.glob("TEST-*.xml")):
         for case in ElementTree.parse(file).getroot().iter("testcase"):
@@ -137,7 +137,7 @@ def _read_case(case: ElementTree.Element, reports: Reports) -> None:
 
 
 def _reason(fault: ElementTree.Element) -> str:
-    """One line: the message, or else the kind of the exception; and where in the test it was thrown."""
+    """Return one line: the message, or else the kind of the exception; and its place in the test."""
     message = (fault.get("message") or fault.get("type") or "").strip().partition("\n")[0]
     where = re.search(r"\((\w+IT\.java:\d+)\)", "".join(fault.itertext()))
     return f"{where[1]}: {message}" if where else message

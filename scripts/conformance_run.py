@@ -1,13 +1,13 @@
-"""The runner behind scripts/conformance: the reference's suites, from a checkout of theirs, against our programs.
+"""The runner of scripts/conformance: the reference's suites, from a checkout, against our programs.
 
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
-scripts stand for them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) wants a
-broker that runs: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
+scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs
+a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
 from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq) and its administration tool (--mqadmin) need
 no checkout: Maven fetches them.
 
-Each suite has an environment of its own outside the tree, for the broker's Python package and the official client are
-both named `blazingmq`. What each case came to is kept there too, so that a run can say what has changed.
+Each suite has its own environment outside the tree, since the broker's Python package and the official client are
+both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
 BMQCTL = Path(sys.executable).with_name("bmqctl")
 SINGLE_NODE = "single and (legacy_mode or fsm_mode)"
 
-# The names under which the broker's suite installs them; it looks for no others.
+# The names under which the broker's suite installs the programs; it looks for no others.
 PROGRAMS = {
     "BLAZINGMQ_BROKER": ("bmqbrkr.tsk", "start node"),
     "BLAZINGMQ_TOOL": ("bmqtool.tsk", "tool"),
@@ -50,7 +50,7 @@ unset PYTHONPATH PYTHONPYCACHEPREFIX
 exec {program} {words} "$@" 2>&1
 """
 
-# What is a script of ours: the relay that it finds on its path, if there is no other, and the storage tool.
+# The wrapper of our own scripts: the relay that the suite finds on its path by default, and the storage tool.
 SCRIPT = """#!/bin/sh
 unset PYTHONPATH PYTHONPYCACHEPREFIX
 exec {python} {script} {words} "$@"
@@ -63,8 +63,8 @@ class Suite(NamedTuple):
     """One suite, ready to run."""
 
     name: str
-    folder: Path  # that pytest runs in
-    cases: list[str]  # what to give to pytest when all are meant
+    folder: Path  # the working directory of pytest
+    cases: list[str]  # pytest's arguments for all cases
     python: Path
     arguments: list[str]
     environment: dict[str, str]
@@ -74,7 +74,7 @@ Results = dict[str, str]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a suite; 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
+    """Run a suite; return 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
     parser = _parser()
     options = parser.parse_args(words)
     if options.rocketmq:
@@ -112,7 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _home() -> Path:
-    """The folder where environments, logs and results are kept."""
+    """Return the folder where environments, logs and results are kept."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
     home.mkdir(parents=True, exist_ok=True)
     return home
@@ -179,9 +179,9 @@ def _parser() -> argparse.ArgumentParser:
 def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.Namespace) -> Suite:
     source = checkout / "src" / "python"
     python = _environment(home / "broker", (source / "requirements-test.txt", source / "requirements.txt"))
-    # The suite links a folder of plugins into each node's; it may be empty.
+    # The suite links a folder of plugins into each node's folder; it may be empty.
     (scratch / "plugins").mkdir()
-    # It writes the log of each case, and removes it again if the case passes.
+    # The suite writes the log of each case, and removes it again if the case passes.
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
     environment = clean_environment(home)
@@ -218,13 +218,13 @@ def _client_suite(checkout: Path, home: Path, bmqctl: Path, scratch: Path) -> It
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """What a suite inherits: nothing of our Python, and it leaves nothing in its checkout."""
+    """Return the environment for a suite, without our Python's settings, and without bytecode files in its checkout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BMQ"))}
     return environment | {"PYTHONPYCACHEPREFIX": str(home / "pycache"), "PYTHONUNBUFFERED": "1"}
 
 
 def _environment(folder: Path, requirements: Sequence[Path], *packages: str) -> Path:
-    """The Python of a virtual environment with what a suite needs, made once for each state of its requirements."""
+    """Return the Python of a virtual environment with a suite's requirements, made once for each state of them."""
     needed = [*packages, "pytest-reportlog"]
     stamp = hashlib.sha256(b"\0".join([*(file.read_bytes() for file in requirements), *map(str.encode, needed)]))
     python = folder / "bin" / "python"
@@ -242,7 +242,7 @@ def _environment(folder: Path, requirements: Sequence[Path], *packages: str) -> 
 
 
 def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
-    """The Java SDK's tests; their log, and the state of the last run, are kept under a name of the broker's own."""
+    """Run the Java SDK's tests; their log, and the state of the last run, are kept under the broker's name."""
     name = "java" if options.broker is None else "java-other-broker"
     log = home / f"{name}.log"
     with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder:
@@ -271,7 +271,7 @@ def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
-    """RocketMQ's Java client; what it writes, and what the node writes, is kept."""
+    """Run RocketMQ's Java client; its output and the node's are kept."""
     name = "rocketmq" if options.nameserver is None else "rocketmq-other-broker"
     log = home / f"{name}.log"
     cases = options.expression.split(",") if options.expression else []
@@ -336,12 +336,12 @@ def _run_mqadmin(home: Path, options: argparse.Namespace) -> int:
 
 
 def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Namespace) -> None:
-    """Run pytest to its end; at SIGINT or SIGTERM it ends early, and what ran counts."""
+    """Run pytest to its end; at SIGINT or SIGTERM it ends early, and completed cases count."""
     words = [str(suite.python), "-m", "pytest", *suite.arguments, *cases, f"--report-log={report}"]
     words += ["-v"] if options.verbose else ["-q", "--no-header", "--no-summary"]
     if options.expression:
         words.append(f"-k={options.expression}")
-    # In a session of its own, so that it hears of Ctrl-C once: from here.
+    # Started in a new session, so that it receives Ctrl-C once, from here.
     process = subprocess.Popen(
         words, cwd=suite.folder, env=suite.environment, stdin=subprocess.DEVNULL, start_new_session=True
     )
@@ -354,7 +354,7 @@ def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Nam
 
 
 def read_report(report: Path) -> tuple[Results, dict[str, str]]:
-    """What each case came to, and why those that failed did; a case that failed in any phase has failed."""
+    """Read the result of each case, and the reasons of failures; a failure in any phase is a failure of the case."""
     found: Results = {}
     reasons: dict[str, str] = {}
     if not report.exists():
@@ -375,7 +375,7 @@ def read_report(report: Path) -> tuple[Results, dict[str, str]]:
 
 
 def _reason(told: Any) -> str:
-    """One line of why a case failed."""
+    """Return the reason of a failure in one line."""
     if isinstance(told, dict) and (crash := told.get("reprcrash")):
         where = f"{Path(crash['path']).name}:{crash['lineno']}: "
         return where + str(crash["message"]).partition("\n")[0]
@@ -383,7 +383,7 @@ def _reason(told: Any) -> str:
 
 
 def _last_results(name: str, home: Path) -> Results:
-    """What each case of a suite came to when it last ran."""
+    """Read the last result of each case of a suite."""
     kept = home / f"{name}.json"
     results: Results = json.loads(kept.read_text()) if kept.exists() else {}
     return results
@@ -394,7 +394,7 @@ def failed_before(name: str, home: Path) -> list[str]:
 
 
 def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None:
-    """Print the failures, the sums and what is different from the last run of each case; keep the results."""
+    """Print the failures, the sums and the changes since the last run of each case; keep the results."""
     before = _last_results(name, home)
     for case in sorted(reasons):
         print(f"FAILED {case}\n       {reasons[case]}")
@@ -416,7 +416,7 @@ def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None
 
 
 if __name__ == "__main__":
-    # Even where a shell has told its background programs to ignore SIGINT, which pytest would inherit.
+    # Even if the shell makes its background programs ignore SIGINT, which pytest would inherit.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     sys.exit(main())

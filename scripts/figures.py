@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: runs of bench at a node, and figures, each beside what is wanted."""
+"""Common parts of the benchmarks: runs of bench at a node, and figures with their targets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MIB = 1 << 20
 
 
 def fresh_queue(domain: str) -> str:
-    """The URI of a queue that nobody has used."""
+    """Return the URI of an unused queue."""
     return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
 
 
 def plan_for(node: NodeProcess, queue: str, **changes: Any) -> Plan:
-    """A run of one producer and one consumer at a node, our own client, as fast as it goes, but for the `changes`."""
+    """Plan a run of one producer and one consumer at a node, with our own client and no rate, except for `changes`."""
     plan = Plan(
         run=secrets.randbits(32),
         host=HOST,
@@ -51,7 +51,7 @@ def plan_for(node: NodeProcess, queue: str, **changes: Any) -> Plan:
 
 
 def run(plan: Plan) -> Outcome:
-    """Carry it out; a run that lost something has no figures."""
+    """Carry out a plan. Raises SystemExit if it lost a message."""
     outcome = run_bench(plan)
     if not outcome.clean:
         account = outcome.account
@@ -61,7 +61,7 @@ def run(plan: Plan) -> Outcome:
 
 
 class Figure(NamedTuple):
-    """One measured value; `wanted` is what is to be reached, if anything is, and `reached` whether it was."""
+    """One measured value; `wanted` is the target, if there is one, and `reached` is True if it was met."""
 
     name: str
     value: float
@@ -71,7 +71,7 @@ class Figure(NamedTuple):
 
 
 def print_figures(case: str, figures: list[Figure], load_before: float) -> None:
-    """A row for each; the machine's load stands above them."""
+    """Print a row for each figure, and the machine's load above them."""
     table = Table(box=None, pad_edge=False, title_justify="left")
     load = f"load {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
     table.title = f"{case}; {os.cpu_count()} processors, {load}"

@@ -1,7 +1,7 @@
-"""A store of any size, for measuring the tools: `python scripts/large_store.py DIRECTORY MESSAGES`.
+"""Generator of stores of any size, for measuring the tools: `python scripts/large_store.py DIRECTORY MESSAGES`.
 
 Half the messages go to a queue with one consumer, half to a fanout of three apps; all but one in a hundred are
-confirmed and deleted a while after they came, each kind in the way a broker writes it. All of it is sound.
+confirmed and deleted a while after their arrival, each kind as a broker writes it. The store is sound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUEUES = (("bmq://bench.priority/orders", ["__default"]), ("bmq://bench.fanout/p
 
 
 class LargeStore(NamedTuple):
-    """Where the files are, and what is in them: journal records in all, and messages that stay."""
+    """The files of a store, and their contents: the number of records, and of outstanding messages."""
 
     directory: Path
     journal: Path
@@ -52,7 +52,7 @@ class LargeStore(NamedTuple):
 
 
 def write_store(directory: Path, messages: int, payload_size: int = 100, kept_each: int = KEPT_EACH) -> LargeStore:
-    """Write a store with one partition into `directory`, which must be empty; one in `kept_each` messages stays."""
+    """Write a store with one partition into `directory`, which must be empty; one in `kept_each` messages is kept."""
     creations = [{"type": "QUEUE_OP", "queue_uri": uri, "apps": apps} for uri, apps in QUEUES]
     build_store(map(json.dumps, creations), directory, START_S)
     (journal,), (data,), (qlist,) = (list(directory.glob(f"*.bmq_{kind}")) for kind in ("journal", "data", "qlist"))
@@ -71,7 +71,7 @@ def write_store(directory: Path, messages: int, payload_size: int = 100, kept_ea
 
 
 class _Writer:
-    """Makes the records of a run of turns: in each a message comes, and an older one is confirmed and deleted."""
+    """Makes the records of a series of turns, each of which posts a message, and confirms and deletes an older one."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Writer:
         self._kept_each = kept_each
 
     def batch(self, start: int, end: int) -> NDArray[np.void]:
-        """The records of the turns from `start` to before `end`."""
+        """Make the records of the turns from `start` up to, but not including, `end`."""
         turn = np.arange(start, end)
         old = turn - LAG_MESSAGES
         leaves = (old >= 0) & (old < self._messages) & (old % self._kept_each != 0)
@@ -131,7 +131,7 @@ class _Writer:
         return made
 
     def _guids(self, message: NDArray[np.int64]) -> NDArray[np.void]:
-        """As a client makes them: a counter, a time, the client's id."""
+        """Make GUIDs as a client does: a counter, a time, the client's id."""
         guids = np.zeros(len(message), GUID.dtype)
         tick_ns = message * (1_000_000_000 // MESSAGES_PER_S)
         guids["version_counter_timer_tick_upper"] = 1 << 62 | (message & 0x3F_FFFF) << 40 | tick_ns >> 16

@@ -1,8 +1,8 @@
-"""Nodes with a network of their own each, so that they can be cut off from each other: Linux, root, `ip` needed.
+"""Nodes in separate network namespaces, so that they can be cut off from each other: Linux, root, `ip` needed.
 
-A bridge joins the namespaces with this host, where the clients are. They find a node on loopback, by way of a relay:
-the official client resolves no addresses of a network without a name service. To cut a link, a node drops what it
-would send there (a blackhole route): connections stay open and nothing comes, as when a switch dies.
+A bridge joins the namespaces with this host, where the clients are. They reach a node on loopback, through a relay:
+the official client cannot use addresses without a name service. To cut a link, a node drops packets to
+the other (a blackhole route): connections stay open and nothing arrives, as when a switch fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _ip(*words: str) -> None:
 
 
 def why_not() -> str | None:
-    """Why this machine does not allow it; None if it does."""
+    """Return the reason why this machine does not allow it; None if it does."""
     if shutil.which("ip") is None:
         return "there is no `ip` command"
     try:
@@ -40,7 +40,7 @@ def why_not() -> str | None:
 
 
 class IsolatedCluster(ClusterProcesses):
-    """As `ClusterProcesses`, its links to be cut and mended."""
+    """A cluster like `ClusterProcesses` whose links can be cut and mended."""
 
     def __init__(self, directory: Path, count: int = 3) -> None:
         super().__init__(directory, count)
@@ -95,13 +95,13 @@ class IsolatedCluster(ClusterProcesses):
         subprocess.run(["ip", "link", "delete", _BRIDGE], check=False, capture_output=True)
 
     def cut(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Let nothing through any more from the first of each pair to the second."""
+        """Drop everything from the first of each pair to the second."""
         for sender, receiver in pairs:
             _ip("-n", _namespace(sender), "route", "add", "blackhole", f"{_address(receiver)}/32")
             self.cuts.add((sender, receiver))
 
     def mend(self) -> None:
-        """Let all through again."""
+        """Restore all links."""
         for sender, receiver in self.cuts:
             _ip("-n", _namespace(sender), "route", "delete", "blackhole", f"{_address(receiver)}/32")
         self.cuts.clear()

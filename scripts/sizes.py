@@ -2,9 +2,9 @@
 
     .venv/bin/python -m scripts.sizes
 
-The ten largest of each measure are printed. Whatever exceeds a limit needs a line in sizes.toml: under `[reasons]` if
-it is better as it is, or under `[debts]` until it is divided. A line whose thing exceeds no limit is an error as well:
-the lists become shorter, never longer than what there is.
+The ten largest of each measure are printed. Anything above a limit needs a line in sizes.toml: under `[reasons]` if
+it is better as it is, or under `[debts]` until it is divided. A line for something within its limits is an error,
+so that the lists can only become shorter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN = 10
 
 
 class Measure(Enum):
-    """A measure and its limit, which belongs to what is allowed."""
+    """A measure and its greatest allowed value."""
 
     LINES = ("lines of a function", 60)
     COMPLEXITY = ("complexity of a function", 12)
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 def sizes_of(path: str, text: str) -> Iterator[Size]:
-    """Everything in a module that can be measured from its syntax tree."""
+    """Measure the functions, classes and size of a module, from its syntax tree."""
     yield Size(Measure.MODULE_LINES, text.count("\n"), path)
     yield from _within(ast.parse(text), path, "")
 
@@ -70,14 +70,14 @@ def _within(node: ast.AST, path: str, prefix: str) -> Iterator[Size]:
 
 
 def _parameters(arguments: ast.arguments) -> int:
-    """The number of parameters, `self` and `cls` left out."""
+    """Count the parameters, without `self` and `cls`."""
     named = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     own = 1 if named and named[0] in ("self", "cls") else 0
     return len(named) - own + len(arguments.kwonlyargs) + bool(arguments.vararg) + bool(arguments.kwarg)
 
 
 def _attributes(of: ast.ClassDef) -> Iterator[str]:
-    """Names that the class declares, or that its methods set on `self`."""
+    """Yield the names that the class declares, or that its methods set on `self`."""
     for each in of.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id
@@ -93,7 +93,7 @@ def _attributes(of: ast.ClassDef) -> Iterator[str]:
 
 
 def complexities(root: Path, packages: Iterable[str], names: dict[tuple[str, int], str]) -> Iterator[Size]:
-    """The cyclomatic complexity of each function, by ruff; `names` are the functions by path and line."""
+    """Measure the cyclomatic complexity of each function with ruff; `names` are the functions by path and line."""
     command = [
         sys.executable,
         "-m",
@@ -114,7 +114,7 @@ def complexities(root: Path, packages: Iterable[str], names: dict[tuple[str, int
 
 
 def functions(path: str, text: str) -> Iterator[tuple[tuple[str, int], str]]:
-    """The names of a module's functions by path and line."""
+    """Yield the names of a module's functions by path and line."""
 
     def within(node: ast.AST, prefix: str) -> Iterator[tuple[tuple[str, int], str]]:
         for child in ast.iter_child_nodes(node):
@@ -128,7 +128,7 @@ def functions(path: str, text: str) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 class Known(NamedTuple):
-    """What sizes.toml says of the things that exceed a limit: their names by measure."""
+    """The entries of sizes.toml: things that exceed a limit, by name."""
 
     reasons: dict[str, str]
     debts: frozenset[str]
@@ -140,7 +140,7 @@ def read_known(text: str) -> Known:
 
 
 def complaints(sizes: Iterable[Size], known: Known) -> list[str]:
-    """A line for each thing that exceeds a limit and is not known, and for each that is known and exceeds none."""
+    """List a line for each thing that exceeds a limit without an entry, and for each entry that exceeds none."""
     listed = {*known.reasons, *known.debts}
     over = [size for size in sizes if size.amount > size.measure.limit]
     lines = [

@@ -1,7 +1,7 @@
-"""The runner behind scripts/soak: a cluster of real nodes under load while nodes are killed, frozen, wiped and cut off.
+"""The runner of scripts/soak: a cluster of real nodes under load while nodes are killed, frozen, wiped and cut off.
 
-Which fault follows which is a matter of the seed alone; when exactly it strikes is the machine's. At the end every
-message that was acknowledged must have come, and those of a producer in their order.
+The order of the faults depends on the seed alone; their exact times depend on the machine. At the end every
+acknowledged message must have come, and each producer's in their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.integration.cluster_processes import ClusterProcesses
 __all__ = ["FAULTS", "Report", "Soak"]
 
 HEAL_S = 120.0
-# Between two faults, and how long a fault lasts.
+# Ranges of the time between two faults, and of a fault's length.
 QUIET_S = (0.5, 3.0)
 DOWN_S = (0.1, 4.0)
 FROZEN_S = (0.2, 8.0)
@@ -39,7 +39,7 @@ STALLED_NS = 5 * SECOND_NS
 
 @dataclass
 class Report:
-    """What became of it all."""
+    """The result of a soak."""
 
     account: Account
     faults: list[str]
@@ -48,7 +48,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Nothing lost, nothing reordered, everything answered."""
+        """True if nothing was lost or reordered, and every post was answered."""
         account = self.account
         return not (account.lost or account.reordered or account.unanswered)
 
@@ -64,7 +64,7 @@ class Report:
 
 @dataclass
 class Soak:
-    """A cluster of `count` nodes in `directory`, one stream of messages per node, and faults by `seed`."""
+    """A cluster of `count` nodes in `directory`, with one stream of messages for each node, and faults by `seed`."""
 
     directory: Path
     count: int
@@ -78,7 +78,7 @@ class Soak:
     struck: list[str] = field(default_factory=list)
 
     def run(self) -> Report:
-        """Until so many messages are acknowledged; TimeoutError if the cluster does not recover from a fault."""
+        """Run until enough messages are acknowledged. Raises TimeoutError if the cluster fails to recover."""
         self.random = random.Random(self.seed)
         self.cluster = (IsolatedCluster if self.isolated else ClusterProcesses)(self.directory, self.count)
         for node in self.cluster.nodes.values():
@@ -129,14 +129,14 @@ class Soak:
             self.known[kind](self)
             self.struck.append(kind)
             wait_healed(self.cluster, HEAL_S)
-            # The official client takes its time to connect again: a node that is up for seconds may never see it.
+            # The official client reconnects slowly: a node that is up for seconds may never see it.
             wait_until(lambda: not self._cut_off(), HEAL_S, lambda: f"clients have no queue: {self._cut_off()}")
 
     def _cut_off(self) -> list[str]:
         return [f"{who} {index}" for index, stream in enumerate(self.streams) for who in sorted(stream.cut_off)]
 
     def _stalled(self) -> str:
-        """Streams that have had no answer for long, though all nodes are in order."""
+        """Describe streams without recent answers, though all nodes are in order."""
         now_ns = monotonic_ns()
         found = [
             f"stream {index} for {(now_ns - stream.sent.last_ack_ns) / SECOND_NS:.0f} s {stream.events[-4:]}"
@@ -227,7 +227,7 @@ FAULTS: dict[str, Callable[[Soak], None]] = {
     "SIGSTOP of a minority": Soak.freeze_some,
 }
 
-# Only where nodes have networks of their own.
+# Only for nodes with separate networks.
 CUTS: dict[str, Callable[[Soak], None]] = {
     "leader cut off from the others": Soak.cut_leader,
     "minority cut off": Soak.cut_some,
@@ -237,7 +237,7 @@ CUTS: dict[str, Callable[[Soak], None]] = {
 
 
 def main() -> None:
-    """Run one soak; exit code 1 if something was lost or reordered, or did not recover."""
+    """Run one soak; exit with code 1 if a message was lost or reordered, or the cluster did not recover."""
     parser = argparse.ArgumentParser(description="A cluster of real nodes under load and faults.")
     parser.add_argument("--nodes", type=int, default=3, choices=(3, 5, 7), help="how many (%(default)s)")
     parser.add_argument("--messages", type=int, default=1_000_000, help="until so many are acked (%(default)s)")

@@ -1,8 +1,8 @@
-"""What the reference's suite asks of a storage tool: to print a journal, so that it can compare those of two nodes.
+"""The storage tool for the reference's suite, which compares the printed journals of two nodes.
 
     bmqstoragetool.tsk --bmqctl PROGRAM --journal-file FILE (--details | --summary) [--print-mode json-pretty]
 
-`--details` prints the records, with times under the names that the suite leaves out of the comparison; `--summary`
+`--details` prints the records, with times under the names that the suite excludes from the comparison; `--summary`
 counts them by type.
 """
 
@@ -18,12 +18,12 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-# What of a record is when it was written: seconds, and the same for people.
+# The fields of a record's time: in seconds, and formatted for people.
 TIMES = {"timestamp": "Epoch", "time": "Timestamp"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The program: 0 if the journal is sound, else what `bmqctl journal dump` says."""
+    """Run the program; return 0 if the journal is sound, else the exit code of `bmqctl journal dump`."""
     parser = argparse.ArgumentParser(prog="bmqstoragetool.tsk", description="Print a journal for a comparison.")
     parser.add_argument("--bmqctl", required=True, metavar="PROGRAM", help="ours")
     parser.add_argument("--journal-file", type=Path, required=True, metavar="FILE", help="whose records to print")

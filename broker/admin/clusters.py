@@ -1,4 +1,4 @@
-"""What a node knows of its cluster (source: mqbblp::ClusterCatalog, mqbblp::Cluster, mqbblp::ClusterQueueHelper)."""
+"""A node's view of its cluster (source: mqbblp::ClusterCatalog, mqbblp::Cluster, mqbblp::ClusterQueueHelper)."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from formats.uri import parse_uri
 
 __all__ = ["check_cluster", "cluster_health", "cluster_list", "cluster_status", "force_gc", "queue_helper", "sub_ids"]
 
-# bmqp::QueueId's number of a queue that is with its primary; the reference writes it as a word.
+# bmqp::QueueId's number for a queue at its primary; the reference writes it as a word.
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
 
-# mqbnet::ElectorState, by the roles that are more than a follower's.
+# mqbnet::ElectorState, by the roles other than follower.
 _ELECTOR_STATES = {"leader": "LEADER", "candidate": "CANDIDATE", "dormant": "DORMANT"}
 
 
 def check_cluster(context: Context, name: str) -> None:
-    """Check that this node is in a cluster of that name; `Failed` otherwise."""
+    """Raise `Failed` unless this node is in a cluster of that name."""
     if name != context.cluster_name:
         raise Failed(f"cluster '{name}' not found !")
 
 
 def cluster_list(context: Context) -> ClusterList:
-    """The clusters that this node is in or speaks to."""
+    """List the clusters that this node is in or is a proxy to."""
     return ClusterList(context.environment.clusters)
 
 
 def cluster_status(context: Context) -> ClusterStatusResult:
-    """How the cluster is, as far as this node knows."""
+    """Report the status of the cluster as this node sees it."""
     view = cluster_health(context)
     descriptions = {node.node_id: context.describe(node.node_id) for node in view.nodes}
     me = context.node_description
@@ -104,7 +104,7 @@ def cluster_status(context: Context) -> ClusterStatusResult:
 
 
 def cluster_health(context: Context) -> ClusterView:
-    """A member's view. A cluster of one leads, is primary everywhere, and is well as long as it answers."""
+    """Return a member's view. A single node leads, is primary of every partition, and is healthy if it answers."""
     node = context.node
     if node.cluster_view is not None:
         return node.cluster_view()
@@ -169,7 +169,7 @@ def _queue_info(context: Context, info: QueueInfo) -> StorageQueueInfo:
 
 
 def queue_helper(context: Context) -> QueueHelperResult:
-    """How queues are assigned to partitions."""
+    """Report the assignment of queues to partitions."""
     node = context.node
     assigned = _assigned(context)
     by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
@@ -189,7 +189,7 @@ def queue_helper(context: Context) -> QueueHelperResult:
 
 
 def sub_ids(context: Context) -> dict[str, set[SubId]]:
-    """By queue: the ids by which clients go for its apps."""
+    """Collect, by queue, the ids that clients use for its apps."""
     found: dict[str, set[SubId]] = {}
     for session in context.node.sessions.values():
         for handle in session.handles.values():
@@ -215,7 +215,7 @@ def _cluster_queue(context: Context, info: QueueInfo, sub_ids: Iterable[SubId]) 
 
 
 def force_gc(context: Context) -> Success:
-    """Delete what nobody has open and is empty. Refused where no partition has its primary, as by the reference."""
+    """Delete empty queues without clients. Refused if no partition has its primary, as in the reference."""
     view = cluster_health(context)
     if not any(each.is_active and each.primary_node_id == view.node_id for each in view.partitions):
         raise Failed("Failed to execute command (rc: -2)")

@@ -1,4 +1,4 @@
-"""What an operator can command: one class per command, each with its fields (source: mqbcmd.xsd, type `Command`)."""
+"""Administration commands: one class for each command, with its fields (source: mqbcmd.xsd, type `Command`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Value = None | bool | int | float | str
 
 
 class Encoding(Enum):
-    """How the answer is written."""
+    """The format of the answer."""
 
     TEXT = "TEXT"
     JSON_COMPACT = "JSON_COMPACT"
@@ -56,7 +56,7 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """`plumbing`: one line per command."""
+    """The command HELP; with `plumbing`, one line for each command."""
 
     plumbing: bool = False
 
@@ -78,7 +78,7 @@ class DomainInfos:
 
 @dataclass(frozen=True, slots=True)
 class QueuePurge:
-    """`app_id` is `*` for the whole queue."""
+    """Purge of a queue; `app_id` is `*` for the whole queue."""
 
     domain: str
     queue: str
@@ -93,7 +93,7 @@ class QueueInternals:
 
 @dataclass(frozen=True, slots=True)
 class QueueList:
-    """A negative `offset` counts from the end, a negative `count` lists what is before `offset`; 0 is all."""
+    """List of messages. A negative `offset` counts from the end, a negative `count` lists those before it; 0 is all."""
 
     domain: str
     queue: str
@@ -193,7 +193,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRollover:
-    """`partition_id` is -1 for all."""
+    """Rollover of a partition; `partition_id` is -1 for all."""
 
     cluster: str
     partition_id: int
@@ -207,7 +207,7 @@ class StorageQueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSet:
-    """`everywhere`: on all nodes of the cluster."""
+    """Change of a replication setting; `everywhere` is for all nodes of the cluster."""
 
     cluster: str
     name: str

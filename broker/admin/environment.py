@@ -1,4 +1,4 @@
-"""What administration needs to know of the world around the core; the composition root fills it in."""
+"""The environment of administration outside the core, provided by the composition root."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Context", "Environment", "Failed", "Throttle"]
 
 
 class Throttle:
-    """At most `BURST` snapshots at once, and one more every quarter of a second (mqbstat's safeguard)."""
+    """Limit of snapshots: `BURST` at once, and one more every quarter of a second (mqbstat's safeguard)."""
 
     BURST = 4
     REFILL_MS = 250
 
     def __init__(self) -> None:
-        self._full_at_ms = 0  # when all of the burst is there again
+        self._full_at_ms = 0  # time at which the whole burst is available again
 
     def permits(self, now_ms: int) -> bool:
-        """Whether one more is fine; it counts if it is."""
+        """Return True if one more is permitted, and count it."""
         full_at = max(self._full_at_ms, now_ms) + self.REFILL_MS
         if full_at - now_ms > self.BURST * self.REFILL_MS:
             return False
@@ -31,15 +31,15 @@ class Throttle:
 
 
 class Failed(Exception):
-    """A command that cannot be carried out; the text is its answer."""
+    """A command that cannot be carried out; the text is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Configurations are as the reference writes them in JSON: names in camelCase, nothing that is empty.
+    """The environment of commands. Configurations are in the reference's JSON: camelCase names, without empty members.
 
-    `clusters` are those that this node is in or speaks to, its own first; `node_name` is its name there.
-    `forget_domain` drops what is remembered of one domain, or of all (None); False if nothing was.
+    `clusters` are those that this node is in or is a proxy to, its own first; `node_name` is its name there.
+    `forget_domain` drops the cached entry of one domain, or of all (None); it returns False if there was none.
     """
 
     broker_config: dict[str, Any]
@@ -51,7 +51,7 @@ class Environment:
 
 @dataclass(slots=True)
 class Context:
-    """What a command works on. The quorums are those of a cluster of one until somebody sets others."""
+    """The context of a command. The quorums are those of a single node until they are set."""
 
     node: Node
     environment: Environment
@@ -65,11 +65,11 @@ class Context:
 
     @property
     def node_description(self) -> str:
-        """This node as the reference names nodes: `[name, id]`."""
+        """The reference's description of this node: `[name, id]`."""
         return self.describe(self.node.identity.node_id)
 
     def describe(self, node_id: int) -> str:
-        """A node of this node's cluster, likewise."""
+        """Return the reference's description of a node in this node's cluster."""
         if node_id == self.node.identity.node_id:
             return f"[{self.environment.node_name}, {node_id}]"
         names = {node.node_id: node.host_name for node in self.environment.clusters[0].nodes}

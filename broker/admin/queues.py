@@ -55,7 +55,7 @@ Held = tuple[Session, Handle]
 
 
 def queue_uri(domain: Domain, name: str) -> str:
-    """The URI of a queue that somebody named; `Failed` if there can be none of that name."""
+    """Make the URI of a queue in a command. Raises `Failed` if the name is invalid."""
     text = f"bmq://{domain.config.name}/{name}"
     try:
         return parse_uri(text).canonical
@@ -64,7 +64,7 @@ def queue_uri(domain: Domain, name: str) -> str:
 
 
 def queue_internals(context: Context, queue: Queue) -> QueueInternalsResult:
-    """All that the node knows of a queue in use."""
+    """Report everything that the node knows of a queue in use."""
     held = [
         (session, handle)
         for session in context.node.sessions.values()
@@ -95,14 +95,14 @@ def _storage(queue: Queue) -> QueueStorage:
 
 
 def domain_meter(domain: Domain) -> CapacityMeter:
-    """How full a domain is."""
+    """Return the usage of a domain."""
     config = domain.config
     name = f"domain [bmq://{config.name}]"
     return _meter(name, domain.usage, config.domain_messages_max, config.domain_bytes_max, None)
 
 
 def queue_meter(queue: Queue, domain: CapacityMeter) -> CapacityMeter:
-    """How full a queue is, which counts against its domain."""
+    """Return the usage of a queue, which counts against its domain."""
     config: DomainConfig = queue.config
     return _meter(f"queue [{queue.uri}]", queue.usage, config.queue_messages_max, config.queue_bytes_max, domain)
 
@@ -125,7 +125,7 @@ def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: C
 
 
 def _all_parameters(queue: Queue, held: Iterable[Held]) -> QueueHandleParameters:
-    """What all clients together hold."""
+    """Return the combined parameters of all clients' handles."""
     reads = sum(stream.readers for _, handle in held for stream in handle.streams.values())
     writes = sum(handle.writes for _, handle in held)
     return _parameters(queue.uri, PRIMARY_QUEUE_ID, reads, writes)
@@ -147,7 +147,7 @@ def _parameters(
 
 
 def _app_parameters(app: App) -> str:
-    """The parameters of all streams of an app, as one."""
+    """Return the combined parameters of all streams of an app."""
     subscriptions = tuple(_subscription(each) for stream in app.streams for each in stream.subscriptions)
     return printable(printed(StreamParameters(app_id=app.app_id, subscriptions=subscriptions)))
 
@@ -166,7 +166,7 @@ def _subscription(subscription: Subscription) -> SubscriptionParameters:
 
 
 def _limits(subscription: Subscription) -> ConsumerLimits:
-    """What a subscription was configured with."""
+    """Return the limits that a subscription was configured with."""
     return ConsumerLimits(subscription.messages_max, subscription.bytes_max, subscription.priority, subscription.count)
 
 

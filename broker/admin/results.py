@@ -1,7 +1,7 @@
-"""What commands answer: one class per kind of answer (source: mqbcmd.xsd, type `Result`, and all that it is made of).
+"""Results of commands: one class for each kind (source: mqbcmd.xsd, type `Result`, and its parts).
 
-Fields are the schema's, in its order; `json_form` writes them under their names in camelCase, and leaves out those that
-are None or empty arrays. Sizes are bytes.
+Fields are the schema's, in its order; `json_form` writes them with camelCase names, and omits those that
+are None or empty arrays. Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The command could not be carried out."""
+    """Failure of a command."""
 
     message: str
 
@@ -112,7 +112,7 @@ class TunableConfirmation:
 
 @dataclass(frozen=True, slots=True)
 class PurgedQueue:
-    """`app_id` is empty and `app_key` all zeros where the whole queue was purged."""
+    """A purged queue. `app_id` is empty and `app_key` all zeros if the whole queue was purged."""
 
     queue_uri: str
     app_id: str
@@ -128,7 +128,7 @@ class PurgedQueues:
 
 @dataclass(frozen=True, slots=True)
 class ListedMessage:
-    """`arrival_timestamp` is in UTC."""
+    """A listed message; `arrival_timestamp` is in UTC."""
 
     guid: str
     size_bytes: int
@@ -137,7 +137,7 @@ class ListedMessage:
 
 @dataclass(frozen=True, slots=True)
 class QueueContents:
-    """`offset` is the first message's place among `total_queue_messages`."""
+    """Listed messages of a queue; `offset` is the first one's index among `total_queue_messages`."""
 
     messages: tuple[ListedMessage, ...]
     offset: int
@@ -165,7 +165,7 @@ class StorageContent:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """`position_bytes` are written, of which `outstanding_bytes` still count; `size_bytes` is the limit."""
+    """The usage of a file. Of `position_bytes`, `outstanding_bytes` are still needed; `size_bytes` is the limit."""
 
     position_bytes: int
     size_bytes: int
@@ -202,7 +202,7 @@ class FileStoreSummary:
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
-    """`state` is open, closed or stopping."""
+    """The files of a partition; `state` is open, closed or stopping."""
 
     partition_id: int
     state: str
@@ -220,7 +220,7 @@ class ClusterStorageSummary:
 
 @dataclass(frozen=True, slots=True)
 class DomainInfo:
-    """`config_json` is a text in JSON; `queue_uris` are the queues in use."""
+    """A domain. `config_json` is a JSON text; `queue_uris` are the queues in use."""
 
     name: str
     config_json: str
@@ -242,7 +242,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """`locality` is remote, local (one node) or member."""
+    """A cluster; `locality` is remote, local (one node) or member."""
 
     locality: str
     name: str
@@ -256,7 +256,7 @@ class ClusterList:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNodeInfo:
-    """`is_available` is None for the node that answers."""
+    """A node of a cluster; `is_available` is None for the node that answers."""
 
     description: str
     is_available: bool | None
@@ -323,7 +323,7 @@ class ClusterProxyStatusResult:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealthResult:
-    """Not the reference's: what a node sees of its cluster, and what of it is not well."""
+    """A node's view of its cluster, with its problems; not in the reference."""
 
     is_healthy: bool
     problems: tuple[str, ...]

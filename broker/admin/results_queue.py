@@ -1,4 +1,4 @@
-"""What the internals of a queue are made of (source: mqbcmd.xsd, type `QueueInternals`); see `broker.admin.results`."""
+"""Results about the internals of a queue (source: mqbcmd.xsd, type `QueueInternals`); see `broker.admin.results`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CapacityMeter:
 class UsageMonitor:
     """States are STATE_NORMAL, STATE_HIGH_WATERMARK and STATE_FULL.
 
-    The ratios are whole numbers in the schema, so that the reference gives 0 for all that are below 1.
+    The ratios are whole numbers in the schema, so the reference gives 0 for all below 1.
     """
 
     state: str
@@ -62,7 +62,7 @@ class UsageMonitor:
 
 @dataclass(frozen=True, slots=True)
 class QueueHandleSubStream:
-    """`parameters_json` is the reference's print of the parameters."""
+    """A sub-stream of a handle; `parameters_json` is the reference's print of the parameters."""
 
     sub_id: int
     app_id: str | None
@@ -129,7 +129,7 @@ class AppState:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """`status` is alive, registered (no consumer), or unauthorized (an app that the domain does not have)."""
+    """An app's consumers. `status` is alive, registered (no consumer), or unauthorized (not an app of the domain)."""
 
     app_id: str
     status: str
@@ -178,7 +178,7 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class QueueEngine:
-    """The reference has one engine for all modes, by the name of one of them."""
+    """A queue's engine. The reference has one for all modes, with the name of one of them."""
 
     max_consumers: int
     mode: str

@@ -1,4 +1,4 @@
-"""Statistics: what queues and clients have done (source: mqbstat::StatController, its JSON and table printers)."""
+"""Statistics of queues and clients (source: mqbstat::StatController, its JSON and table printers)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERVAL_SUFFIX = ".PUBLISHINTERVAL"
 
 
 def show(context: Context, encoding: Encoding) -> Result:
-    """All statistics: a table, or JSON within the result."""
+    """Report all statistics: a table, or JSON within the result."""
     if encoding is Encoding.TEXT:
         return Stats("\n".join(_tables(context)) + "\n")
     if not context.throttle.permits(context.node.now.ms):
@@ -46,7 +46,7 @@ def _json(context: Context) -> dict[str, Any]:
         "domainQueues": {"domains": dict(sorted(domains.items()))},
     }
     faults = _fault_values(context)
-    # The reference has no such thing: it is there only when there is something to tell.
+    # Not in the reference, and present only if there are faults.
     return found | {"faults": faults} if any(faults.values()) else found
 
 
@@ -85,7 +85,7 @@ def _queue_values(queue: Queue) -> dict[str, int]:
 
 
 def _times(queue: Queue) -> dict[str, int]:
-    """How long messages waited, over all apps."""
+    """Return the waiting times of messages, over all apps."""
     parts = [app.statistics.recently(app.messages, app.bytes).counters for app in queue.apps.values()]
     waits, answers = sum(part.waits for part in parts), sum(part.answers for part in parts)
     return {
@@ -101,12 +101,12 @@ def _app_values(app: App) -> dict[str, int]:
 
 
 def _values(ever: QueueStatistics, recently: Recently, messages: int, size: int) -> dict[str, int]:
-    """All that is known of a queue or an app by the reference's names; times are nanoseconds."""
+    """Return all values of a queue or an app, by the reference's names; times are in nanoseconds."""
     lately = recently.counters
     return {
         "queue_ack_msgs": lately.acks,
         "queue_ack_msgs_abs": ever.acks,
-        # A message is acknowledged in the step that it comes with: shorter than what the clock tells apart.
+        # A message is acknowledged in the step in which it arrives, faster than the clock's resolution.
         "queue_ack_time_avg": 0,
         "queue_ack_time_max": 0,
         "queue_bytes_current": size,
@@ -150,7 +150,7 @@ def _values(ever: QueueStatistics, recently: Recently, messages: int, size: int)
 
 
 class Column(NamedTuple):
-    """`key` of the values; `size` prints as a size in bytes, `time` as milliseconds."""
+    """A column of a table: the `key` of its values; `size` prints them as sizes in bytes, `time` as milliseconds."""
 
     group: str
     title: str
@@ -227,7 +227,7 @@ def _queue_rows(context: Context) -> Iterator[tuple[str, Mapping[str, int]]]:
 
 
 def _table(rows: Iterable[tuple[str, Mapping[str, int]]], columns: tuple[Column, ...]) -> Iterator[str]:
-    """Columns under their groups; zeros are left blank, as in the reference's tables."""
+    """Format columns under their groups; zeros are left blank, as in the reference's tables."""
     cells = [(name, [_cell(values.get(column.key, 0), column.kind) for column in columns]) for name, values in rows]
     first = max((len(name) for name, _ in cells), default=0)
     widths = [
@@ -263,21 +263,21 @@ def _cell(value: int, kind: str) -> str:
 
 
 def set_interval(name: str) -> Result:
-    """Set how often a plugin publishes."""
+    """Set a plugin's publishing interval."""
     if not name.upper().endswith(INTERVAL_SUFFIX) or len(name) == len(INTERVAL_SUFFIX):
         raise Failed(_unsupported(name))
     raise Failed(f"No configuration found for StatConsumer '{name[: -len(INTERVAL_SUFFIX)]}'")
 
 
 def get_interval(name: str) -> Result:
-    """How often a plugin publishes."""
+    """Report a plugin's publishing interval."""
     if not name.upper().endswith(INTERVAL_SUFFIX) or len(name) == len(INTERVAL_SUFFIX):
         raise Failed(_unsupported(name))
     raise Failed(f"StatConsumer '{name[: -len(INTERVAL_SUFFIX)]}' does not exist")
 
 
 def list_intervals() -> Tunables:
-    """The plugins that publish."""
+    """List the plugins that publish."""
     return Tunables(())
 
 

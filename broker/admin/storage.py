@@ -1,4 +1,4 @@
-"""What the files of the partitions hold (source: mqbc::StorageUtil, mqbs::FileStorePrintUtil)."""
+"""Contents of the partitions' files (source: mqbc::StorageUtil, mqbs::FileStorePrintUtil)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_PARTITION = -1
 
 
 def partition(context: Context, partition_id: int) -> Shard:
-    """The shard of a number that somebody typed."""
+    """Return the partition with the number in a command."""
     count = len(context.node.shards)
     if partition_id >= count:
         raise Failed(f"Too high partitionId value: '{partition_id}'")
@@ -49,7 +49,7 @@ def partition(context: Context, partition_id: int) -> Shard:
 
 
 def storage_summary(context: Context, partition_id: int | None = None) -> ClusterStorageSummary:
-    """All partitions, or one."""
+    """Summarise all partitions, or one."""
     shards = context.node.shards
     chosen = sorted(shards) if partition_id is None else [partition(context, partition_id).partition_id]
     stores = tuple(FileStore(each, "open", _file_store(context, shards[each])) for each in chosen)
@@ -92,7 +92,7 @@ def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
 
 
 def _primary(context: Context, partition_id: int) -> str:
-    """A shard's primary, as the reference names nodes."""
+    """Return the reference's description of a partition's primary."""
     if context.node.cluster_view is None:
         return context.node_description
     info = context.node.ledger.state.primaries.get(partition_id)
@@ -100,7 +100,7 @@ def _primary(context: Context, partition_id: int) -> str:
 
 
 def _copied_content(context: Context, partition_id: int, copied: Mapping[bytes, tuple[int, int]]) -> StorageContent:
-    """The queues of a shard of which this node has a copy, the fullest first."""
+    """Return the queues of a partition that this node replicates, the fullest first."""
     infos = []
     for info in context.node.ledger.state.queues.values():
         if info.partition_id == partition_id:
@@ -124,19 +124,19 @@ def _is_persistent(context: Context, uri: str) -> bool:
 
 
 def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
-    """The fullest first."""
+    """Return the queues' contents, the fullest first."""
     infos = sorted((queue_storage(context, queue) for queue in queues), key=lambda info: -info.num_bytes)
     return StorageContent(tuple(infos))
 
 
 def partition_of(context: Context, queue: Queue) -> int:
-    """The partition that has a queue; none at a proxy."""
+    """Return a queue's partition; -1 at a proxy."""
     info = context.node.ledger.state.queues.get(queue.uri)
     return NO_PARTITION if info is None else info.partition_id
 
 
 def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
-    """A queue's row in tables of storages."""
+    """Return a queue's row in tables of storages."""
     return StorageQueueInfo(
         queue_uri=queue.uri,
         queue_key=queue.key.hex().upper(),
@@ -148,7 +148,7 @@ def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
 
 
 def domain_storages(context: Context, name: str) -> StorageContent:
-    """The queues of a domain that hold messages."""
+    """List the queues of a domain that hold messages."""
     domain = context.node.domains.get(name)
     if domain is None:
         raise Failed(f"Unknown domain '{name}'")
@@ -157,7 +157,7 @@ def domain_storages(context: Context, name: str) -> StorageContent:
 
 
 def set_available(context: Context, partition_id: int, *, available: bool) -> Success:
-    """Let a partition take messages, or not."""
+    """Let a partition accept or refuse messages."""
     partition(context, partition_id).set_available(available)
     return Success()
 

@@ -19,18 +19,18 @@ __all__ = ["capacity_meter", "queue_internals", "yes_no"]
 
 INDENT = "    "
 
-# The ids of queues that no client's id stands for (bmqp::QueueId).
+# Ids of queues other than clients' (bmqp::QueueId).
 UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 
 
 def yes_no(flag: bool) -> str:
-    """A boolean as streams print it."""
+    """Format a boolean as C++ streams print it."""
     return "true" if flag else "false"
 
 
 def capacity_meter(meter: CapacityMeter, level: int) -> Iterable[str]:
-    """A meter, and the one that it counts against."""
+    """Format a meter, and the one that it counts against."""
     margin = INDENT * level
     if meter.is_disabled:
         yield f"{margin}[ ** DISABLED ** ]"
@@ -51,7 +51,7 @@ def capacity_meter(meter: CapacityMeter, level: int) -> Iterable[str]:
 
 
 def queue_internals(result: QueueInternalsResult) -> Iterable[str]:
-    """What a queue is, who has it open, and how it routes."""
+    """Format the internals of a queue: state, handles and routing."""
     yield "Queue Internals"
     yield "---------------"
     yield from _state(result.state)

@@ -1,4 +1,4 @@
-"""`bmqbrkrcfg.json`: the process. Source: the reference's schema `mqbcfg.xsd`, type `Configuration`."""
+"""The models of `bmqbrkrcfg.json`: the process. Source: the reference's schema `mqbcfg.xsd`, type `Configuration`."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class StatsConfig(Model):
 
 
 class Heartbeat(Model):
-    """How many heartbeats in a row a connection of each kind may leave unanswered; with 0 none are sent."""
+    """Missed heartbeats in a row after which a connection of each kind is closed; with 0 none are sent."""
 
     client: Int = 0
     """For clients."""
@@ -202,7 +202,7 @@ class NetworkInterfaces(Model):
 
 
 class MessagePropertiesV2(Model):
-    """Whether the broker advertises the newer form of message properties, and to which client versions."""
+    """Advertisement of the newer form of message properties, and the client versions that it is for."""
 
     advertise_v2_support: Bool = True
     min_cpp_sdk_version: Int = 11207
@@ -227,7 +227,7 @@ class PluginSettingValue(Choice):
 
     @property
     def plain(self) -> bool | int | float | str:
-        """The value itself, whatever is secret of it included."""
+        """The value itself, secrets included."""
         value: bool | int | float | Secret = self.selected
         return value.get_secret_value() if isinstance(value, Secret) else value
 
@@ -326,7 +326,7 @@ class TlsConfig(Model):
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether who connects is asked for a certificate."""
+        """True if connecting peers are asked for a certificate."""
         return self.client_certificate is not ClientCertificate.NONE
 
 

@@ -1,4 +1,4 @@
-"""`clusters.json`: the clusters this node is in or speaks to. Source: `mqbcfg.xsd`, type `ClustersDefinition`."""
+"""The models of `clusters.json`: a node's clusters. Source: `mqbcfg.xsd`, type `ClustersDefinition`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClusterNode(Model):
 
     @property
     def tls(self) -> bool:
-        """Whether it is to be dialed over TLS."""
+        """True if connections to the node use TLS."""
         return self.transport.tcp is not None and self.transport.tcp.tls
 
     @property
@@ -91,7 +91,7 @@ class StorageSyncConfig(Model):
 
 
 class PartitionConfig(Model):
-    """Where a partition's files are and how large one may get, in bytes. Relative to the working directory."""
+    """Location and size limits of a partition's files, in bytes. Paths are relative to the working directory."""
 
     num_partitions: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
     """Number of partitions."""

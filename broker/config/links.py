@@ -1,4 +1,4 @@
-"""Whether a configuration lets this broker reach others, and them this one, as far as the files tell."""
+"""Checks that, according to the files, this broker and the others it needs can connect to each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ClusterPlace", "needs_proof", "refuse_unreachable"]
 
 
 class ClusterPlace(NamedTuple):
-    """A cluster that this broker is in, or is a proxy to, and where that is said."""
+    """A cluster that this broker is in or is a proxy to, and its place in the configuration."""
 
     cluster: ClusterDefinition | ClusterProxyDefinition
     file: str
@@ -22,9 +22,9 @@ class ClusterPlace(NamedTuple):
 
 
 def needs_proof(app: AppConfig, *, tls: bool) -> bool:
-    """Whether nodes prove to each other who they are; `tls`: they listen for TLS.
+    """Return True if nodes authenticate to each other; `tls` is True if they listen for TLS.
 
-    They do where each has credentials, where nobody may be anonymous, and where who connects is asked for a
+    They do if each has credentials, if anonymous peers are refused, or if connecting peers are asked for a
     certificate.
     """
     authentication = app.authentication
@@ -37,7 +37,7 @@ def needs_proof(app: AppConfig, *, tls: bool) -> bool:
 
 
 def refuse_unreachable(config: NodeConfig, places: Sequence[ClusterPlace], broker_file: str) -> None:
-    """`ConfigError` where this broker could not speak with another node of its cluster, or with one upstream."""
+    """Raise `ConfigError` if this broker could not connect with another node of its cluster, or with one upstream."""
     app = config.broker.app_config
     for place in places:
         is_member = isinstance(place.cluster, ClusterDefinition)
@@ -81,7 +81,7 @@ def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> 
 
 
 def _check_names(place: ClusterPlace) -> None:
-    """Nodes that prove who they are do so by their names."""
+    """Check the names by which nodes authenticate."""
     names = [node.name for node in place.cluster.nodes]
     for index, name in enumerate(names):
         if not name or name in names[:index]:

@@ -1,4 +1,4 @@
-"""Files to models: reading, decoding, and faults told in one line.
+"""Loading of configuration files as models, with errors of one line.
 
 A directory holds `bmqbrkrcfg.json`, `clusters.json`, `domains/<name>.json` and, for proxies,
 `proxyclusters/<name>.json`.
@@ -31,15 +31,15 @@ BROKER_FILE = "bmqbrkrcfg.json"
 CLUSTERS_FILE = "clusters.json"
 PROXIES_DIRECTORY = "proxyclusters"
 
-# Where the reference has its pid file and control pipe; without it, the working directory.
+# The reference's directory for its pid file and control pipe; by default the working directory.
 PREFIX_VARIABLE = "BMQ_PREFIX"
 
 
 def load_broker_config(directory: Path) -> NodeConfig:
-    """The configuration in `directory`: broker and clusters now, each domain's file when it is asked for.
+    """Load the configuration in `directory`: broker and clusters at once, each domain's file when it is needed.
 
-    Raises `ConfigError` for the first fault: a file that is missing, cannot be read or decoded, a member that is
-    missing or wrong, a cluster that this node is not in, or a demand this broker cannot meet (TLS without a
+    Raises `ConfigError` for the first fault: a file that is missing, unreadable or malformed, a member that is
+    missing or wrong, a cluster without this node, or a requirement that this broker cannot meet (TLS without a
     certificate, authorization).
     """
     if not directory.is_dir():
@@ -79,7 +79,7 @@ def load_broker_config(directory: Path) -> NodeConfig:
 
 
 class _Files:
-    """The domains of a directory; read at each call, so that a changed file counts for the next queue."""
+    """The domains of a directory, read at each call, so that a changed file takes effect for the next queue."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -100,7 +100,7 @@ class _Files:
 
 
 def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
-    """What a configuration asks for to be safe must not be passed over in silence."""
+    """Raise `ConfigError` for a security setting that cannot be met, rather than ignore it."""
     app = broker.app_config
     for index, listener in enumerate(app.network_interfaces.tcp_interface.listeners):
         if listener.tls and app.tls_config is None:
@@ -113,7 +113,7 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
 
 
 def read(model: type[M], file: Path) -> M:
-    """The model in `file`; `ConfigError` if there is none."""
+    """Read the model in `file`. Raises `ConfigError` if there is none."""
     try:
         text = file.read_bytes()
     except FileNotFoundError:
@@ -125,7 +125,7 @@ def read(model: type[M], file: Path) -> M:
 
 
 def parse(model: type[M], text: bytes, file: str) -> M:
-    """The model in `text`, which came from `file`."""
+    """Parse the model in `text`, the contents of `file`."""
     try:
         json.loads(text.decode(), parse_constant=_no_constant)
         return model.model_validate_json(text)
@@ -145,7 +145,7 @@ def parse(model: type[M], text: bytes, file: str) -> M:
     except ValidationError as failure:
         raise _told(failure, file, model) from None
     except ValueError as failure:
-        # A number that JSON has no place for, or that is too long.
+        # A number that JSON cannot represent, or that is too long.
         raise ConfigError(file, "", f"is not JSON: {failure}", "correct the number") from None
 
 
@@ -165,7 +165,7 @@ _TYPES = {
 
 
 def _told(failure: ValidationError, file: str, model: type[Model]) -> ConfigError:
-    """The first fault that pydantic found; what it is about is quoted unless that might be a secret."""
+    """Convert pydantic's first error; the value is quoted unless it might be a secret."""
     errors = failure.errors(include_url=False)
     first = errors[0]
     path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
@@ -182,7 +182,7 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
     if kind == "config":
         return context["reason"], context["remedy"]
     if kind == "json_invalid":
-        # Half a surrogate pair, for one: Python's parser takes it.
+        # For example half a surrogate pair, which Python's parser accepts.
         return f"is not JSON: {context['error']}", "correct the syntax there"
     if kind == "missing":
         return "is missing", "add it"
@@ -204,7 +204,7 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
 
 
 def _named(found: Any) -> str:
-    """A JSON value in a sentence."""
+    """Describe a JSON value in a sentence."""
     if isinstance(found, dict):
         return "an object"
     if isinstance(found, list):

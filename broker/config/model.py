@@ -1,10 +1,10 @@
-"""What all configuration models share: names, strictness, number ranges, choices.
+"""Base of all configuration models: names, strictness, number ranges, choices.
 
 Members have the reference's names (camelCase) in the files and snake_case here. As in the reference, whose JSON
 decoder runs with `skipUnknownElements`, a member that the schema does not have is skipped. A member that is absent
-takes the schema's default, or the empty value of its type as the reference's decoder leaves it; required are only
-the members without which the broker could not run. Types are strict, `0` is no boolean, but that integers and
-booleans may stand in quotes: the reference's decoder (baljsn::Decoder) takes `"8"` and `"true"`, and so do files.
+takes the schema's default, or the empty value of its type, as in the reference's decoder; only
+the members without which the broker could not run are required. Types are strict (`0` is not a boolean), except that
+integers and booleans may be quoted: the reference's decoder (baljsn::Decoder) accepts `"8"` and `"true"`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ PortOrNone = Annotated[_Integer, Field(ge=-1, le=65535)]
 Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
 
 Secret = SecretStr
-"""A string that is shown as asterisks wherever it is printed or dumped; `get_secret_value` gives it."""
+"""A string shown as asterisks wherever it is printed or dumped; `get_secret_value` returns it."""
 
 CONFIDENTIAL = "confidential"
-"""Marks a member (`Annotated`) that holds secrets: errors do not quote what stands there, or anywhere in it."""
+"""Marks a member (`Annotated`) that holds secrets: errors do not quote its value, or anything in it."""
 
 
 class Model(BaseModel):
@@ -83,18 +83,18 @@ class Choice(Model):
 
     @property
     def selected(self) -> Any:
-        """The value of the one member that is there."""
+        """The value of the member that is set."""
         return next(value for name in type(self).model_fields if (value := getattr(self, name)) is not None)
 
 
 def fault(reason: str, remedy: str) -> PydanticCustomError:
-    """A validator's complaint; `load` gives it file and path."""
-    # The text is a template to pydantic, so it goes in as a value.
+    """Make a validator's error; `load` adds file and path."""
+    # The text is a template to pydantic, so it is passed as a value.
     return PydanticCustomError("config", "{reason}", {"reason": reason, "remedy": remedy})
 
 
 def is_confidential(model: type[Model], path: Iterable[int | str]) -> bool:
-    """Whether the path from `model` to a member, as pydantic names it, leads through a `CONFIDENTIAL` one."""
+    """Return True if the path from `model` to a member, as pydantic names it, has a `CONFIDENTIAL` member."""
     found: type[Model] | None = model
     for part in path:
         if isinstance(part, int) or found is None:
@@ -109,7 +109,7 @@ def is_confidential(model: type[Model], path: Iterable[int | str]) -> bool:
 
 
 def _model_in(annotation: Any) -> type[Model] | None:
-    """The model that a member consists of, be it optional or repeated."""
+    """Return the model of a member, whether optional or repeated; None if it is not a model."""
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
     return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)

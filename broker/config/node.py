@@ -1,4 +1,4 @@
-"""A node's whole configuration, and the questions that the composition root asks of it."""
+"""A node's whole configuration, and its properties that the composition root needs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from broker.config.errors import ConfigError, shown
 
 __all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "this_node"]
 
-# A domain's name comes from clients and becomes a file's name.
+# A domain's name comes from clients and becomes a file name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
-# The reference follows one redirection: a domain that is redirected to must be defined.
+# The reference follows one redirection: its target must be a defined domain.
 _REDIRECTIONS_MAX = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDomain:
-    """A domain's parameters; `name` is that of the definition, which a redirection can make another than asked for."""
+    """A domain's parameters; `name` is that of the definition, which a redirection can make another one."""
 
     name: str
     cluster: str
@@ -33,20 +33,20 @@ class ResolvedDomain:
 
 
 class DomainSource(Protocol):
-    """Where domains are defined."""
+    """A source of domain definitions."""
 
     def names(self) -> list[str]:
-        """All that there are, sorted."""
+        """Return all names, sorted."""
         ...
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
-        """The file that has domain `name`, for messages, and its contents; None if there is none."""
+        """Return the file that defines domain `name`, for messages, and its contents; None if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """`directory` is None for the built-in configuration; `run_directory` is for the pid file and the control pipe."""
+    """A node's configuration. `directory` is None for the built-in one; `run_directory` has pid file and pipe."""
 
     directory: Path | None
     broker: Configuration
@@ -60,38 +60,38 @@ class NodeConfig:
 
     @property
     def listeners(self) -> tuple[TcpInterfaceListener, ...]:
-        """Where to listen: the listeners, or one for the older `port`, on all addresses."""
+        """The addresses to listen on: the listeners, or one for the older `port`, on all addresses."""
         tcp = self.tcp
         return tcp.listeners or (_listener(tcp.name, "0.0.0.0", tcp.port),)
 
     @property
     def cluster(self) -> ClusterDefinition | None:
-        """The cluster this node is a member of; None for a proxy. The first, where there are several."""
+        """The cluster that this node is a member of, the first if there are several; None for a proxy."""
         return self.clusters.my_clusters[0] if self.clusters.my_clusters else None
 
     @property
     def is_proxy(self) -> bool:
-        """Whether it is in no cluster of its own, and speaks to others for its clients."""
+        """True if the broker is not in a cluster itself and forwards to others."""
         return not self.clusters.my_clusters
 
     @property
     def virtual_clusters(self) -> dict[str, int]:
-        """The clusters that this proxy stands for, and which node it is in each."""
+        """The clusters that this proxy stands for, with its node id in each."""
         return {virtual.name: virtual.self_node_id for virtual in self.clusters.my_virtual_clusters}
 
     @property
     def self_node(self) -> ClusterNode | None:
-        """This node's entry in its cluster: the first whose endpoint is this host and a port listened on."""
+        """This node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
         return None if self.cluster is None else this_node(self.cluster, self, self._clusters_file(), "$.myClusters")
 
     def proxy_cluster(self, name: str) -> ClusterProxyDefinition | None:
-        """The cluster `name` that this node is not in but may speak to."""
+        """Return the cluster `name` that this node is a proxy to."""
         return next((cluster for cluster in self.clusters.proxy_clusters if cluster.name == name), None)
 
     def resolve_domain(self, name: str) -> ResolvedDomain | None:
-        """Domain `name`, its redirection followed; None if it is not defined. Reads a file.
+        """Read domain `name` and follow its redirection; None if it is not defined.
 
-        Raises `ConfigError` for a definition that cannot be used, or one redirection too many.
+        Raises `ConfigError` for an unusable definition, or one redirection too many.
         """
         for _ in range(_REDIRECTIONS_MAX + 1):
             found = self.domains.read(name) if _DOMAIN_NAME.fullmatch(name) else None
@@ -107,7 +107,7 @@ class NodeConfig:
         )
 
     def all_domains(self) -> dict[str, ResolvedDomain]:
-        """Every domain by the name under which it can be asked for; `ConfigError` for the first that is faulty."""
+        """Read every domain, by its name. Raises `ConfigError` for the first that is invalid."""
         resolved = {name: self.resolve_domain(name) for name in self.domains.names()}
         return {name: domain for name, domain in resolved.items() if domain is not None}
 
@@ -123,9 +123,9 @@ class NodeConfig:
         host_data_center: str | None = None,
         log_level: str | None = None,
     ) -> NodeConfig:
-        """The same with what the command line says instead.
+        """Return the configuration with the command line's options applied.
 
-        `host` or `port` replaces all listeners by one. A cluster of one node moves with it; in a larger cluster
+        `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger cluster
         this node's endpoint must already be the new one, since the other nodes know it.
         """
         config = self
@@ -198,7 +198,7 @@ def _moved(cluster: ClusterDefinition, host: str | None, port: int) -> ClusterDe
     (node,) = cluster.nodes
     tcp = node.transport.tcp
     assert tcp is not None
-    # An unspecified address is where to listen, not where to reach.
+    # An unspecified address can be listened on but not connected to.
     unspecified = host is None or host in ("0.0.0.0", "::")
     shown_host = f"[{host}]" if host is not None and ":" in host else host
     tcp = tcp.model_copy(update={"endpoint": f"tcp://{node.host if unspecified else shown_host}:{port}"})
@@ -207,7 +207,7 @@ def _moved(cluster: ClusterDefinition, host: str | None, port: int) -> ClusterDe
 
 
 def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_path: str) -> ClusterNode:
-    """The node of `cluster` that is this one; `ConfigError` at `json_path` if none is."""
+    """Find this node in `cluster`. Raises `ConfigError` at `json_path` if it is not there."""
     ports = {listener.port for listener in config.listeners}
     addresses = {listener.address for listener in config.listeners}
     host_name = config.broker.app_config.host_name
@@ -224,7 +224,7 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
 
 
 def _refuse_self_as_upstream(config: NodeConfig) -> None:
-    """`ConfigError` if a cluster that this broker is a proxy to has it as a node: it would connect to itself."""
+    """Raise `ConfigError` if this broker is a node of a cluster that it is a proxy to: it would connect to itself."""
     ports = {listener.port for listener in config.listeners}
     for index, cluster in enumerate(config.clusters.proxy_clusters):
         for node in cluster.nodes:
@@ -238,7 +238,7 @@ def _refuse_self_as_upstream(config: NodeConfig) -> None:
 
 
 def _is_this_host(host: str) -> bool:
-    """Whether `host` names this machine; asks the resolver if it must."""
+    """Return True if `host` names this machine; uses the resolver if needed."""
     own = socket.gethostname()
     if host in ("localhost", own):
         return True

@@ -1,1 +1,1 @@
-"""What the core asks of the world, as protocols; `broker.shell` has the real ones."""
+"""The core's interfaces to the outside, as protocols; `broker.shell` has the real implementations."""

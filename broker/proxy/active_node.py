@@ -1,7 +1,7 @@
-"""Which node of a cluster a proxy uses: one of its own data centre if there is one, and healthy.
+"""The choice of the node that a proxy uses: an available one, at first only in its own data centre.
 
-A node counts when its link is up and it says that it is available. At first only those of the proxy's own data centre
-will do, for a while; after that, any, if none of those is there. The one that is in use stays so as long as it counts.
+A node is eligible when its link is up and it reports that it is available. For a while only those of the proxy's own
+data centre are used; after that, any, if none of those is available. The one in use is kept while it is eligible.
 
 Source: mqbnet::ClusterActiveNodeManager.
 """
@@ -16,7 +16,7 @@ from formats.control.messages import NodeStatus
 
 __all__ = ["TRANSITIONS", "ActiveNode", "ActiveState", "Trigger", "UpstreamNode"]
 
-# Of a proxy that does not say where it is, all nodes are near.
+# Data centres of a proxy for which all nodes are near.
 ANYWHERE = ("", "UNSPECIFIED")
 
 
@@ -51,9 +51,9 @@ TRANSITIONS: dict[tuple[ActiveState, Trigger], ActiveState] = {
 
 
 class ActiveNode:
-    """One cluster's. `changed` is called with the node that is used from now on, or None; `random_below` picks one.
+    """The node of one cluster in use. `changed` is called with the new one, or None; `random_below` picks one.
 
-    `statuses` are of the nodes whose links are up.
+    `statuses` are those of nodes whose links are up.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ActiveNode:
     ) -> None:
         self.nodes = {node.id: node for node in nodes}
         near = {node.id for node in nodes if node.data_center == data_center}
-        # With none in its own data centre, or no word on where it is, all are as good.
+        # Without nodes in its own data centre, or if that is unknown, all nodes are equal.
         self.near = near if near and data_center not in ANYWHERE else set(self.nodes)
         self.state = ActiveState.SEEKING_NEAR
         self.node_id: int | None = None
@@ -74,12 +74,12 @@ class ActiveNode:
         self._changed = changed
 
     def waited(self) -> None:
-        """Long enough for one nearby."""
+        """End the wait for a node nearby."""
         self.state = TRANSITIONS[self.state, Trigger.WAITED]
         self._choose()
 
     def status(self, node_id: int, status: NodeStatus) -> None:
-        """What a node is, says its link or itself."""
+        """Set the status of a node, as reported by its link or itself."""
         self.statuses[node_id] = status
         if status is not NodeStatus.AVAILABLE and node_id == self.node_id:
             self._lose()
@@ -87,7 +87,7 @@ class ActiveNode:
             self._choose()
 
     def down(self, node_id: int) -> None:
-        """The link to a node is gone."""
+        """Handle the loss of the link to a node."""
         self.statuses.pop(node_id, None)
         if node_id == self.node_id:
             self._lose()
@@ -99,7 +99,7 @@ class ActiveNode:
             self._changed(None)
 
     def _choose(self) -> bool:
-        """Take up a node if none is used; whether there is a new one."""
+        """Choose a node if none is in use; return True if there is a new one."""
         if self.state is ActiveState.ACTIVE:
             return False
         available = [each for each in self.nodes if self.statuses.get(each) is NodeStatus.AVAILABLE]

@@ -1,4 +1,4 @@
-"""A cluster that a proxy is a proxy to: its nodes, which of them is in use, and the proxy's queues there.
+"""A cluster that a proxy serves: its nodes, the one in use, and the proxy's queues there.
 
 Source: mqbblp::ClusterProxy, mqbblp::ClusterQueueHelper.
 """
@@ -40,10 +40,10 @@ __all__ = ["ProxyCluster", "UpstreamCluster"]
 
 log = logging.getLogger("broker.proxy")
 
-# How long only a node of the proxy's own data centre will do.
+# Time for which only nodes of the proxy's own data centre are used.
 NEAR_WAIT_MS = 10_000
 
-# So long consumers may take to confirm what came from a node that stops.
+# Time that consumers have to confirm messages from a node that is stopping.
 LEAVE_MS = 3_000
 
 
@@ -55,9 +55,9 @@ class UpstreamCluster(NamedTuple):
 
 
 class Leaving:
-    """The node that is in use stops: consumers may confirm what came from it, until then; then `done` is called.
+    """The state while the node in use stops: consumers may confirm its messages for a while; then `done` is called.
 
-    `asked` is how many requests to send no more it has not answered: messages may be on their way.
+    `asked` is the number of unanswered requests to stop sending: messages may be in flight.
     """
 
     __slots__ = ("asked", "done", "node_id", "until_ms")
@@ -73,7 +73,7 @@ class Leaving:
 
 
 class ProxyCluster:
-    """`peer_up` and `peer_down` tell of links, `receive` takes an event of one; `flush` ends each step."""
+    """A proxy's side of a cluster. `peer_up` and `peer_down` report links, `receive` events; `flush` ends a step."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ProxyCluster:
         self.name = config.name
         self.links = PeerLinks(NO_NODE_ID, (each.id for each in config.nodes))
         self.active = ActiveNode(config.nodes, data_center, random_below, self._on_active)
-        # Called when there is an active node for the first time.
+        # Called when a node is active for the first time.
         self.on_available: Callable[[], None] = lambda: None
         self._node = node
         self._room = room
@@ -98,12 +98,12 @@ class ProxyCluster:
 
     @property
     def active_id(self) -> int | None:
-        """The node that is in use."""
+        """The node in use."""
         return self.active.node_id
 
     @property
     def statuses(self) -> dict[int, NodeStatus]:
-        """What the nodes are whose links are up."""
+        """The statuses of the nodes whose links are up."""
         return self.active.statuses
 
     @property
@@ -112,7 +112,7 @@ class ProxyCluster:
         return list(self._hops.relays.values())
 
     def view(self) -> ProxyView:
-        """How the cluster is, for people."""
+        """The state of the cluster, for administration."""
         posts = [put for relay in self.queues for put in relay.unacknowledged.values()]
         return ProxyView(
             name=self.name,
@@ -125,19 +125,19 @@ class ProxyCluster:
         )
 
     def start(self) -> None:
-        """Begin to wait for a node nearby."""
+        """Start to wait for a node nearby."""
         self._node.timers.at(self._node.now.ms + NEAR_WAIT_MS, self.active.waited)
 
     def stop(self) -> None:
-        """Look for no other node any more."""
+        """Stop looking for other nodes."""
         self._stopping = True
 
     # -- links
 
     def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
-        """Both sides know who the other is; an older link to the node is void.
+        """Register a negotiated link; an older link to the node is void.
 
-        A node that `tells_status` is used once it says that it is available; one that does not, at once.
+        A node that `tells_status` is used once it reports that it is available, another one at once.
         """
         if node_id in self.links.peers:
             self.peer_down(node_id)
@@ -147,7 +147,7 @@ class ProxyCluster:
         self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
 
     def peer_down(self, node_id: int) -> None:
-        """The link to the node is gone."""
+        """Handle the loss of the link to a node."""
         log.warning("node %d of cluster '%s' is not connected any more", node_id, self.name)
         del self.links.peers[node_id]
         self._hops.node_down(node_id)
@@ -155,7 +155,7 @@ class ProxyCluster:
         self._requests.node_down(node_id)
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Take in an event that the node sent. FormatError for garbage, and for what no node sends to a proxy."""
+        """Process an event from a node. Raises FormatError if it is malformed, or not for a proxy."""
         if frame.type == EventType.PUSH:
             self._hops.on_push(node_id, data, frame)
         elif frame.type == EventType.ACK:
@@ -185,19 +185,19 @@ class ProxyCluster:
 
     def _on_status(self, node_id: int, status: NodeStatus) -> None:
         if self._leaving is not None and self._leaving.node_id == node_id and status is NodeStatus.AVAILABLE:
-            # It stays after all: what it was asked to send no more, it is to send again.
+            # It stays after all: it must resume the messages that it was asked to stop.
             self._on_active(node_id)
         self.active.status(node_id, status)
 
     def _answer_stop(self, node_id: int, message: ControlMessage) -> None:
-        # Before it hears that this is done, all that it has to know is on its way.
+        # All messages for it must be sent before it is told that this is done.
         self._hops.send_to(node_id)
         if message.r_id is not None and self.links.is_up(node_id):
             answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
             self._requests.respond(node_id, message, answer)
 
     def _leave(self, node_id: int, done: Callable[[], None]) -> None:
-        """A node stops. If it is in use, what it has sent is confirmed first: nobody shall get it a second time."""
+        """Handle a stopping node. If it is in use, its messages are confirmed first, so none is delivered twice."""
         log.info("node %d of cluster '%s' is STOPPING", node_id, self.name)
         if node_id != self.active_id:
             self.active.status(node_id, NodeStatus.STOPPING)
@@ -212,7 +212,7 @@ class ProxyCluster:
             self._leaving.done.append(done)
 
     def _go_on_leaving(self) -> None:
-        """Leave the node if nothing of it is left here, or it took too long."""
+        """Leave the node if none of its messages are left here, or it took too long."""
         leaving = self._leaving
         if leaving is None:
             return
@@ -224,13 +224,13 @@ class ProxyCluster:
                 done()
 
     def flush(self) -> None:
-        """Send what the step has brought about."""
+        """Send the output of the step."""
         if self._leaving is not None:
             self._go_on_leaving()
         self._hops.send_all()
 
     def _on_active(self, node_id: int | None) -> None:
-        """Another node is in use, or none: so it is for all queues."""
+        """Switch all queues to another node, or to none."""
         self._leaving = None
         for relay in self.queues:
             if relay.upstream is not None:
@@ -241,7 +241,7 @@ class ProxyCluster:
         if self._stopping:
             return
         name = self.active.nodes[node_id].name
-        # The words are the reference's: programs wait for them in the log.
+        # The text is the reference's: programs wait for it in the log.
         log.info("Cluster (%s): new leader: [%s, %d], leader status: ACTIVE", self.name, name, node_id)
         for relay in self.queues:
             self._hops.found(relay, node_id)
@@ -253,7 +253,7 @@ class ProxyCluster:
     # -- queues
 
     def open_queue(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """A client opens a queue: it is open when it is open upstream."""
+        """Open a queue for a client, once it is open upstream."""
         queue = self._node.queues.get(name)
         if queue is None:
             queue = self._make_queue(name, domain)
@@ -272,7 +272,7 @@ class ProxyCluster:
         return queue
 
     def _forget(self, relay: RelayQueue) -> None:
-        """Nobody has it open any longer."""
+        """Drop a queue that no client has open any more."""
         if not self._hops.remove(relay):
             return
         self._hops.end(relay)

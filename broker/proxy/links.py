@@ -1,10 +1,10 @@
-"""The links of a proxy to the nodes of a cluster: to one that is in use, and one that can take its place at once.
+"""The links of a proxy to the nodes of a cluster: to the one in use, and to one that can replace it at once.
 
-Nodes near the proxy come first. While two are not to be had, the others are dialed, each again and again. (The
+Nodes near the proxy come first. While fewer than two are available, the others are dialed repeatedly. (The
 reference's proxies link to all nodes; thousands of them at a cluster would be as many links at each node.)
 
-Whoever answers is accepted, as by the reference (mqba::SessionNegotiator): a node of the cluster, a broker that stands
-for it as a virtual cluster, or another proxy to it.
+Any peer that answers is accepted, as by the reference (mqba::SessionNegotiator): a node of the cluster, a broker that
+stands for it as a virtual cluster, or another proxy to it.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ TICK_MS = 1_000
 # One in use, and one in reserve.
 LINKS_WANTED = 2
 
-# So long a node that was dialed may take to be available before others are dialed in its place.
+# Time that a dialed node has to become available before others are dialed in its place.
 PENDING_MS = 1_000
 
 _CONTROL = int(EventType.CONTROL)
 
 
 class Hub(Protocol):
-    """For what the links are: `broker.proxy.cluster.ProxyCluster`."""
+    """The user of the links: `broker.proxy.cluster.ProxyCluster`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def active_id(self) -> int | None:
-        """The node that is in use."""
+        """The node in use."""
         ...
 
     @property
     def statuses(self) -> Mapping[int, NodeStatus]:
-        """What the nodes are whose links are up."""
+        """The statuses of the nodes whose links are up."""
         ...
 
     def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
-        """The node can be spoken with; if it tells of its status, that follows."""
+        """Report a link to a node; if it `tells_status`, its status follows."""
         ...
 
     def peer_down(self, node_id: int) -> None:
-        """It cannot any more."""
+        """Report the loss of a link."""
         ...
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Take in an event of the node."""
+        """Process an event from a node."""
         ...
 
 
 class UpstreamLinks:
-    """The links to one cluster; `cluster_name` is what this proxy says that it wants to speak to.
+    """The links to one cluster; `cluster_name` is the cluster that this proxy requests in negotiation.
 
-    `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which
-    they are tried, but that those which are `near` come first. `credentials` are those of this proxy.
+    `dial(node_id)` starts to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which
+    they are tried, except that `near` ones come first. `credentials` are those of this proxy.
     """
 
     def __init__(
@@ -93,22 +93,22 @@ class UpstreamLinks:
         self._dial = dial
         self._links: dict[int, PeerLink] = {}
         self._dialing: set[int] = set()
-        # Those that failed, until they may be dialed again.
+        # Nodes that failed, until they may be dialed again.
         self._resting: set[int] = set()
-        # When a node was dialed, or its link began.
+        # Time at which a node was dialed, or its link began.
         self._since_ms: dict[int, int] = {}
         self._tell_status: dict[int, bool] = {}
         self._redialer = Redialer(node.now, node.timers, self._on_rested, lambda node_id: True, REDIAL_MS_MAX)
-        # Why a node cannot be linked to, as long as it cannot.
+        # The reason for each node that cannot be linked to.
         self.faults = self._redialer.faults
         self._stopping = False
 
     def start(self) -> None:
-        """Dial; watch over the links."""
+        """Dial nodes and supervise the links."""
         self._tick()
 
     def stop(self) -> None:
-        """Dial nobody any more."""
+        """Stop dialing."""
         self._stopping = True
 
     def _tick(self) -> None:
@@ -120,7 +120,7 @@ class UpstreamLinks:
     # -- which
 
     def _review(self) -> None:
-        """Dial whom is lacking, and leave whom is not needed any more."""
+        """Dial missing nodes, and close surplus links."""
         if self._stopping:
             return
         for node_id in self._lacking():
@@ -139,12 +139,12 @@ class UpstreamLinks:
         others = [each for each in self._node_ids if each not in known]
         missing = LINKS_WANTED - len(counted)
         if missing <= 0:
-            # What there is will do; but one nearby is better to have.
+            # These suffice, but a node nearby is better.
             return [] if any(each in self._near for each in counted) else [x for x in others if x in self._near][:1]
         return others[:missing]
 
     def _counts(self, node_id: int) -> bool:
-        """Whether the node is linked to and available, or may soon be."""
+        """Return True if the node is linked to and available, or may soon be."""
         if node_id not in self._links and node_id not in self._dialing:
             return False
         return self._is_available(node_id) or self._node.now.ms - self._since_ms[node_id] < PENDING_MS
@@ -160,7 +160,7 @@ class UpstreamLinks:
     # -- dialing
 
     def connected(self, node_id: int, address: str) -> Session:
-        """A connection to the node is there; the session that it is for."""
+        """Return the session for a new connection to the node."""
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:
@@ -175,7 +175,7 @@ class UpstreamLinks:
         return PeerLink(self, node_id, session, self._receive, self._node.identity.upstream_heartbeats_missed_max)
 
     def failed(self, node_id: int, reason: str) -> None:
-        """The node could not be linked to, or not any longer; it is dialed again after a while."""
+        """Handle a failure to connect, or the loss of a connection; the node is dialed again after a while."""
         self._dialing.discard(node_id)
         if self._stopping:
             return
@@ -185,7 +185,7 @@ class UpstreamLinks:
         self._review()
 
     def refused(self, node_id: int, reason: str) -> None:
-        """The node is there, and not to be spoken with."""
+        """Handle a node that refused the link."""
         log.error("node %d of cluster '%s' %s", node_id, self._hub.name, reason)
         self._redialer.refused(node_id, reason)
 
@@ -196,13 +196,13 @@ class UpstreamLinks:
     # -- links
 
     def begun(self, link: PeerLink) -> None:
-        """Both sides know who the other is."""
+        """Register a negotiated link."""
         node_id = link.node_id
         self._dialing.discard(node_id)
         self._links[node_id] = link
         self._since_ms[node_id] = self._node.now.ms
         self._redialer.begun(node_id)
-        # No client: the proxy's own affair.
+        # Not a client's session.
         self._node.sessions.pop(link.session.session_id, None)
         self._hub.peer_up(node_id, link, tells_status=self._tell_status.pop(node_id))
         self._review()
@@ -210,11 +210,11 @@ class UpstreamLinks:
     def _receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self._hub.receive(node_id, data, frame)
         if frame.type == _CONTROL:
-            # It may have told its status.
+            # Its status may be known by now.
             self._review()
 
     def ended(self, link: PeerLink) -> None:
-        """The link is gone."""
+        """Handle the end of a link."""
         node_id = link.node_id
         if self._links.get(node_id) is link:
             del self._links[node_id]

@@ -1,4 +1,4 @@
-"""A queue at a proxy: a hop that knows nothing of the domain but what its upstream says."""
+"""A queue at a proxy: a relay whose knowledge of the domain comes from its upstream."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ UNCONFIRMED_BYTES_MAX = 256 << 20
 
 
 class ProxyQueue(RelayQueue):
-    """How its messages are routed is in each answer to an open request: nobody has it open before the first.
+    """A proxy's queue. Its routing is in each answer to an open request, so no client has it open before the first.
 
-    Consumers may let very much be unconfirmed. A proxy keeps that in memory, so it has a bound of its own.
+    Consumers may leave very many messages unconfirmed. A proxy keeps those in memory and so has its own limit.
     """
 
     asked_bytes_max = UNCONFIRMED_BYTES_MAX
@@ -57,4 +57,4 @@ def _nothing(guid: bytes) -> Content | None:
 
 
 def _no_store(queue: RelayQueue) -> None:
-    """What comes down without its payload is for brokers that have a store."""
+    """Reject a message without its payload, which is for brokers with a store."""

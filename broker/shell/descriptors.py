@@ -1,7 +1,7 @@
-"""File descriptors: how many there may be, and how many of them may be connections.
+"""File descriptors: their limit, and the limit of connections derived from it.
 
-What the store opens later (a rollover's files, the next ledger, a folder) must find a descriptor, and so must links
-that this broker dials. So connections that come in are refused before descriptors run out.
+Descriptors must be left for files that the store opens later (a rollover's files, the next ledger, a folder), and for
+links that this broker dials. Incoming connections are therefore refused before descriptors run out.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ __all__ = ["Refusals", "connections_max", "descriptors_in_use", "raise_limit"]
 
 log = logging.getLogger("broker.server")
 
-# Threads that look up names, files that say what was rejected, a log that rotates, and some to spare.
+# For threads that resolve names, dumps of rejected messages, log rotation, and a margin.
 RESERVE = 64
-# The files that a partition opens while it still has its old ones, for a rollover or to heal.
+# Files that a partition opens while its old ones are still open, for a rollover or to heal.
 FILES_PER_PARTITION = 4
 
 PAUSE_MS = 1_000
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one; the limit that is in force then."""
+    """Raise the soft limit of descriptors to the hard one; return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
@@ -36,14 +36,14 @@ def raise_limit() -> int:
 
 
 def descriptors_in_use() -> int:
-    """How many descriptors this process has open."""
+    """Return the number of descriptors that this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def connections_max(configured: int, limit: int, in_use: int, partitions: int, peers: int) -> int:
-    """How many connections there may be: as many as `maxConnections` says, and descriptors allow.
+    """Return the limit of connections: `maxConnections`, or fewer if descriptors are short.
 
-    `configured` is 0 for no limit of its own; `peers` are links that this broker dials. `limit` may be infinite (-1).
+    `configured` is 0 for no limit; `peers` are links that this broker dials. `limit` may be infinite (-1).
     """
     if limit < 0:
         return configured if configured > 0 else 1 << 62
@@ -63,14 +63,14 @@ def connections_max(configured: int, limit: int, in_use: int, partitions: int, p
 
 
 class Refusals:
-    """Tells of connections that are refused, in at most one line in `PAUSE_MS`."""
+    """Logs refused connections, at most one line in `PAUSE_MS`."""
 
     def __init__(self) -> None:
         self._told_ms = -PAUSE_MS
         self._untold = 0
 
     def add(self, why: str, now_ms: int) -> None:
-        """One more is refused."""
+        """Count a refused connection."""
         if now_ms - self._told_ms < PAUSE_MS:
             self._untold += 1
             return

@@ -1,7 +1,7 @@
-"""Connections that this broker makes: a host is looked up, its socket connected, and TLS agreed on, if it is to be.
+"""Outgoing connections: the host is resolved, the socket connected, and TLS negotiated if configured.
 
-Nothing here waits: names are looked up in threads, the rest is done when epoll says that it can be. All of it has to
-be over in a time, since a host that is gone does not say so: its kernel would knock for minutes, less and less often.
+Nothing here blocks: names are resolved in threads, and the rest is done when epoll reports readiness. There is a
+time limit for all of it, since a host that is down does not answer: its peer's kernel would retry for minutes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ DIAL_S = 5.0
 
 T = TypeVar("T")
 
-# Where a peer is, or why nobody knows.
+# A peer's address, or the reason why it is unknown.
 Found = tuple[socket.AddressFamily, Any] | str
 Connected = Callable[[str], Peer]
 
 
 class Place(NamedTuple):
-    """Where a broker listens. With `tls`, it must show a certificate for its host that the context trusts."""
+    """A broker's address. With `tls`, it must show a certificate for its host that the context trusts."""
 
     host: str
     port: int
@@ -39,20 +39,20 @@ class Place(NamedTuple):
 
 
 class Dialed(NamedTuple):
-    """What to do when a connection is there (make its session, of the address), or why there is none."""
+    """Callbacks for a finished attempt: `connected` makes the session, given the address; `failed` gets the reason."""
 
     connected: Connected
     failed: Callable[[str], None]
 
 
 class InThread(Protocol):
-    """Does what blocks in a thread, and hands its result on in the loop; see `Server.in_thread`."""
+    """Runs a blocking function in a thread, and passes its result to the loop; see `Server.in_thread`."""
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
 def addresses_of(host: str) -> frozenset[str] | str:
-    """The addresses of a host, or why nobody knows them; asks the resolver, and waits for it."""
+    """Resolve a host to its addresses, or to the reason of a failure. This blocks."""
     try:
         return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:
@@ -73,7 +73,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(slots=True)
 class _Dialing:
-    """A connection that is being made; `secured` once TLS has begun on it."""
+    """A connection attempt; `secured` is set once TLS has begun on it."""
 
     sock: socket.socket
     place: Place
@@ -83,7 +83,7 @@ class _Dialing:
 
 
 class Dials:
-    """All connections that are being made. `attach` lets a stream carry the session that `connected` makes."""
+    """All connection attempts. `attach` connects a stream with the session that `connected` makes."""
 
     def __init__(
         self, epoll: select.epoll, in_thread: InThread, attach: Callable[[socket.socket | TlsStream, str, Dialed], None]
@@ -97,7 +97,7 @@ class Dials:
         return fd in self._dialing
 
     def begin(self, place: Place, dialed: Dialed) -> None:
-        """Connect to a peer. One of the two that `dialed` has is called, later."""
+        """Connect to a peer. One of the callbacks in `dialed` is called later."""
         self._in_thread(lambda: _resolve(place), lambda found: self._connect(found, place, dialed))
 
     def _connect(self, found: Found, place: Place, dialed: Dialed) -> None:
@@ -120,7 +120,7 @@ class Dials:
         self._epoll.register(sock.fileno(), select.EPOLLOUT)
 
     def on_ready(self, fd: int) -> None:
-        """Go on with the connection of this descriptor."""
+        """Continue the attempt of this descriptor."""
         dialing = self._dialing[fd]
         if dialing.secured is not None:
             self._shake_hands(fd, dialing, dialing.secured)
@@ -173,12 +173,12 @@ class Dials:
         return self._dialing.pop(fd)
 
     def expire(self) -> None:
-        """Give up those that take too long: they are away."""
+        """Give up attempts that take too long."""
         now = time.monotonic()
         for fd in [fd for fd, dialing in self._dialing.items() if dialing.deadline <= now]:
             self._fail(fd, os.strerror(errno.ETIMEDOUT))
 
     def close(self) -> None:
-        """Make no connection any more; nobody is told."""
+        """Abandon all attempts, without callbacks."""
         for dialing in self._dialing.values():
             dialing.sock.close()

@@ -1,8 +1,8 @@
 """Mapped files.
 
-A store file is sparse: as long as its limit from the start, with disk behind it chunk by chunk. Writing a
+A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Writing a
 mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first
-byte is written, and a full disk is an answer instead.
+byte is written, and a full disk becomes a result instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside
 # Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
 
-# So much is mapped at once ahead of what is written: page by page, at their first touch, it takes four times as long;
-# much more would keep others waiting.
+# Mapped at once ahead of writes: page by page, at first touch, this takes four times as long;
+# much more would delay other work.
 AHEAD_BYTES = 256 << 10
 # In the kernel since 5.14; Python's mmap has no name for it.
 MADV_POPULATE_WRITE = 23
@@ -44,7 +44,7 @@ class MappedFile:
             raise
         self._size = size
         self._allocated = self._granted = 0
-        # Another thread may flush it.
+        # Held while another thread flushes the file.
         self._closing = threading.Lock()
         self._closed = False
         self.buffer = memoryview(self._map)
@@ -59,7 +59,7 @@ class MappedFile:
 
     @property
     def data_end(self) -> int:
-        # Reading 300 MB of holes takes most of a second; the file system knows where they are.
+        # Reading 300 MB of holes takes most of a second; the file system knows their positions.
         end = 0
         while True:
             try:
@@ -82,7 +82,7 @@ class MappedFile:
     def _allocate(self, end: int) -> bool:
         start = self._allocated
         wanted = min(self._size, -(-end // CHUNK_BYTES) * CHUNK_BYTES)
-        # On a nearly full disk the rounded chunk may not fit where the bare need does.
+        # On a nearly full disk the whole chunk may not fit where the required part does.
         for stop in (wanted, end):
             try:
                 os.posix_fallocate(self._fd, start, stop - start)
@@ -93,16 +93,17 @@ class MappedFile:
         return False
 
     def _map_ahead(self, start: int, end: int) -> None:
-        """What is about to be written has nothing to be read: the kernel would clear as much as it reads ahead at the
-        first touch, 8 MiB on some machines, and all would wait 20 ms for it.
+        """Map pages that are about to be written, without read-ahead.
+
+        The kernel would clear as much as it reads ahead at the first touch, 8 MiB on some machines, which takes 20 ms.
         """
         start -= start % mmap.PAGESIZE
         self._map.madvise(mmap.MADV_RANDOM, start, end - start)
-        with suppress(OSError):  # an older kernel: each page will be mapped when it is touched
+        with suppress(OSError):  # an older kernel: each page is mapped when it is touched
             self._map.madvise(MADV_POPULATE_WRITE, start, end - start)
 
     def flush(self) -> None:
-        # What was written by way of the mapping is of the file, for the kernel; the interpreter goes on meanwhile.
+        # Writes through the mapping are already in the kernel's file cache; the interpreter continues meanwhile.
         with self._closing:
             if not self._closed:
                 os.fdatasync(self._fd)
@@ -117,12 +118,12 @@ class MappedFile:
         os.close(self._fd)
 
 
-# Where damaged files are kept, in the folder of the store.
+# The subfolder of the store for damaged files.
 DAMAGED_FOLDER = "damaged"
 
 
 def set_aside(folder: Path, name: str) -> str:
-    """Move a damaged file to where nothing deletes it; its path there."""
+    """Move a damaged file to where nothing deletes it; return its new path."""
     damaged = folder / DAMAGED_FOLDER
     damaged.mkdir(exist_ok=True)
     target = damaged / name
@@ -135,11 +136,11 @@ def set_aside(folder: Path, name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file. Its disk is given back in a thread: that of a large one takes its time, and others would wait."""
+    """Delete a file. Its disk space is freed in a thread, since that would delay others if the file is large."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        # No descriptor is left, or the file is gone.
+        # No descriptor is free, or the file does not exist.
         path.unlink()
         return
     try:
@@ -151,7 +152,7 @@ def delete(path: Path) -> None:
 
 
 class DirectoryInUse(Exception):
-    """Another node holds the store; `holder` is what its lock file says."""
+    """Another node holds the store; `holder` is the content of its lock file."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path}: in use by another node (pid {holder or 'unknown'}); stop it, or name another folder")
@@ -180,7 +181,7 @@ class DataDirectory:
             raise DirectoryInUse(path, holder) from None
         os.truncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
-        # Kept open: a folder is to be flushed also when there is no descriptor to be had.
+        # Kept open, so that the folder can be flushed even when no descriptor is free.
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
@@ -216,6 +217,6 @@ class DataDirectory:
         os.fsync(self._folder)
 
     def close(self) -> None:
-        """Let another node have the folder."""
+        """Release the folder for other nodes."""
         os.close(self._folder)
         os.close(self._lock)

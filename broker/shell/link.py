@@ -1,6 +1,6 @@
-"""One TCP connection: bytes in to a machine, bytes out from it.
+"""One TCP connection: input to a machine, and output from it.
 
-Whatever one read delivers is handled in one step, in place, in a buffer that all links share. That is safe because
+The data of one read is handled in one step, in place, in a buffer that all links share. That is safe because
 a step is a plain function: nothing else runs between the read and its end.
 """
 
@@ -13,7 +13,7 @@ __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
 
-# Not every peer knows heartbeats: the kernel notices after two minutes that the machine of a silent one is gone.
+# Not every peer supports heartbeats: the kernel detects after two minutes that a silent peer's machine is down.
 _OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -24,27 +24,27 @@ _OPTIONS = (
 
 
 class Machine(Protocol):
-    """The sans-I/O side of a link. Its properties are read at each event: let them be plain attributes."""
+    """The sans-I/O side of a link. Its properties are read at each event and should be plain attributes."""
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole events at the front of `data`; the number of bytes they took."""
+        """Handle the whole events at the front of `data`; return the number of bytes they took."""
         ...
 
     def take_output(self) -> bytearray:
-        """What is to be sent now."""
+        """Take the output to be sent."""
         ...
 
     def output_size(self) -> int:
-        """The number of bytes that `take_output` would give."""
+        """Number of bytes that `take_output` would return."""
         ...
 
     @property
     def backlog_bytes_max(self) -> int:
-        """With more than this waiting to be sent, the peer is not read from."""
+        """Unsent output above which the peer is not read from, in bytes."""
         ...
 
     def output_sent(self) -> None:
-        """The peer has taken all that was given."""
+        """Note that the peer has taken all output."""
         ...
 
     @property
@@ -54,17 +54,17 @@ class Machine(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Return whether it takes no input for now; it has output, or is finished, when it takes some again."""
+        """True if it takes no input for now; it has output, or is finished, when it takes input again."""
         ...
 
     @property
     def event_bytes_max(self) -> int:
-        """How long an event may become before it is whole."""
+        """Maximum size of an event, in bytes."""
         ...
 
 
 class Stream(Protocol):
-    """What of a connected socket a link uses; see `socket.socket`."""
+    """The methods of a connected socket that a link uses; see `socket.socket`."""
 
     def recv_into(self, view: memoryview, /) -> int: ...
     def send(self, data: bytearray | memoryview, /) -> int: ...
@@ -75,7 +75,7 @@ class Stream(Protocol):
 
 
 class Link:
-    """A connected socket, its descriptor `fd`, and its machine. `ended` says why the link is over, once it is."""
+    """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over."""
 
     __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "fd", "machine", "sock")
 
@@ -88,10 +88,10 @@ class Link:
         self.machine = machine
         self.ended: str | None = None
         self._scratch = scratch
-        self._held = b""  # the front of an event that is not whole yet, or
+        self._held = b""  # the front of an incomplete event, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
         self._filled = 0
-        self._stalled = False  # what is held may be whole: the machine was paused
+        self._stalled = False  # the held data may be complete: the machine was paused
         self._unsent = memoryview(b"")
 
     @property
@@ -101,17 +101,17 @@ class Link:
 
     @property
     def wants_write(self) -> bool:
-        """Return whether it waits for the socket to take more."""
+        """Return True if it waits for the socket to take more."""
         return bool(self._unsent)
 
     @property
     def wants_read(self) -> bool:
-        """Return whether it takes input: not while the session is paused, nor from a peer that does not read."""
+        """Return True if it takes input: not while the session is paused, nor from a peer that does not read."""
         machine = self.machine
         return not machine.paused and len(self._unsent) + machine.output_size() <= machine.backlog_bytes_max
 
     def on_readable(self) -> None:
-        """One read, one step."""
+        """Read once and let the machine take a step."""
         view = self._long
         if view is None:
             view = self._scratch
@@ -133,22 +133,22 @@ class Link:
         self._give(view, end)
 
     def _give(self, view: memoryview, end: int) -> None:
-        """Let the machine have `view[:end]`, and keep what it does not take."""
+        """Pass `view[:end]` to the machine, and keep the rest that it does not take."""
         used = self.machine.receive(view[:end])
         if used < end:
             self._hold(view, used, end)
-            # A peer that gathers small segments (Nagle's algorithm, as the official client does) keeps the rest of
-            # the event until what it sent is acknowledged, and the kernel would wait 40 ms for data to go with that.
+            # A peer that collects small segments (Nagle's algorithm, as in the official client) holds back the rest of
+            # an event until its data is acknowledged, and the kernel would delay that by 40 ms to piggyback on data.
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         else:
             self._held, self._long = b"", None
         self._stalled = self.machine.paused
 
     def _hold(self, view: memoryview, used: int, end: int) -> None:
-        """Keep the front of an event, `view[used:end]`, until more of it comes.
+        """Keep the front of an event, `view[used:end]`, until more of it arrives.
 
-        A long one has a buffer of its own, which doubles with what has arrived, not with what a header claims; so
-        each byte is copied about twice, however small the reads.
+        A long event has its own buffer, which grows with the data received, not with the size in its header; thus
+        each byte is copied about twice, however small the reads are.
         """
         rest = end - used
         if rest * 2 < len(self._scratch):
@@ -161,9 +161,9 @@ class Link:
             self._held, self._long, self._filled = b"", longer, rest
 
     def flush(self) -> bool:
-        """Send what the machine has, as far as the socket takes it at once; the rest when it is writable.
+        """Send the machine's output, as far as the socket takes it at once; the rest when it is writable.
 
-        A machine that is finished gets this one chance to say why. False if the link waits to send more, or is over.
+        A finished machine gets this one chance to send its last output. Returns False if the link must wait or is over.
         """
         machine = self.machine
         if not self._unsent:
@@ -183,7 +183,7 @@ class Link:
         return not self._unsent and self.ended is None
 
     def on_writable(self) -> None:
-        """Send more of what waits."""
+        """Send more of the waiting output."""
         self._unsent = self._unsent[self._send(self._unsent) :]
         if not self._unsent:
             self.flush()

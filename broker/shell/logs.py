@@ -1,4 +1,4 @@
-"""Where the log goes: the console and a file, in the forms and from the severities that the configuration names."""
+"""Set-up of the log: console and file, with the formats and severities of the configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = "broker"
 
 
 class LogController(Protocol):
-    """What of the configuration matters here (source: mqbcfg::LogController)."""
+    """The part of the configuration used here (source: mqbcfg::LogController)."""
 
     @property
     def file_name(self) -> str: ...
@@ -40,7 +40,7 @@ class LogController(Protocol):
 
 
 def start_logging(controller: LogController, folder: Path) -> LogSwitches:
-    """Log to stderr and to a file: the configured one, or one in `folder`. What can be changed later is the result.
+    """Log to stderr and to a file: the configured one, or one in `folder`. Returns the switches for later changes.
 
     Raises `OSError` if the file cannot be opened.
     """
@@ -53,7 +53,7 @@ def start_logging(controller: LogController, folder: Path) -> LogSwitches:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = RotatingFileHandler(path, maxBytes=controller.rotation_bytes or FILE_BYTES_MAX, backupCount=FILES_KEPT)
     file.setFormatter(LineFormatter(controller.logfile_format or DEFAULT_FORMAT))
-    # On a full disk a line is lost; a traceback in its place would help nobody.
+    # On a full disk a line is lost; a traceback in its place would not help.
     logging.raiseExceptions = False
     root = logging.getLogger(ROOT)
     root.setLevel(min(threshold, verbosity, logging.INFO))
@@ -65,7 +65,7 @@ def start_logging(controller: LogController, folder: Path) -> LogSwitches:
 
 
 def _file(pattern: str, folder: Path) -> Path:
-    """The log file of a `fileName`, in which %T is the time of the start and %p the process (ball::FileObserver)."""
+    """Return the log file of a `fileName`, in which %T is the start time and %p the process id (ball::FileObserver)."""
     if not pattern:
         return folder / FILE_NAME
     now = time.gmtime()
@@ -101,7 +101,7 @@ class LogSwitches:
         self._console = console
 
     def run(self, command: str) -> tuple[int, str]:
-        """Carry out a command, without its leading LOG: 0 or -1, and what to say."""
+        """Carry out a command, without its leading LOG; return 0 or -1, and the answer."""
         match command.upper().split():
             case ["HELP"]:
                 return 0, self.HELP

@@ -1,4 +1,4 @@
-"""How long this process runs before others of its machine get their turn."""
+"""The time slice of this process under the kernel's scheduler."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["LONG_SLICE_NS", "set_slice"]
 
 log = logging.getLogger("broker")
 
-# Who has a long one gives way at once to whoever wakes up with a shorter one, which is about 3 ms by default; the share
+# A process with a long slice yields at once to one that wakes up with a shorter slice, about 3 ms by default; its share
 # of the processor is the same.
 LONG_SLICE_NS = 100_000_000
 
-# sched_setattr(2): the C library has had it since glibc 2.41 only.
+# sched_setattr(2), which the C library has only since glibc 2.41.
 _SYSCALLS = {"x86_64": 314, "aarch64": 274}
 # struct sched_attr: size, policy, flags, nice, priority, runtime (here: the slice), deadline, period.
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 
 def set_slice(ns: int) -> bool:
-    """Ask the kernel for turns of `ns` nanoseconds, 0 for its own choice; whether it took the request.
+    """Ask the kernel for slices of `ns` nanoseconds, 0 for its own choice; return True if it accepted.
 
-    Kernels before 6.12 take it and change nothing. Other policies than the normal one are left alone.
+    Kernels before 6.12 accept it and change nothing. Policies other than the normal one are left alone.
     """
     number = _SYSCALLS.get(platform.machine())
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:

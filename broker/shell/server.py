@@ -1,9 +1,9 @@
 """The loop around a node, which is any `System`: listeners, links, the clock, and the signals that end it.
 
-All sockets hang on one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
-more than the messages in it. Trio keeps the signals, the clock's tick and the end of it all.
+All sockets are in one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
+more than the messages in it. Trio handles the signals, the clock's tick and the shutdown.
 
-This is where exceptions end that no step expects: one in a session's step ends that session (`broker.core.faults`), and
+Unexpected exceptions of steps end here: one in a session's step ends that session (`broker.core.faults`), and
 only `Inconsistent` ends `Server.run`.
 """
 
@@ -35,10 +35,10 @@ __all__ = ["ListenError", "Listener", "Server", "listen"]
 log = logging.getLogger("broker.server")
 
 TICK_S = 0.1
-# However many actions are due.
+# Minimum time between ticks, however many actions are due.
 TICK_S_MIN = 0.005
 
-# When the node stops, what peers have sent by then is read in so many rounds at most: confirms among it count.
+# Rounds in which a stopping node reads data that peers have already sent, such as confirms.
 LAST_ROUNDS = 16
 
 BACKLOG = 1024
@@ -46,13 +46,13 @@ BACKLOG = 1024
 # As in the reference's configuration (mqbcfg::TcpInterfaceConfig).
 CONNECTIONS_MAX = 10_000
 
-# Threads that look up names, and that do what else blocks; those that authenticate are as many as the configuration
-# says. So many peers may be on their way to be known, those that wait for a thread included.
+# Threads that resolve names, and those for other blocking work; threads that authenticate are limited by the
+# configuration. The last is the limit of peers being authenticated, those that wait for a thread included.
 LOOKUPS_MAX = 8
 WORKERS_MAX = 8
 AUTHENTICATIONS_MAX = 1_000
 
-# How long a node that is to stop waits for others to take over, and how often it looks.
+# Time that a stopping node waits for others to take over, and the interval of its checks.
 RETIRE_S = 5.0
 RETIRE_CHECK_S = 0.02
 
@@ -61,7 +61,7 @@ ROUNDS_MAX = 64
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
-# After a round, the next is waited for in epoll itself this long: going back to trio for every read costs more than
+# After a round, the next one is awaited in epoll itself for this time: returning to trio for every read costs more than
 # the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
 LINGER_S = 0.001
 
@@ -73,11 +73,11 @@ _REMEDIES = {
 
 
 class ListenError(OSError):
-    """An address that cannot be listened on; the text says which, why, and what to do."""
+    """An address that cannot be listened on; the text has the address, the reason and the remedy."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; `ListenError` when the address is taken or not this machine's."""
+    """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's."""
     try:
         (family, kind, proto, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -103,7 +103,7 @@ T = TypeVar("T")
 class Listener(NamedTuple):
     """An address that peers connect to, with the TLS context used there (None for plain connections).
 
-    `connect` makes their sessions where a system does not make all in one way; see `System.connect`.
+    `connect` makes their sessions if a system has several ways to do so; see `System.connect`.
     """
 
     sock: socket.socket
@@ -112,14 +112,14 @@ class Listener(NamedTuple):
 
 
 class Source(Protocol):
-    """Something beside sockets that becomes readable."""
+    """A source of events other than a socket."""
 
     def fileno(self) -> int: ...
     def on_readable(self) -> None: ...
 
 
 class Waker:
-    """A source that is readable once it has been woken: there is another step to take."""
+    """A source that becomes readable when woken, so that another step is taken."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -138,7 +138,7 @@ class Waker:
 
 
 class Server:
-    """Carries bytes between sockets and the sessions of a system, and tells the system the time."""
+    """Carries bytes between sockets and the sessions of a system, and sets the system's time."""
 
     def __init__(
         self, node: System, listeners: Iterable[Listener], threads_max: int = 8, connections_max: int = CONNECTIONS_MAX
@@ -156,7 +156,7 @@ class Server:
         self._refusals = Refusals()
         self._authenticators = trio.CapacityLimiter(threads_max)
         self._authenticating = 0
-        # Whoever is slow to say who a peer is keeps nobody from finding one, nor the disk from being written to.
+        # Slow authenticators must not delay name resolution or writes to the disk.
         self._resolvers = trio.CapacityLimiter(LOOKUPS_MAX)
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
@@ -167,7 +167,7 @@ class Server:
         self._scratch = memoryview(bytearray(READ_BYTES))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until SIGTERM, SIGINT or `stop`. `Inconsistent` if the node cannot go on."""
+        """Serve until SIGTERM, SIGINT or `stop`. Raises `Inconsistent` if the node cannot continue."""
         for fd in self._listeners:
             self._epoll.register(fd, select.EPOLLIN)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
@@ -189,7 +189,7 @@ class Server:
             self._close()
 
     def retire(self) -> None:
-        """Stop as soon as others have taken over, or after a while; at once when asked again."""
+        """Stop as soon as others have taken over, or after a time limit; at once if called again."""
         if self._retiring or self._nursery is None:
             self.stop()
         else:
@@ -204,7 +204,7 @@ class Server:
 
     @contextmanager
     def _boundary(self, work: str) -> Iterator[None]:
-        """End `run` with what leaves the node inconsistent; any exception that gets here does."""
+        """End `run` on any exception that gets here, since it leaves the node inconsistent."""
         try:
             yield
         except Inconsistent as failure:
@@ -225,7 +225,7 @@ class Server:
         return may
 
     def watch(self, source: Source) -> None:
-        """Read `source` in the same loop; what it changes at the node is sent as after any step."""
+        """Read `source` in the same loop; its effects on the node are sent as after any step."""
         self._sources[source.fileno()] = source
         self._epoll.register(source.fileno(), select.EPOLLIN)
 
@@ -234,7 +234,7 @@ class Server:
         self._stop.cancel()
 
     def _say_farewell(self) -> None:
-        """Take in what peers have sent by now, and let what the node has to say go out."""
+        """Process data that peers have already sent, and send the node's last output."""
         for _ in range(LAST_ROUNDS):
             ready = self._epoll.poll(0)
             if not ready:
@@ -273,7 +273,7 @@ class Server:
                     for fd, mask in ready:
                         self._on_ready(fd, mask)
                     if self._flush():
-                        # A slice took its time: the clock's tasks have waited for it.
+                        # A slice took long: the clock's tasks are waiting.
                         break
 
     def _on_ready(self, fd: int, mask: int) -> None:
@@ -282,7 +282,7 @@ class Server:
             self._on_other(fd)
             return
         if mask & _OUT:
-            # It may send what the steps of this round had to say.
+            # It may send the output of this round's steps.
             self._node.before_sending()
         try:
             if mask & _OUT:
@@ -296,7 +296,7 @@ class Server:
             self._fail(link, error)
 
     def _on_other(self, fd: int) -> None:
-        """Something that is no link is ready."""
+        """Handle a ready descriptor that is not a link's."""
         listener = self._listeners.get(fd)
         if listener is not None:
             self._accept(listener)
@@ -309,7 +309,7 @@ class Server:
                 self._node.faults.note("reading from the control pipe", error)
 
     def _fail(self, link: Link, error: Exception) -> None:
-        """A link's work failed: its session ends, and no other."""
+        """End the session of a link whose work failed, and no other."""
         session = cast(Peer, link.machine)
         self._node.faults.end_session(session, error)
         self._node.end_failed()
@@ -322,7 +322,7 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            # Out of descriptors, most likely: those who are connected must not suffer for it. The one that knocks
+            # Most likely out of descriptors: existing connections must not suffer. The new connection
             # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
             self._refusals.add(f"cannot accept a connection: {error.strerror}", self._node.now.ms)
             self._epoll.modify(listener.sock.fileno(), 0)
@@ -354,7 +354,7 @@ class Server:
         self._attach(stream, session)
 
     def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
-        """Connect to a peer: `connected` makes its session, `failed` is told why not. Later, and one of them."""
+        """Connect to a peer: later either `connected` makes its session, or `failed` gets the reason."""
         self._dials.begin(place, Dialed(connected, failed))
 
     def _on_dialed(self, stream: socket.socket | TlsStream, address: str, dialed: Dialed) -> None:
@@ -368,7 +368,7 @@ class Server:
         self._attach(stream, session)
 
     def _attach(self, stream: socket.socket | TlsStream, session: Peer) -> None:
-        """Let a connected socket carry a session."""
+        """Attach a session to a connected socket."""
         try:
             if isinstance(stream, TlsStream):
                 link: Link = TlsLink(stream, session, self._scratch)
@@ -384,7 +384,7 @@ class Server:
         self._epoll.register(fd, _IN)
 
     def _watch(self, fd: int, link: Link) -> None:
-        """Ask epoll for what the link now waits for, or end it."""
+        """Register the link's current interest with epoll, or end the link."""
         if link.ended is not None:
             self._end(link, link.ended)
             return
@@ -408,7 +408,7 @@ class Server:
         now.ms = time.monotonic_ns() // 1_000_000
 
     def _flush(self) -> bool:
-        """Send what the last steps produced, to everyone it concerns; whether long work goes on in slices."""
+        """Send the output of the last steps; return True if long work continues in slices."""
         node = self._node
         failed = node.faults.failed
         if failed:
@@ -433,22 +433,22 @@ class Server:
         return has_tasks
 
     def _waits_for_brokers(self) -> bool:
-        """Return whether a link to a broker cannot take more for now: it will be ready again by itself."""
+        """Return True if a link to a broker cannot take more for now: it becomes ready again by itself."""
         clients = self._node.sessions
         return any(link.wants_write and session.session_id not in clients for session, link in self._by_session.items())
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do what blocks in a thread of its own, and hand its result to `done` in the loop, if that still runs."""
+        """Run blocking `work` in a thread, and pass its result to `done` in the loop, if that still runs."""
         if self._nursery is not None:
             self._nursery.start_soon(self._work, work, done, self._workers)
 
     def look_up(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """As `in_thread`, for what asks for a name's address."""
+        """Run `work` like `in_thread`, for name resolution."""
         if self._nursery is not None:
             self._nursery.start_soon(self._work, work, done, self._resolvers)
 
     def authenticate(self, work: Callable[[], T], done: Callable[[T], None]) -> bool:
-        """As `in_thread`, for what finds out who a peer is; False, having done nothing, if too many wait for that."""
+        """Run `work` like `in_thread`, for authentication; return False without doing it if too many are waiting."""
         if self._authenticating >= AUTHENTICATIONS_MAX:
             return False
         self._authenticating += 1
@@ -463,14 +463,14 @@ class Server:
 
     async def _work(self, work: Callable[[], T], done: Callable[[T], None], limiter: trio.CapacityLimiter) -> None:
         with self._boundary("work in a thread"):
-            # At the end of the node nobody waits for it.
+            # At the node's end nobody waits for it.
             result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
             self._set_clock()
             done(result)
             self._flush()
 
     def _until_tick_s(self) -> float:
-        """A tick's time, or less if an action is due before."""
+        """Return the time of a tick in seconds, or less if an action is due before."""
         due_ms = self._node.timers.next_ms
         if due_ms is None:
             return TICK_S

@@ -1,4 +1,4 @@
-"""A system behind listeners, as the loop sees it: it makes a session for each peer, and is told the time.
+"""The loop's interface to a system behind listeners: it makes a session for each peer, and is told the time.
 
 BlazingMQ's `broker.core.node.Node` is one; `broker.rocketmq.node.Node` is another.
 """
@@ -24,7 +24,7 @@ class Peer(Machine, Failing, Protocol):
 
 
 class Dirty(Protocol):
-    """The sessions that may have something to send."""
+    """The sessions that may have output."""
 
     def pop(self) -> Peer: ...
     def __len__(self) -> int: ...
@@ -58,16 +58,16 @@ class System(Protocol):
 
     @property
     def before_sending(self) -> Callable[[], None]:
-        """To be called before anything that a step has to say is sent."""
+        """A function to be called before the output of a step is sent."""
         ...
 
     @property
     def connect(self) -> Callable[[str, Callable[[], frozenset[str]]], Peer]:
-        """Make the session of a peer, of its address and of the names in its certificate."""
+        """A function that makes a peer's session from its address and the names in its certificate."""
         ...
 
     def disconnect(self, session: Any, reason: str) -> None:
-        """Forget a session: its connection is closed."""
+        """Drop a session whose connection is closed."""
         ...
 
     def end_failed(self) -> None:
@@ -75,7 +75,7 @@ class System(Protocol):
         ...
 
     def end_step(self) -> tuple[bool, bool]:
-        """End a step: (there is more to do at once, somebody's output is unfinished)."""
+        """End a step; return (more can be done at once, a session has unfinished output)."""
         ...
 
     def tick(self) -> None:
@@ -83,7 +83,7 @@ class System(Protocol):
         ...
 
     def retire(self) -> bool:
-        """Prepare the stop; True once others have taken over."""
+        """Prepare the stop; return True once others have taken over."""
         ...
 
     def leave(self) -> None:

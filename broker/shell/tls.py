@@ -1,8 +1,8 @@
 """TLS on a link: the kernel's socket carries ciphertext, and OpenSSL holds up to a record of plain bytes.
 
-Those plain bytes are why a link over TLS is not quite as others: epoll knows nothing of them. The handshake of a
-connection that is accepted is made by the first reads, so that a peer that never finishes it is put off as one that
-never says who it is. That of a connection that this broker makes is over before there is a link: see
+Because of those plain bytes a link over TLS needs extra care: epoll does not know of them. The handshake of an
+accepted connection is made by the first reads, so a peer that never finishes it is treated like one that
+never negotiates. That of an outgoing connection is complete before there is a link: see
 `broker.shell.dialing`.
 """
 
@@ -15,30 +15,30 @@ from typing import Any
 
 from broker.shell.link import Link, Machine
 
-# The kinds of alternative names that may name a broker.
+# The kinds of alternative names that may identify a broker.
 _NAMES = ("DNS", "URI")
 
 __all__ = ["TlsLink", "TlsStream", "accept_tls", "tls_error"]
 
 
 def accept_tls(sock: socket, context: ssl.SSLContext) -> TlsStream:
-    """The broker's side of TLS on a connection that it has accepted; OSError if that is over already."""
+    """Begin the broker's side of TLS on an accepted connection. Raises OSError if the connection is closed."""
     sock.setblocking(False)
-    # Wrapped without a peer it would speak plainly.
+    # A socket wrapped without a peer would send plain bytes.
     sock.getpeername()
     return TlsStream(context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
 
 
 class TlsStream:
-    """What of a socket a link uses; what TLS waits for looks like a socket that waits."""
+    """A socket with TLS, as a link uses it; waits within TLS look like those of a plain socket."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
 
     def names(self) -> frozenset[str]:
-        """The names in the certificate that the peer has shown and that is trusted; none before the handshake is over.
+        """Return the names in the peer's trusted certificate; none before the handshake is complete.
 
-        They are its subject's alternative names, or, where it has no such names, the common name.
+        They are its subject's alternative names or, without any, the common name.
         """
         certificate: dict[str, Any] | None = self._sock.getpeercert() if self._sock.version() is not None else None
         if not certificate:
@@ -65,7 +65,7 @@ class TlsStream:
             raise OSError(0, tls_error(error)) from None
 
     def pending(self) -> int:
-        """The number of plain bytes that can be read without the kernel."""
+        """Return the number of plain bytes that can be read without the kernel."""
         return self._sock.pending()
 
     def fileno(self) -> int:
@@ -78,14 +78,14 @@ class TlsStream:
         self._sock.setsockopt(level, name, value)
 
     def close(self) -> None:
-        # Without a good-bye the peer could not tell our end from that of one who cuts the wire.
+        # Without a closing alert the peer could not distinguish the end from an attacker's cut.
         with suppress(OSError, ValueError):
             self._sock.unwrap()
         self._sock.close()
 
 
 def tls_error(error: ssl.SSLError) -> str:
-    """The reason that TLS failed for, in words."""
+    """Describe the failure of TLS."""
     reason = f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, ssl.SSLCertVerificationError):
         reason += f": {error.verify_message}"
@@ -93,7 +93,7 @@ def tls_error(error: ssl.SSLError) -> str:
 
 
 class TlsLink(Link):
-    """A link that looks after what OpenSSL still holds."""
+    """A link that also handles data buffered in OpenSSL."""
 
     __slots__ = ("_stream",)
 

@@ -1,4 +1,4 @@
-"""Finding the record of a message in a journal of millions, while everybody waits."""
+"""Search for the record of a message in a large journal, fast, since all other work waits for it."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from formats.errors import FormatError
 
 __all__ = ["find_message", "find_row", "journal_start"]
 
-# So many records are looked at together.
+# Number of records examined at once.
 ROWS = 4096
 
 _START_OF_OURS = len(initial_bytes(FileType.JOURNAL, 0))
 
 
 def journal_start(files: PartitionFiles) -> int:
-    """The place of the first record in the journal."""
+    """Return the offset of the first record in the journal."""
     try:
         return open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     except FormatError:
-        # A set that is being received has its headers written last; they will be those that this node writes.
+        # A set being received gets its headers last; they will be those that this node writes.
         return _START_OF_OURS
 
 
 def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
-    """The record of the message whose payload is at `offset` of DATA; it must be there."""
+    """Find the record of the message whose payload is at `offset` of DATA; it must exist."""
     row = find_row(files, offset)
     assert row is not None
     return MESSAGE_RECORD.unpack(files.journal.buffer, journal_start(files) + row * JOURNAL_RECORD_SIZE)
 
 
 def find_row(files: PartitionFiles, offset: int) -> int | None:
-    """Which record of the journal is that of the message whose payload is at `offset` of DATA; None if there is none.
+    """Find the index of the record of the message whose payload is at `offset` of DATA; None if there is none.
 
-    By halves: messages lie in DATA in the order of their records, and those that were removed do, too.
+    Uses bisection: messages are in DATA in the order of their records, including removed ones.
     """
     journal, first = files.journal.buffer, journal_start(files)
     records = scan(journal, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
     wanted = offset // DWORD
 
     def messages(start: int, end: int) -> list[int]:
-        """The rows from `start` on that are messages, of the next that has any."""
+        """Return the rows of messages in the first block from `start` on that has any."""
         for at in range(start, end, ROWS):
             rows = np.flatnonzero(ANY_RECORD.column(records[at : min(at + ROWS, end)], "type") == RecordType.MESSAGE)
             if rows.size:

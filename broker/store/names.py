@@ -1,4 +1,4 @@
-"""When a new file is said to have been made: its name must sort behind those of its kind that are there."""
+"""Timestamps for new file names, which must sort after existing names of their kind."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SIZE = len("YYYYMMDD_HHMMSS")
 
 
 def next_timestamp(prefix: str, names: Iterable[str], now: datetime) -> str:
-    """`now` (UTC), or a second after the newest of the files whose names begin with `prefix` and a timestamp.
+    """Return `now` (UTC), or a second after the newest of the files whose names begin with `prefix` and a timestamp.
 
-    Recovery takes the newest by name, so that a second rollover in one second, or a clock that was set back, must not
+    Recovery takes the newest by name, so a second rollover in one second, or a clock that was set back, must not
     make a file look older than the one it replaces.
     """
     for name in names:

@@ -1,10 +1,10 @@
-"""The active files of one partition: where the next record goes, and whether there is room for it.
+"""The active files of one partition: their ends, and their room for further records.
 
-Invariants: `journal_end`, `data_end`, `qlist_end` are where the next record goes; everything below is written,
+Invariants: `journal_end`, `data_end`, `qlist_end` are the offsets of the next records; everything below is written,
 everything above is zero. A DATA record is complete before the journal record that names it is written, so that a
 process killed at any point leaves at most bytes that nothing refers to.
 
-Fault model (what survives what): a killed process loses nothing that was written, since the pages are the kernel's.
+Fault model: a killed process loses nothing that was written, since the pages are the kernel's.
 A machine that loses power may lose any page that was not flushed: the journal then ends at the first record that is
 not whole, and a payload that does not match its checksum is found before the node serves it.
 """
@@ -28,7 +28,7 @@ SCAN_BYTES = 1 << 20
 
 
 class PartitionLimits:
-    """How long the files of a partition may become, in bytes."""
+    """Maximum sizes of a partition's files, in bytes."""
 
     __slots__ = ("data", "journal", "qlist")
 
@@ -39,7 +39,7 @@ class PartitionLimits:
 
 
 class Ends(NamedTuple):
-    """Where what is written ends in each file; behind that are zeros."""
+    """The ends of the written parts of the files; zeros follow them."""
 
     journal: int
     data: int
@@ -63,7 +63,7 @@ class PartitionFiles:
 
     @classmethod
     def open(cls, directory: Directory, file_set: FileSet, limits: PartitionLimits) -> PartitionFiles:
-        """Open a complete set that exists; the ends are set by recovery."""
+        """Open an existing complete set; recovery sets the ends."""
         assert file_set.journal is not None
         assert file_set.data is not None
         assert file_set.qlist is not None
@@ -79,7 +79,7 @@ class PartitionFiles:
     def create(
         cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits
     ) -> PartitionFiles | None:
-        """Make an empty set; None, leaving no file behind, when the disk is full, or no file can be opened."""
+        """Make an empty set; return None, leaving no file behind, if the disk is full or no file can be opened."""
         opened: list[StoreFile] = []
         ends: list[int] = []
         sizes = {FileType.JOURNAL: limits.journal, FileType.DATA: limits.data, FileType.QLIST: limits.qlist}
@@ -112,13 +112,13 @@ class PartitionFiles:
             file.flush()
 
     def close(self) -> None:
-        """Cut the files to what is written, as the reference does on a clean stop."""
+        """Truncate the files to their written parts, as the reference does on a clean stop, and close them."""
         self.journal.close(self.journal_end)
         self.data.close(self.data_end)
         self.qlist.close(self.qlist_end)
 
     def remove(self) -> None:
-        """Close and delete the files, the journal last: what a crash leaves of them can be told for what it is."""
+        """Close and delete the files, the journal last, so that the remains after a crash can be recognised."""
         for file in (self.qlist, self.data, self.journal):
             file.close()
             self.directory.remove(file.name)
@@ -135,7 +135,7 @@ class PartitionFiles:
             """At once."""
 
     def retire_slowly(self) -> Iterator[None]:
-        """As `retire`, file by file: to let go of a large one takes its time."""
+        """Retire like `retire`, file by file, since closing a large one takes long."""
         files = ((self.journal, self.journal_end), (self.data, self.data_end), (self.qlist, self.qlist_end))
         names = [file.name for file, _ in files]
         for file, end in files:
@@ -153,16 +153,16 @@ def _remove(directory: Directory, opened: list[StoreFile]) -> None:
 
 
 def readable(file: StoreFile, end: int | None = None) -> memoryview:
-    """The front of a file, with all that was ever written to it; up to `end`, where that is known.
+    """Return the front of a file with all data ever written to it; up to `end`, if that is known.
 
-    A file system in memory finds pages for the holes behind it when they are merely read, and when it is full it
+    A file system in memory allocates pages even for holes that are only read, and when it is full it
     kills the reader.
     """
     return file.buffer[: file.data_end if end is None else end]
 
 
 def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
-    """Clear what is behind `end`, up to `dirty_end` if that is known; the number of bytes that were not zero."""
+    """Clear the file from `end`, up to `dirty_end` if that is known; return the number of bytes that were not zero."""
     if dirty_end is None:
         dirty_end = written_end(file)
     if dirty_end <= end:
@@ -174,9 +174,9 @@ def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
 
 
 def written_end(file: StoreFile) -> int:
-    """Where the zeros at the end of a file begin."""
+    """Return the start of the zeros at the end of a file."""
     data = np.frombuffer(readable(file), np.uint8)
-    # Backwards in pieces: numpy passes over zeros fast, and is slow to say where in a long array the others are.
+    # Backwards in pieces: numpy skips zeros fast, but is slow to locate other values in a long array.
     for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):
         dirty = np.flatnonzero(data[start : start + SCAN_BYTES])
         if dirty.size:

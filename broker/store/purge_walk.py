@@ -1,4 +1,4 @@
-"""What purges removed, found a part at a time: a purge is one record, and all of the journal before it may be its."""
+"""Search for messages removed by purges, in parts: a purge is one record, but may concern all of the journal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["PurgeWalk"]
 
 
 class PurgeWalk:
-    """Walks the journal twice up to some purges, given as their rows by queue key: which messages were refused for want
-    of copies, then which were there. `is_over` when it has found all.
+    """Walks the journal twice up to some purges, given as their rows by queue key.
+    First it finds messages refused for want of replicas, then the others. `is_over` is True at the end.
     """
 
     def __init__(self, purges: Mapping[bytes, int]) -> None:
@@ -39,7 +39,7 @@ class PurgeWalk:
         return self._knows_refused and self._row >= self.end
 
     def advance(self, records: NDArray[np.void], count: int) -> dict[bytes, bytes]:
-        """Look at so many of the next records, of all of the journal's: by queue key the GUIDs that were purged."""
+        """Examine the next `count` of the journal's `records`; return the purged GUIDs by queue key."""
         start, self._row = self._row, min(self._row + count, self.end)
         part = records[start : self._row]
         if self._knows_refused:

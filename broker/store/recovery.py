@@ -1,4 +1,4 @@
-"""What a partition's files say: its queues, and the messages that are still wanted.
+"""Recovery of a partition's state from its files: its queues, and the messages that are still wanted.
 
 The journal is read once, in whole columns. A message is alive when no later record deletes it or its queue, or
 purges it, or confirms it for the last app (source: mqbs::FileStore::recoverMessages).
@@ -40,7 +40,7 @@ from formats.errors import FormatError
 
 _NOBODY: frozenset[bytes] = frozenset()
 
-# Bytes that numpy leaves alone: zeros at their ends are kept.
+# A type that keeps zeros at the end of bytes in numpy.
 _MESSAGE_KEY = np.dtype(f"V{KEY_SIZE + GUID_SIZE}")
 
 __all__ = [
@@ -88,10 +88,10 @@ class RecoveredMessage(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveredQueue:
-    """A queue that the journal created and did not delete.
+    """A queue that the journal creates and does not delete.
 
-    `since` says of each app that came later, and may be gone again, which record made it: messages before that are
-    none of its.
+    `since` has the record that added each later app, which may have been removed again: messages before that are
+    not for it.
     """
 
     uri: str
@@ -104,7 +104,7 @@ class RecoveredQueue:
 class Recovered:
     """The state of one partition. `messages` are in the order of their arrival.
 
-    `gone` are, by queue key, the GUIDs of messages whose removal the journal tells of, one after the other; `timestamp`
+    `gone` are, by queue key, the concatenated GUIDs of messages whose removal is in the journal; `timestamp`
     is the last record's, in seconds since the epoch.
     """
 
@@ -119,10 +119,10 @@ class Recovered:
 
 
 def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
-    """Read the files, set their ends, and clear what lies behind. FormatError when they cannot be read.
+    """Read the files, set their ends, and clear everything after them. Raises FormatError if they cannot be read.
 
-    Whoever wrote them knows how far they are `written`: what was never touched is not looked at then, which would take
-    longer than the rest.
+    With the ends of the parts `written`, known to a process that wrote them, the rest is not read, which would take
+    longer than everything else.
     """
     journal_written, data_written, qlist_written = written or (None, None, None)
     extent = journal_extent(readable(files.journal, journal_written))
@@ -156,10 +156,10 @@ def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
 
 
 def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
-    """By queue key, the GUIDs of messages that records delete, or purge with their queue.
+    """Collect, by queue key, the GUIDs of messages that records delete, or purge with their queue.
 
-    Without those that were refused, for want of copies: their producers may post them again. A deletion says so itself,
-    a purge from which message on.
+    Messages refused for want of replicas are left out: their producers may post them again. A deletion says so itself,
+    a purge shows the first such message.
     """
     gone = deleted_guids(records)
     purged = last_purges(purges(records))
@@ -182,21 +182,21 @@ def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
 
 
 def deleted_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
-    """By queue key, the GUIDs of messages that records delete, without those that were refused for want of copies."""
+    """Collect, by queue key, the GUIDs of messages that records delete, without those refused for want of replicas."""
     deletions, _ = select(records, RecordType.DELETION)
     are_refused = is_refused(deletions)
     return guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
 
 
 def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Select the deletions of messages that were never acknowledged, for want of copies."""
+    """Mark the deletions of messages that were never acknowledged, for want of replicas."""
     refused: NDArray[np.bool_] = DELETION_RECORD.column(deletions, "deletion_flag") == DeletionRecordFlag.NO_SC_QUORUM
     return refused
 
 
 class Refusing(NamedTuple):
-    """A purge of all of a queue, at the index `row` of the journal, that refused what was never acknowledged: all from
-    the record on that has this lease id and sequence number.
+    """A purge of a whole queue, at index `row` of the journal, that refused unacknowledged messages: all from
+    the record with this lease id and sequence number on.
     """
 
     queue_key: bytes
@@ -223,7 +223,7 @@ def refusing_purges(records: NDArray[np.void], since: int = 0) -> list[Refusing]
 def refused_by_purges(
     found: NDArray[np.void], at: NDArray[np.int64], refusing: Iterable[Refusing]
 ) -> NDArray[np.bool_]:
-    """Select the messages that these purges refused; `at` is where in the journal they are."""
+    """Mark the messages that these purges refused; `at` are their indexes in the journal."""
     refused = np.zeros(len(found), bool)
     keys = found["queue_key"].reshape(-1, 1).view(np.uint8)
     leases, numbers = (MESSAGE_RECORD.column(found, name) for name in ("primary_lease_id", "sequence_number"))
@@ -235,8 +235,8 @@ def refused_by_purges(
 
 
 def guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
-    """Of records that name a queue and a message: by queue key the GUIDs, one after the other."""
-    # As numbers: rows of bytes take forty times as long to be told apart, while a shard waits for its new primary.
+    """Collect the GUIDs of records by queue key, concatenated."""
+    # As numbers: comparing rows of bytes takes forty times as long, while a partition waits for its new primary.
     keys = np.zeros((len(found), 8), np.uint8)
     keys[:, :KEY_SIZE] = found["queue_key"].reshape(-1, 1).view(np.uint8)
     numbers = keys.view(np.uint64).reshape(-1)
@@ -279,7 +279,7 @@ def apply_queue_op(files: PartitionFiles, queues: dict[bytes, RecoveredQueue], o
 
 def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     found, _ = select(records, RecordType.QUEUE_OP)
-    # Only those that make something point into QLIST, whatever the others say.
+    # Only creating operations refer to QLIST, whatever the field holds in others.
     making = np.isin(found["queue_op_type"], (QueueOpType.CREATION, QueueOpType.ADDITION))
     offsets = QUEUE_OP_RECORD.column(found[making], "queue_uri_record_offset_words")
     end = open_file(readable(files.qlist), FileType.QLIST).first_record_offset
@@ -291,12 +291,12 @@ def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
 def _messages(
     files: PartitionFiles, records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
 ) -> tuple[list[RecoveredMessage], int]:
-    """The messages alive, and the offset of the last DATA record that any message names (0: none)."""
+    """Return the messages alive, and the offset of the last DATA record that any message names (0: none)."""
     found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
     keys = record_keys(found)
-    # By queue and GUID the newest message: a GUID may come again once its first message is gone.
+    # By queue and GUID the newest message: a GUID may be reused after the end of its first message.
     newest = dict(zip(keys, range(len(keys)), strict=True))
     is_alive, since = _undeleted(records, newest, at)
     purged = purges(records)
@@ -315,7 +315,7 @@ def _messages(
         MESSAGE_RECORD.column(found, "crc32c").tolist(),
         *data_headers(files, offsets),
     )
-    # Where nobody came later and nothing was purged, a message that nobody has confirmed is wanted by all.
+    # In queues without later apps and without purges, an unconfirmed message is wanted by all.
     simple = {key for key, queue in queues.items() if not queue.since and key not in purged}
     messages = []
     for row, index, guid, queue_key, offset, ref_count, compression, timestamp, checksum, *header in zip(
@@ -338,9 +338,9 @@ def _messages(
 def _undeleted(
     records: NDArray[np.void], newest: dict[bytes, int], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], dict[bytes, int]]:
-    """Tell which messages are not deleted: of `newest`, by key the rows of `at`, which says where messages are.
+    """Mark the messages that are not deleted, given `newest`, rows of `at` by key; `at` are the messages' indexes.
 
-    And by key where an earlier message was deleted, if one of the same GUID came behind it.
+    Also returns, by key, the deletion of an earlier message with the same GUID.
     """
     is_alive = np.ones(len(at), bool)
     if len(newest) < len(at):
@@ -357,7 +357,7 @@ def _undeleted(
 
 
 def _rows_of(keys: list[bytes], rows: dict[bytes, int]) -> NDArray[np.int64]:
-    """Look up many keys; -1 for those that are not there."""
+    """Look up many keys; -1 for missing ones."""
     return np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
 
 
@@ -376,15 +376,15 @@ def judge(
     unasked: frozenset[bytes],
     purged: Sequence[tuple[bytes, int]],
 ) -> frozenset[bytes] | None:
-    """The apps that do not want the message at that index of the journal, or None if none does.
+    """Return the apps that do not want the message at that index of the journal, or None if none does.
 
-    Some said that they are `done` with it, others never wanted it (`unasked`); `purged` are the purges of its queue.
+    Some are `done` with it, and others never wanted it (`unasked`); `purged` are the purges of its queue.
     """
     for app_key, purged_at in purged:
         if index < purged_at:
             if app_key == NULL_KEY:
                 return None
-            # An app that came after the message, or never wanted it, is none of those that it counts.
+            # An app added after the message, or that never wanted it, is not counted.
             if queue.since.get(app_key, -1) < index and app_key not in unasked:
                 done |= {app_key}
     if len(done) >= max(1, ref_count):
@@ -396,7 +396,7 @@ def judge(
 
 
 def data_headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[int], list[bool], list[int]]:
-    """Of the DATA records at `offsets`: size of the application's data, whether it has properties, schema id."""
+    """Read the DATA records at `offsets`: size of the application's data, presence of properties, schema id."""
     buffer = files.data.buffer
     if offsets.size and int(offsets.max()) + DATA_HEADER.size > len(buffer):
         raise FormatError("MessageRecord.message_offset_dwords", int(offsets.max()), "lies behind the end of DATA")
@@ -424,10 +424,10 @@ def _confirmed(
     since: dict[bytes, int],
     purged: dict[bytes, int],
 ) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
-    """By message alive: the apps that are done with it, and those that never wanted it (auto-confirm).
+    """Return, by message alive, the apps that are done with it, and those that never wanted it (auto-confirm).
 
-    The reference count of a message does not count the latter, and their records come before it; `since` is where an
-    earlier message of the same GUID was deleted, `purged` where its queue was purged.
+    A message's reference count does not include the latter, and their records come before it; `since` are the deletions
+    of earlier messages with the same GUID, `purged` the purges of queues.
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
@@ -447,7 +447,7 @@ def _confirmed(
 
 
 def last_purges(purged: dict[bytes, list[tuple[bytes, int]]]) -> dict[bytes, int]:
-    """By queue: the index of the last purge of all apps; what was confirmed before is of messages that are gone."""
+    """Return, by queue, the index of the last purge of all apps: earlier confirms are of messages that are gone."""
     return {
         queue_key: max(index for app_key, index in found if app_key == NULL_KEY)
         for queue_key, found in purged.items()
@@ -456,7 +456,7 @@ def last_purges(purged: dict[bytes, list[tuple[bytes, int]]]) -> dict[bytes, int
 
 
 def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[bytes, int]]]:
-    """By queue: (app key, index) of its purges from index `since` on; a null key purges all apps."""
+    """Collect, by queue, (app key, index) of its purges from index `since` on; a null key purges all apps."""
     found, at = select(records[since:], RecordType.QUEUE_OP)
     out: dict[bytes, list[tuple[bytes, int]]] = {}
     data = found.tobytes()
@@ -468,7 +468,7 @@ def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[
 
 
 def record_keys(found: NDArray[np.void]) -> list[bytes]:
-    """Queue key and GUID of each record, in one string of bytes."""
+    """Return queue key and GUID of each record, joined."""
     parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
     keys: list[bytes] = np.concatenate(parts, axis=1).view(_MESSAGE_KEY).reshape(-1).tolist()
     return keys

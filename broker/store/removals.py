@@ -1,22 +1,22 @@
-"""The messages that were removed from a partition, by their GUIDs, as far back as producers may send them again.
+"""The messages removed from a partition, by GUID, for as long as producers may repeat them.
 
-A journal tells of its removals only until the partition rolls over. What it told is kept in files of our own beside the
-partition's, which the reference does not look at:
+A journal has its removals only until the partition rolls over. They are kept in separate files beside the
+partition's, which the reference ignores:
 
     bmqctl_<partition id>.<YYYYMMDD_HHMMSS>.removed
 
 They are only appended to. A file begins with `FILE_MAGIC` and holds blocks of a header and a body. The header (`_HEAD`)
 has a magic, the length of the body, the time of the last record in seconds, the monotonic clock in milliseconds, the
 timestamp of the journal, and a CRC-32C over these and the body. The body has, for each queue, its key, the numbers of
-producers and of GUIDs, per producer its client id and greatest tick, and 64 bits of each GUID, in ascending order: who
-takes a shard over has no time to sort. Integers are little-endian.
+producers and of GUIDs, for each producer its client id and greatest tick, and 64 bits of each GUID in ascending
+order, since a new primary has no time to sort. Integers are little-endian.
 
-A journal is read bit by bit while it grows, by primary and replica alike, and what it tells is written here no later
-than it is given up. So nothing is written for each message, and both know the same. A block that is not whole ends its
-file: that loses no message, but one that was removed and is sent again may be taken for a new one.
+A journal is read in parts while it grows, by primary and replica alike, and its removals are written here before
+it is given up. Thus nothing is written for each message, and both nodes have the same. An incomplete block ends its
+file: no message is lost, but a removed one that is repeated may be taken for a new one.
 
-Either clock may say that more time has passed than has: a wall clock is set, and a monotonic one begins anew with the
-machine, or is another machine's. A block is as old as the one says that says less.
+Either clock may overstate the time that has passed: a wall clock may be set, and a monotonic one restarts with the
+machine, or is another machine's. A block's age is the lesser of the two.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ __all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "Unre
 log = logging.getLogger("broker.shard")
 
 FILE_MAGIC = b"bmqctl removed 2"
-# How long a file may become: a part of a journal, but no more than is mapped with ease.
+# Limits of a file's size: a part of a journal's, but no more than is easily mapped.
 FILE_PART = 4
 FILE_BYTES_MAX = 32 << 20
 SUFFIX = ".removed"
 
-# So many records are read, or GUIDs packed, in one go.
+# Number of records read, or GUIDs packed, at once.
 SLICE_RECORDS = 1 << 16
-# What was found in a journal in use waits in memory up to so much.
+# Removals in a journal in use wait in memory up to this size.
 PENDING_BYTES_MAX = 1 << 20
-# How long files are kept at least.
+# Minimum time for which files are kept.
 RETENTION_MS = 900_000
-# A file is closed after so large a part of that, so that it can go in time.
+# A file is closed after this part of that time, so that it can be removed in time.
 AGE_PART_MAX = 4
 
-# Where a block's journal is named, if another node has told of it.
+# The journal's name in a block from another node.
 NO_JOURNAL = bytes(16)
 
 _BLOCK_MAGIC = 0x52_4D_56_44
@@ -73,17 +73,17 @@ PRODUCER_SIZE = 13
 
 _MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 
-# What a process or its machine may lack for a while, and have again: the file itself is as it was.
+# Errors of a temporary shortage in the process or its machine: the file itself is intact.
 _LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Unreadable(OSError):
-    """A file that cannot be opened for now, for want of descriptors or memory."""
+    """A file that cannot be opened for now, for lack of descriptors or memory."""
 
 
 class Removed(NamedTuple):
-    """Messages that were removed from a queue: 64 bits of each GUID, in ascending order; of each producer its client id
-    and greatest tick, one after the other; and how long ago the last was removed.
+    """Messages removed from a queue: 64 bits of each GUID in ascending order; for each producer its client id
+    and greatest tick, concatenated; and the age of the last removal.
     """
 
     hashes: NDArray[np.uint64]
@@ -92,8 +92,8 @@ class Removed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A block for another node, or from one: the time of its last record, and how long ago that was written by the
-    monotonic clock of whoever tells.
+    """A block for another node, or from one: the time of its last record, and the age at which it was
+    sent, by the sender's monotonic clock.
     """
 
     last_s: int
@@ -102,7 +102,7 @@ class Told(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Part of a file: what a journal told; `last_s` and `ms` are the times in its header."""
+    """Part of a file: a journal's removals; `last_s` and `ms` are the times in its header."""
 
     last_s: int
     ms: int
@@ -111,14 +111,14 @@ class Block(NamedTuple):
 
 
 def hashes_of(guids: Buffer) -> NDArray[np.uint64]:
-    """64 bits of each GUID."""
+    """Return 64 bits of each GUID."""
     halves = np.frombuffer(guids, ">u8").astype(np.uint64).reshape(-1, 2)
     mixed: NDArray[np.uint64] = halves[:, 0] * _MIX ^ halves[:, 1]
     return mixed
 
 
 def latest_of(guids: Buffer) -> bytes:
-    """Of each producer of these GUIDs, its client id and greatest tick; for the places of both see `formats.guid`."""
+    """Return each producer's client id and greatest tick; for their places in a GUID see `formats.guid`."""
     rows = np.frombuffer(guids, np.uint8).reshape(-1, GUID_SIZE)
     producers, ticks = (_numbers(rows[:, part]) for part in (slice(10, 16), slice(3, 10)))
     if (producers == producers[0]).all():
@@ -136,14 +136,14 @@ def latest_of(guids: Buffer) -> bytes:
 
 
 def _numbers(cells: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Rows of up to eight bytes as numbers, the first byte the highest."""
+    """Convert rows of up to eight bytes to numbers, the first byte the highest."""
     wide = np.zeros((len(cells), 8), np.uint8)
     wide[:, 8 - cells.shape[1] :] = cells
     return wide.view(">u8").astype(np.uint64).reshape(-1)
 
 
 class Removals:
-    """What was removed from one partition. `retention_ms` is how long it is kept at least."""
+    """The removals of one partition. `retention_ms` is the minimum time for which they are kept."""
 
     def __init__(self, directory: Directory, partition_id: int, make_timestamp: Callable[[str], str]) -> None:
         self._directory = directory
@@ -166,7 +166,7 @@ class Removals:
     # -- reading journals
 
     def tick(self, files: PartitionFiles, now_ms: int) -> None:
-        """Read on in the journal in use; a few times a second, so that little is left to read when it is given up."""
+        """Read further in the journal in use; called a few times a second, so that little is left at the end."""
         self._read(files)
         self._pack(files, SLICE_RECORDS, now_ms)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
@@ -180,7 +180,7 @@ class Removals:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """A file tells of nothing that anybody asks for any longer."""
+        """Remove a file that is no longer needed."""
         del self._closed_ms[name]
         try:
             self._directory.remove(name)
@@ -188,7 +188,7 @@ class Removals:
             log.warning("%s cannot be removed, and is not needed any longer: %s", name, error.strerror)
 
     def cut(self, files: PartitionFiles) -> None:
-        """The last records of a journal are no more."""
+        """Note that the last records of a journal were truncated."""
         name = files.journal.name
         if name in self._read_to:
             self._read_to[name] = min(self._read_to[name], files.journal_end)
@@ -197,7 +197,7 @@ class Removals:
             del self._walks[name]
 
     def catch_up(self, files: PartitionFiles, now_ms: int) -> bool:
-        """Read a little of a journal that is about to go; whether there is more to read."""
+        """Read a part of a journal that is about to be removed; return True if there is more to read."""
         more = self._read(files)
         self._pack(files, SLICE_RECORDS, now_ms)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
@@ -205,7 +205,7 @@ class Removals:
         return more or bool(self._found)
 
     def give_up(self, files: PartitionFiles, now_ms: int, *, synced: bool) -> None:
-        """A journal is about to go: keep what it tells of removals; `synced` on the disk."""
+        """Keep the removals of a journal that is about to be removed, on the disk if `synced`."""
         while self._read(files) or self._found:
             self._pack(files, SLICE_RECORDS, now_ms)
         self._write(files, now_ms)
@@ -215,7 +215,7 @@ class Removals:
             self._file.flush()
 
     def _read(self, files: PartitionFiles) -> bool:
-        """Look for removals in the next records; False if there are no more."""
+        """Look for removals in the next records; return False if there are no more."""
         name = files.journal.name
         walk = self._walks.get(name)
         if walk is not None:
@@ -238,7 +238,7 @@ class Removals:
         return True
 
     def _pack(self, files: PartitionFiles, count: int, now_ms: int) -> None:
-        """Make a block of up to `count` of the GUIDs that were found."""
+        """Make a block of up to `count` of the GUIDs found."""
         parts: list[bytes] = []
         while count and self._found:
             key, guids = self._found.popleft()
@@ -277,13 +277,13 @@ class Removals:
             self._lacks_room = False
 
     def _append(self, block: bytes, size: int, now_ms: int) -> bool:
-        """Write a block, into a new file of `size` bytes if need be; False if there is no disk for it."""
+        """Write a block, into a new file of `size` bytes if needed; return False if the disk is full."""
         if self._file is not None and self._end + len(block) > len(self._file.buffer):
             self._close_file(now_ms)
         file = self._file or self._open_file(max(size, len(FILE_MAGIC) + len(block)), now_ms)
         if file is None or not file.reserve(self._end + len(block)):
             return False
-        # The head last: until then the block is not there.
+        # The head comes last: until then the block does not exist.
         start, self._end = self._end, self._end + len(block)
         file.buffer[start + _HEAD.size : self._end] = block[_HEAD.size :]
         file.buffer[start : start + _HEAD.size] = block[: _HEAD.size]
@@ -311,11 +311,11 @@ class Removals:
         self._file = None
 
     def close(self, now_ms: int) -> None:
-        """The node stops; what is only in the journal in use stays there."""
+        """Close the file when the node stops; removals that are only in the journal in use stay there."""
         if self._file is not None:
             self._close_file(now_ms)
 
-    # -- what nodes tell each other
+    # -- exchange between nodes
 
     def told(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[Told]:
         """Yield what was removed before the journal in use began, as far back as anybody asks, file by file; but for
@@ -333,17 +333,17 @@ class Removals:
                     yield Told(block.last_s, _passed_ms(block, now_ms), bytes(block.body))
 
     def take(self, files: PartitionFiles, told: Told, now_ms: int) -> None:
-        """Keep what another node has told. FormatError if its body is malformed."""
+        """Keep a block from another node. Raises FormatError if its body is malformed."""
         _check_body(told.body)
-        # The block is of no journal of this node, whatever that is called.
+        # The block belongs to no journal of this node, whatever their names.
         fields = _BLOCK_MAGIC, len(told.body), told.last_s, now_ms - told.age_ms, NO_JOURNAL
         self._pending.append(_HEAD.pack(*fields, _checksum(fields, told.body)) + told.body)
         self._write(files, now_ms)
 
-    # -- what is known
+    # -- queries
 
     def before(self, files: PartitionFiles, newest_s: int, now_ms: int) -> dict[bytes, list[Removed]]:
-        """By queue key: what was removed before the journal in use began, oldest first.
+        """Return, by queue key, the messages removed before the journal in use began, oldest first.
 
         `newest_s` is the time of the last record. Raises `Unreadable`.
         """
@@ -354,12 +354,12 @@ class Removals:
         return out
 
     def before_slowly(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[list[tuple[bytes, Removed]]]:
-        """As `before`, a block of a file at a time."""
+        """Yield the same as `before`, a block of a file at a time."""
         current, found = _stamp(files), False
         for name in (*sorted(self._closed_ms), *((self._file.name,) if self._file is not None else ())):
             for block in _blocks(name, self._content_of(name)):
                 if block.journal == current:
-                    continue  # the journal says so itself
+                    continue  # the journal has these itself
                 age_ms = _age_ms(block, newest_s, now_ms)
                 told = [(key, Removed(hashes, latest, age_ms)) for key, latest, hashes in _queues(block.body)]
                 found |= bool(told)
@@ -373,14 +373,14 @@ class Removals:
             )
 
     def _content_of(self, name: str) -> bytes:
-        """A copy of what a file holds. Whoever reads it lets others be served in between, and a file cannot be closed
+        """Return a copy of a file's contents, since other work is done while it is read, and a file cannot be closed
         while somebody reads in it: the one in use when it is full or old enough, another when it was read to its end.
-        Raises `Unreadable` where that may pass.
+        Raises `Unreadable` for a temporary failure.
         """
         if self._file is not None and name == self._file.name:
             return bytes(self._file.buffer[: self._end])
         if name not in self._closed_ms:
-            return b""  # nobody asks so far back any longer
+            return b""  # older than anybody needs
         try:
             file = self._directory.open(name, len(FILE_MAGIC))
         except OSError as error:
@@ -395,23 +395,23 @@ class Removals:
 
 
 def _records(files: PartitionFiles) -> NDArray[np.void]:
-    """The journal, as long as the caller keeps it: a file is not closed under a view."""
+    """The journal's records, to be released soon: a file cannot be closed under a view."""
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     return scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
 
 
 def _age_ms(block: Block, newest_s: int, now_ms: int) -> int:
-    """The age of a block: the lesser of those by the two clocks."""
+    """Return the age of a block, the lesser of those by the two clocks."""
     return min(_passed_ms(block, now_ms), max(0, newest_s - block.last_s) * 1000)
 
 
 def _passed_ms(block: Block, now_ms: int) -> int:
-    # A machine that began anew after the block was made has run for `now_ms` since.
+    # A machine restarted after the block was made has been running for `now_ms`.
     return now_ms - block.ms if block.ms <= now_ms else now_ms
 
 
 def _blocks(name: str, content: bytes) -> Iterator[Block]:
-    """The whole blocks at the front of a file."""
+    """Yield the complete blocks at the front of a file."""
     data = memoryview(content)
     at = len(FILE_MAGIC)
     if len(data) >= at and data[:at] != FILE_MAGIC:
@@ -431,7 +431,7 @@ def _blocks(name: str, content: bytes) -> Iterator[Block]:
 
 
 def _rolled_over_s(files: PartitionFiles) -> int | None:
-    """When the partition rolled over to these files; None if it did not."""
+    """Return the time of the rollover to these files; None if there was none."""
     header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
     offset = header.first_sync_point_after_rollover_offset_words * WORD
     return ANY_RECORD.unpack(files.journal.buffer, offset).timestamp if offset else None
@@ -446,7 +446,7 @@ def _checksum(fields: tuple[int, int, int, int, bytes], body: Buffer) -> int:
 
 
 def _check_body(body: bytes) -> None:
-    """FormatError unless a block's body is queues to its end."""
+    """Raise FormatError unless a block's body consists of queues."""
     at = 0
     while at < len(body):
         if len(body) - at < _QUEUE.size:
@@ -458,7 +458,7 @@ def _check_body(body: bytes) -> None:
 
 
 def _queues(body: memoryview) -> Iterator[tuple[bytes, bytes, NDArray[np.uint64]]]:
-    """Queue keys, producers, and hashes, copied."""
+    """Yield queue keys, producers and hashes, as copies."""
     at = 0
     while at < len(body):
         key, producers, count = _QUEUE.unpack_from(body, at)

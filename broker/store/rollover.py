@@ -1,12 +1,12 @@
-"""Moving what is alive from one set of files to the next.
+"""Rollover: copies everything alive from one set of files to the next.
 
-Kept are, in the order of the old journal: the operations that made the living queues, those on single apps and
-purges, the records of messages that are alive, and the confirms of those. They keep their lease id, sequence number and
-time; only where a message's payload and a queue's QLIST record lie is new.
+In the order of the old journal these are kept: the operations that created the living queues, those on single apps
+and purges, the records of messages that are alive, and their confirms. They keep their lease id, sequence number and
+time; only the offsets of payloads and QLIST records are new.
 
-Behind them is a copy of the sync point that ended the old journal, under its own number: a replica writes it by itself.
-The new journal's header names it last of all: a set without that is not finished, and recovery takes the older one
-(source: mqbs::FileStore::rolloverImpl).
+They are followed by a copy of the sync point that ended the old journal, under its own number: a replica writes it
+itself. The new journal's header names it last of all: a set without that is unfinished, and recovery takes the older
+one (source: mqbs::FileStore::rolloverImpl).
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ __all__ = [
     "write_header",
 ]
 
-# The bits of a DATA record's first word that say how long it is, in words.
+# The bits of a DATA record's first word that hold its size, in words.
 MESSAGE_WORDS_MASK = (1 << 29) - 1
 
-# Operations that come with a record in QLIST.
+# Operations that have a record in QLIST.
 MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 class Located(Protocol):
-    """A message as far as its place goes."""
+    """A message's location."""
 
     offset: int
 
 
 class Rollover:
-    """What a rollover would carry over.
+    """The plan of a rollover.
 
-    `journal_bytes`, `data_bytes` and `qlist_bytes` say how much, without the headers of files; `copy` does it. A
-    million messages may be alive, and everybody waits: they are handled in columns.
+    `journal_bytes`, `data_bytes` and `qlist_bytes` are the sizes to be copied, without headers of files; `copy` copies
+    them. A million messages may be alive, so they are handled in columns.
     """
 
     def __init__(self, files: PartitionFiles, alive: Mapping[bytes, Located], queue_keys: set[bytes]) -> None:
@@ -92,17 +92,17 @@ class Rollover:
         self.data_bytes = int(self._sizes.sum())
 
     def _records(self) -> NDArray[np.void]:
-        """The journal, as long as the caller keeps it: a file is not closed under a view."""
+        """The journal's records, to be released soon: a file cannot be closed under a view."""
         journal = self._files.journal.buffer
         first = open_file(journal, FileType.JOURNAL).first_record_offset
         return scan(journal, first, (self._files.journal_end - first) // JOURNAL_RECORD_SIZE)
 
     def _select(self) -> NDArray[np.int64]:
-        """The indexes of the records to keep."""
+        """Select the indexes of the records to keep."""
         records = self._records()
         messages, message_rows = select(records, RecordType.MESSAGE)
         offsets = MESSAGE_RECORD.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
-        # A message is where its record says; an earlier one with the same GUID was elsewhere.
+        # A message is at its record's offset; an earlier one with the same GUID was elsewhere.
         is_alive = np.isin(offsets, np.fromiter((m.offset for m in self._alive.values()), np.int64, len(self._alive)))
         self._offsets = offsets[is_alive]
         assert len(self._offsets) == len(self._alive), "every message alive has one record"
@@ -110,14 +110,14 @@ class Rollover:
         return np.sort(np.concatenate(rows))
 
     def _confirms(self, records: NDArray[np.void]) -> list[int]:
-        """The confirms of messages alive: those behind the deletion or purge of an earlier one with the same GUID.
+        """Select the confirms of messages alive: those after the end of an earlier message with the same GUID.
 
-        Not those behind the message itself: apps that confirm of themselves do so before it is written.
+        Confirms may precede the message: apps that confirm automatically do so before it is written.
         """
         if not self._alive:
             return []
-        # A cheap sieve first: the first half of a GUID (counter and time; the other is mostly the client's id)
-        # as a number finds nearly only those that are alive.
+        # A cheap filter first: the first half of a GUID (counter and time; the other is mostly the client's id)
+        # as a number selects nearly only messages alive.
         halves = _numbers(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive))
         since = dict(self._sieved(records, RecordType.DELETION, halves))
         purged = last_purges(purges(records))
@@ -130,7 +130,7 @@ class Rollover:
     def _sieved(
         self, records: NDArray[np.void], kind: RecordType, halves: NDArray[np.uint64]
     ) -> Iterator[tuple[bytes, int]]:
-        """(queue key and GUID, index) of the records of a kind that speak of messages alive."""
+        """Yield (queue key and GUID, index) of the records of a kind about messages alive."""
         found, rows = select(records, kind)
         near = np.isin(_numbers(found["guid"].tobytes())[::2], halves)
         alive = self._alive
@@ -158,7 +158,7 @@ class Rollover:
     def copy(
         self, partition_id: int, timestamp: str, limits: PartitionLimits, records_due: int
     ) -> PartitionFiles | None:
-        """A new set with all that is kept, and disk for `records_due` more; None, nothing changed, on a full disk."""
+        """Make a new set with all kept records, and disk space for `records_due` more; None if the disk is full."""
         fresh = PartitionFiles.create(self._files.directory, partition_id, timestamp, limits)
         if fresh is None:
             return None
@@ -182,7 +182,7 @@ class Rollover:
         return fresh
 
     def _copy_data(self, fresh: PartitionFiles) -> NDArray[np.int64]:
-        """Copy the DATA records, those that lie together in one piece; where each is now."""
+        """Copy the DATA records, contiguous ones together; return the new offset of each."""
         ends = fresh.data_end + np.cumsum(self._sizes)
         starts = ends - self._sizes
         breaks = np.flatnonzero(self._offsets[1:] != self._offsets[:-1] + self._sizes[:-1]) + 1
@@ -197,28 +197,28 @@ class Rollover:
         return starts
 
     def finish(self, fresh: PartitionFiles, first_sync_point: int) -> None:
-        """The new set is whole: its header says so, and the messages are where it has them."""
+        """Complete the new set: write its header, and update the messages' offsets."""
         write_first_sync_point(fresh, first_sync_point)
         for message in self._alive.values():
             message.offset = self._moved[message.offset]
 
 
 def _numbers(data: bytes) -> NDArray[np.uint64]:
-    """Parts of GUIDs, 8 bytes each, as this machine's numbers: numpy cannot look among others where they are large."""
+    """Convert parts of GUIDs, 8 bytes each, to native numbers: numpy is slow to search large arrays of others."""
     return np.frombuffer(data, ">u8").astype(np.uint64)
 
 
 def is_kept_operation(op: QueueOpRecord) -> bool:
-    """Return whether an operation on a living queue is carried over.
+    """Return True if an operation on a living queue is carried over.
 
-    What became of one app still says something about the messages before it; and as the reference keeps all purges,
-    whoever does not is out of step with it.
+    Operations on one app still matter for the messages before it, and since the reference keeps all purges,
+    other brokers must do the same to stay in step with it.
     """
     return op.queue_op_type in (*MAKING, QueueOpType.PURGE) or op.app_key != NULL_KEY
 
 
 def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
-    """Carry over what the operation at `at` of the new journal has in QLIST, if it makes something."""
+    """Copy the QLIST record of the operation at `at` of the new journal, if it has one."""
     record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
     if record.queue_op_type not in MAKING:
         return
@@ -230,7 +230,7 @@ def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
 
 
 def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
-    """Write the first sync point of new files: the one that ended the old ones, with where these end.
+    """Write the first sync point of new files: the one that ended the old ones, with the new ends.
 
     There has to be room for it.
     """
@@ -252,7 +252,7 @@ def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
 
 
 def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
-    """Name the first sync point behind a rollover in the header of the new journal."""
+    """Set the first sync point after a rollover in the header of the new journal."""
     header_at = FILE_HEADER.size
     header = JOURNAL_FILE_HEADER.unpack(fresh.journal.buffer, header_at)
     JOURNAL_FILE_HEADER.pack_into(
@@ -263,18 +263,18 @@ def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
 
 
 def clear_header(fresh: PartitionFiles) -> None:
-    """Take the header from a new journal whose records are written in any order, until `write_header`.
+    """Clear the header of a new journal whose records are written in any order, until `write_header`.
 
-    Without it, a next process takes nothing of the set for written.
+    Without it, another process takes no part of the set for written.
     """
     size = len(initial_bytes(FileType.JOURNAL, 0))
     fresh.journal.buffer[:size] = bytes(size)
 
 
 def write_header(fresh: PartitionFiles, partition_id: int, first_sync_point: int) -> None:
-    """Write the header of a journal that has had none, with its first sync point, 0 if there is none.
+    """Write the header of a journal without one, with its first sync point, 0 if there is none.
 
-    The magic comes last, in one piece: whoever is killed before leaves a journal that is not there yet.
+    The magic comes last, in one write: a process killed before leaves a journal that does not exist yet.
     """
     head = bytearray(initial_bytes(FileType.JOURNAL, partition_id))
     header = JOURNAL_FILE_HEADER.unpack(head, FILE_HEADER.size)

@@ -160,7 +160,7 @@ class ReplicaState(NamedTuple):
 
 
 class ReplicationState(NamedTuple):
-    """How far the log of a master is, and its replicas."""
+    """The end of a master's log, and the state of its replicas."""
 
     is_master: Annotated[bool, "master"]
     log_end: Annotated[int, "masterCommitLogMaxOffset"]

@@ -1,4 +1,4 @@
-"""The command line's reference: a page for each command, from what Typer knows of it."""
+"""The command line's reference: a page for each command, generated from Typer's declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXIT_CODES = re.compile(r"^Exit codes?: ", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """A command that runs: the words it is called by, and what Typer made of its declaration."""
+    """A command: the words of its name, and Typer's form of its declaration."""
 
     words: tuple[str, ...]
     command: Any
@@ -29,12 +29,12 @@ class Command(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is typed."""
+        """The command as typed."""
         return " ".join(self.words)
 
 
 def commands() -> list[Command]:
-    """Every command, in the order of the help."""
+    """List every command, in the order of the help."""
     root = get_command(app)
     return list(_commands_of((PROGRAM,), root, root.make_context(PROGRAM, [], resilient_parsing=True)))
 
@@ -44,7 +44,7 @@ def _commands_of(words: tuple[str, ...], found: Any, context: Any) -> Iterator[C
         yield Command(words, found, context)
         return
     for name in sorted(found.commands):
-        # Resolving loads the command's own module; what the group holds before is a stand-in.
+        # Resolving loads the command's own module; before that the group holds a stand-in.
         _, inner, _ = found.resolve_command(context, [name])
         assert isinstance(inner, TyperCommand | TyperGroup)
         inner_context = inner.make_context(name, [], parent=context, resilient_parsing=True)
@@ -68,13 +68,13 @@ def refusal_of(arguments: list[str]) -> str | None:
         found.make_context(words[-1], list(arguments), parent=context)
     except typer.Exit:
         return None
-    except Exception as error:  # of whatever kind: all of them mean that the words are refused
+    except Exception as error:  # any exception means that the words are refused
         return f"{' '.join(words)}: {error}"
     return None
 
 
 def command_pages() -> dict[str, str]:
-    """By path: an index, and a page for each command of the first level with all that are below it."""
+    """Make the pages by path: an index, and a page for each top-level command with its subcommands."""
     by_page: dict[str, list[Command]] = {}
     for command in commands():
         by_page.setdefault(command.words[1], []).append(command)
@@ -130,7 +130,7 @@ def _described(command: Command) -> list[str]:
 
 
 def _prose(help_text: str) -> str:
-    """A docstring as Markdown: its indented lines are command lines."""
+    """Convert a docstring to Markdown: its indented lines are command lines."""
     blocks: list[str] = []
     lines: list[str] = []
     for block in inspect.cleandoc(help_text).split("\n\n"):

@@ -1,4 +1,4 @@
-"""Replies to requests that producers sent as messages: handed to whoever asked (source: ReplyMessageProcessor)."""
+"""Replies to requests that producers sent as messages, passed to the requester (source: ReplyMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLIENT: Final = "REPLY_TO_CLIENT"
 
 
 class _Reply(NamedTuple):
-    """A reply on its way: the request that brought it, and what is stored of it."""
+    """A reply being delivered: the request that brought it, and its stored form."""
 
     request: Frame
     peer: Peer
@@ -33,7 +33,7 @@ class _Reply(NamedTuple):
 
 
 class Replies:
-    """Hands on replies, and stores them."""
+    """Delivers replies and stores them."""
 
     def __init__(self, options: BrokerOptions, clients: Clients, calls: Calls, sender: Sender) -> None:
         self._options = options
@@ -84,7 +84,7 @@ class Replies:
         return Frame(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 0, ext_fields=_PUSH.write(told), body=request.body)
 
     def _pushed(self, reply: _Reply, answer: Frame | None) -> None:
-        """Whoever asked has the reply, or has it not: say so to whoever replied."""
+        """Report to the replier that the requester has received the reply, or that it could not be delivered."""
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             fields = {**self._fields(), **_RESPONSE.write(reply.answer)}
             reply.peer.answer(reply.request, Frame(ResponseCode.SUCCESS, 0, ext_fields=fields))

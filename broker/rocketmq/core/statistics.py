@@ -1,7 +1,7 @@
 """Counters for administrators: messages and bytes, by topic and by group (source: BrokerStatsManager, StatsItem).
 
-Counters begin at 0 with the process. What they were a minute, an hour and a day ago is remembered in coarser and
-coarser steps.
+Counters begin at 0 with the process. Their values a minute, an hour and a day ago are remembered in increasingly
+coarse steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from formats.rocketmq.statistics_bodies import Span, write_broker_stats
 __all__ = ["Counter", "Morning", "Statistics"]
 
 SAMPLE_MS: Final = 10_000
-# By span, minute, hour and day: every how many samples one is remembered, and how many are.
+# By span (minute, hour and day): the interval of remembered samples, and their number.
 _STEPS: Final = ((1, 6), (60, 6), (360, 24))
 
 _VIEW = HeaderCodec(ViewBrokerStatsDataRequest)
@@ -35,28 +35,28 @@ class _Sample(NamedTuple):
 
 
 class Counter:
-    """A sum, how often something was added to it, and what both were."""
+    """A sum and the number of its additions, with earlier values of both."""
 
     def __init__(self, now_ms: int) -> None:
         self.total = 0
         self.times = 0
-        # As the original: what is counted first happened in the ten seconds before it was.
+        # As in the original, the first additions count as made in the ten seconds before.
         first = _Sample(now_ms - SAMPLE_MS, 0, 0)
         self._spans = [deque([first], maxlen=kept) for _, kept in _STEPS]
 
     def add(self, count: int) -> None:
-        """Count."""
+        """Add `count` to the sum."""
         self.total += count
         self.times += 1
 
     def sample(self, now_ms: int, number: int) -> None:
-        """Remember the sum; `number` counts these calls, which come every ten seconds."""
+        """Remember the sum; `number` counts these calls, which are made every ten seconds."""
         for (step, _), samples in zip(_STEPS, self._spans, strict=True):
             if number % step == 0:
                 samples.append(_Sample(now_ms, self.total, self.times))
 
     def spans(self, now_ms: int) -> list[Span]:
-        """What was counted in the last minute, hour and day."""
+        """Return the counts of the last minute, hour and day."""
         found = []
         for samples in self._spans:
             at_ms, total, times = samples[0]
@@ -90,7 +90,7 @@ class Statistics:
     # -- counting
 
     def stored(self, topic: str, count: int, size: int) -> None:
-        """Messages of a topic were stored."""
+        """Count stored messages of a topic."""
         self.put.add(count)
         self.put_bytes += size
         self._add("TOPIC_PUT_NUMS", topic, count)
@@ -98,7 +98,7 @@ class Statistics:
         self._add("BROKER_PUT_NUMS", self._cluster, count)
 
     def sent(self, topic: str, group: str, count: int, size: int) -> None:
-        """Messages of a topic were given to a consumer of a group."""
+        """Count messages of a topic delivered to a consumer of a group."""
         key = f"{topic}@{group}"
         self.found.add(count)
         self._add("GROUP_GET_NUMS", key, count)
@@ -126,7 +126,7 @@ class Statistics:
     # -- the clock
 
     def tick(self, now_ms: int) -> None:
-        """Take samples, once a second and less often; at midnight note the sums."""
+        """Take samples, once a second or less often, and note the sums at midnight."""
         self._now_ms = now_ms
         self.put.sample(now_ms)
         self.found.sample(now_ms)
@@ -144,7 +144,7 @@ class Statistics:
     # -- showing
 
     def rate(self, name: str, key: str, now_ms: int) -> float:
-        """What was counted per second in the last minute."""
+        """Return the rate per second over the last minute."""
         counter = self._counters.get((name, key))
         return 0.0 if counter is None else counter.spans(now_ms)[0].per_second
 

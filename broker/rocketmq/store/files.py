@@ -1,4 +1,4 @@
-"""A row of files of one size that hold one sequence of bytes, each named by the offset at which it begins."""
+"""A row of files of equal size that hold one sequence of bytes, each named by its starting offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FileRow"]
 class FileRow:
     """The files of a commit log or of a consume queue.
 
-    `begin` is the offset of the first file, `end` that behind the last; with no files both are 0. Files are opened all
+    `begin` is the offset of the first file, `end` that after the last; with no files both are 0. Files are opened all
     at once, and stay mapped.
     """
 
@@ -21,9 +21,9 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # There are files in the folder of which the disk may not know.
+        # There are new files whose directory entries may not be on the disk.
         self.has_new = False
-        # The file that was last written to: where it begins, and what of it has disk behind it.
+        # The file that was last written to: its start, and the part of it that is allocated on the disk.
         self._written: memoryview | None = None
         self._written_at = self._written_size = 0
         self._open_all()
@@ -52,18 +52,18 @@ class FileRow:
 
     @property
     def end(self) -> int:
-        """The offset behind the last file."""
+        """The offset after the last file."""
         return self.begin + len(self.files) * self.file_size
 
     def place(self, offset: int) -> tuple[StoreFile, int]:
-        """The file that has `offset`, and the place in it. `IndexError` if none has."""
+        """Return the file that has `offset`, and the place in it. Raises `IndexError` if none has."""
         number, place = divmod(offset - self.begin, self.file_size)
         if number < 0:
             raise IndexError(offset)
         return self.files[number], place
 
     def room(self, offset: int, size: int) -> memoryview:
-        """`size` bytes at `offset` to be written, with disk behind them, in one file, which is made if need be.
+        """Return `size` writable bytes at `offset` in one file, allocated on the disk; the file is made if needed.
 
         Raises `DiskFull`.
         """
@@ -71,7 +71,7 @@ class FileRow:
         return buffer[place : place + size]
 
     def spot(self, offset: int, size: int) -> tuple[memoryview, int]:
-        """As `room`: the file's buffer, and the place in it."""
+        """Reserve `size` bytes like `room`; return the file's buffer, and the place in it."""
         place = offset - self._written_at
         if self._written is not None and place >= 0 and place + size <= self._written_size:
             return self._written, place
@@ -96,7 +96,7 @@ class FileRow:
         self.has_new = True
 
     def cut(self, end: int) -> None:
-        """Remove what is at `end` and behind it: files that begin there go, and the rest of the last one is cleared."""
+        """Remove everything from `end` on: later files are deleted, and the rest of the last one is cleared."""
         while self.files and self.end - self.file_size >= end:
             file = self.files.pop()
             self._close(file)
@@ -109,14 +109,14 @@ class FileRow:
                 file.buffer[place:dirty_end] = bytes(len(dirty))
 
     def drop_first(self) -> None:
-        """Remove the first file: nobody wants it any longer."""
+        """Remove the first file, which is no longer needed."""
         file = self.files.pop(0)
         self._close(file)
         self.directory.remove(file.name)
         self.begin += self.file_size
 
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
-        """Return what has to be flushed for the bytes between two offsets; it counts as flushed from here on."""
+        """Return the files to flush for the bytes between two offsets; these count as flushed from here on."""
         first = max(0, (begin - self.begin) // self.file_size)
         last = max(0, -((self.begin - end) // self.file_size))
         found: list[StoreFile | Directory] = list(self.files[first:last])
@@ -126,6 +126,6 @@ class FileRow:
         return found
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for file in self.files:
             self._close(file)

@@ -1,4 +1,4 @@
-"""The index of a store: a row of index files, each begun when the one before is full (source: IndexService)."""
+"""The index of a store: a row of index files, each started when the previous one is full (source: IndexService)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME_DIGITS = 17
 
 
 class IndexFiles:
-    """The files of the index. `name_of` makes a file's name of the time at which it is begun, in milliseconds."""
+    """The files of the index. `name_of` makes a file's name from the time of its creation, in milliseconds."""
 
     def __init__(self, directory: Directory, slots: int, entries: int, name_of: Callable[[int], str]) -> None:
         self._directory = directory
@@ -23,10 +23,10 @@ class IndexFiles:
         self._entries = entries
         self._name_of = name_of
         self._files: list[tuple[StoreFile, IndexFile]] = []
-        # The file that is written to; behind it is disk for the entries before `_room_end`.
+        # The file that is written to, allocated on the disk for entries before `_room_end`.
         self._last: IndexFile | None = None
         self._room_end = 0
-        # Those that may have entries of which the disk does not know.
+        # Files that may have entries which are not on the disk yet.
         self._unflushed: list[StoreFile] = []
         for name in sorted(directory.names()):
             if len(name) == NAME_DIGITS and name.isdecimal():
@@ -40,7 +40,7 @@ class IndexFiles:
         self._make_room(file, index.header.index_count)
 
     def _make_room(self, file: StoreFile, entry: int) -> None:
-        """Have disk behind the file up to an entry."""
+        """Allocate the file on the disk up to an entry."""
         end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
         if not file.reserve(end):
             raise DiskFull(f"{self._directory.path}/{file.name}: no disk for {end} bytes")
@@ -49,12 +49,12 @@ class IndexFiles:
 
     @property
     def end_offset(self) -> int:
-        """The offset of the last message that is in the index; -1 for none."""
+        """Return the offset of the last message in the index; -1 if there is none."""
         return self._files[-1][1].header.end_offset if self._files else -1
 
     @property
     def last(self) -> tuple[int, int]:
-        """The storing time and the offset of the last message that is in the index; 0 and 0 for none."""
+        """Return the storing time and offset of the last message in the index; 0 and 0 if there is none."""
         if not self._files:
             return 0, 0
         header = self._files[-1][1].header
@@ -62,27 +62,27 @@ class IndexFiles:
 
     @property
     def full_ms(self) -> int:
-        """The storing time of the last message in the files that are full; 0 while none is.
+        """Return the storing time of the last message in the full files; 0 if there is none.
 
-        It is what the checkpoint keeps: of the last file nothing is taken for granted after a crash.
+        The checkpoint keeps it: after a crash nothing in the last file is relied upon.
         """
         full = [index for _, index in self._files if index.is_full]
         return full[-1].header.end_ms if full else 0
 
     def put(self, keys: list[str], offset: int, stored_ms: int) -> None:
-        """Enter the message at `offset` under all its keys. Raises `DiskFull`."""
+        """Add the message at `offset` under all its keys. Raises `DiskFull`."""
         for key in keys:
             self.put_hash(index_hash(key), offset, stored_ms)
 
     def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        """Enter the message at `offset` under the key with this `index_hash`. Raises `DiskFull`."""
+        """Add the message at `offset` under the key with this `index_hash`. Raises `DiskFull`."""
         index = self._last
         if index is None or index.next_entry >= self._room_end:
             index = self._extend(stored_ms)
         index.put_hash(key_hash, offset, stored_ms)
 
     def _extend(self, ms: int) -> IndexFile:
-        """The file that takes the next entry, with disk behind it."""
+        """Return the file for the next entry, allocated on the disk."""
         if not self._files or self._files[-1][1].is_full:
             self._begin(ms)
         file, index = self._files[-1]
@@ -102,17 +102,17 @@ class IndexFiles:
             self._files[-1][1].begin(ended.end_offset, ended.end_ms)
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
-        """The offsets of up to `most` messages whose key hashes as this one does, newest first."""
+        """Return the offsets of up to `most` messages whose key has this hash, newest first."""
         return self.find_text(index_key(topic, key), begin_ms, end_ms, most)
 
     def find_text(self, text: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
-        """As `find`, by the whole text that is hashed."""
+        """Find messages like `find`, by the whole text that is hashed."""
         offsets: list[int] = []
         for _, index in reversed(self._files):
             for offset in index.find(text, begin_ms, end_ms):
                 if len(offsets) == most:
                     return offsets
-                # After a crash a message may be in the index twice.
+                # After a crash the index may have a message twice.
                 if offset not in offsets:
                     offsets.append(offset)
             if index.header.begin_ms < begin_ms:
@@ -120,19 +120,19 @@ class IndexFiles:
         return offsets
 
     def drop_after(self, ms: int) -> None:
-        """Remove the files with messages that were stored after `ms`: they may not be whole after a crash."""
+        """Remove the files with messages stored after `ms`, which may be incomplete after a crash."""
         while self._files and self._files[-1][1].header.end_ms > ms:
             self._remove(-1)
 
     def cut_log(self, offset: int, stored_ms: Callable[[int], int]) -> None:
-        """Remove the entries of messages at `offset` of the log and behind it, whatever a crash has left of them.
+        """Remove the entries of messages from `offset` of the log on, whatever a crash has left of them.
 
-        `stored_ms` tells when the message at an offset was stored. Raises `DiskFull`.
+        `stored_ms` returns the storing time of the message at an offset. Raises `DiskFull`.
         """
         while self._files:
             file, index = self._files[-1]
             there = index.entries_before(file.data_end)
-            # What is in the way is overwritten.
+            # Anything beyond is overwritten.
             self._make_room(file, there)
             if index.cut_log(offset, there, stored_ms):
                 break
@@ -153,13 +153,13 @@ class IndexFiles:
         self._directory.remove(file.name)
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """Return what has to be flushed for the index; it counts as flushed from here on, but for its last file."""
+        """Return the files to flush for the index; they count as flushed from here on, except the last one."""
         if not self._files:
             return []
         found, self._unflushed = self._unflushed, [self._files[-1][0]]
         return [*found, self._directory]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file, _ in self._files:
             file.close()

@@ -1,7 +1,7 @@
-"""The store of a broker: a commit log, and the consume queues and the index that follow from it.
+"""The store of a broker: a commit log, with the consume queues and the index derived from it.
 
-The commit log is the truth. Each message that is appended to it is entered into the queue and the index in the same
-step; what a crash left out, or left there too much, `open_store` mends from the log.
+The commit log is authoritative. Each message appended to it is entered into the queue and the index in the same
+step; missing or surplus entries after a crash are corrected from the log by `open_store`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 ABORT_BYTES = 8
 
-# Messages of these wait elsewhere until they may be consumed, or are dropped: no consume queue has them.
+# Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
 _NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _ROLLBACK = int(Transaction.ROLLBACK)
 
-# The clock's steps may have been as far apart when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
+# Possible distance of the clock's steps when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
 CHECKPOINT_SLACK_MS = 3000
 
 
@@ -63,17 +63,17 @@ class Stored(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Files and folders to be flushed, and how far the log is then: its end, and when its last message was stored."""
+    """Files and folders to flush, and the log's end and its last message's storing time after that."""
 
     files: list[StoreFile | Directory]
     log_end: int
     stored_ms: int
 
 
-# Makes the time at which a delayed message is due, if it is one: of its topic, its properties and its storing time.
+# Computes the due time of a delayed message from its topic, its properties and its storing time; None for others.
 DueTime = Callable[[str, Mapping[str, str], int], int | None]
 
-# The same few tags come with every message.
+# Messages share the same few tags.
 _tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
@@ -101,9 +101,9 @@ class MessageStore:
     # -- messages
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
-        """Append a message, and enter it into its queue and the index. `properties` are its own, if they are at hand.
+        """Append a message, and enter it into its queue and the index. `properties` are its own, if already parsed.
 
-        Raises `DiskFull` and `TooLarge`; the message is not stored then.
+        Raises `DiskFull` or `TooLarge`, and then does not store the message.
         """
         if properties is None:
             properties = decode_properties(message.properties)
@@ -111,7 +111,7 @@ class MessageStore:
         return self.put_plain(message, now_ms, hashes, self._tags_code(message.topic, properties, now_ms))
 
     def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
-        """As `put`, of a message of which it is known what stands in the index and in the queue."""
+        """Append a message like `put`, with its index hashes and tags code given."""
         topic, queue_id, _, system_flags, *_ = message
         transaction = system_flags & TRANSACTION_MASK
         queue_offset, queue = 0, None
@@ -133,33 +133,33 @@ class MessageStore:
         return Stored(offset, size, queue_offset)
 
     def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:
-        """The entries of up to `most` messages of a queue, from `queue_offset` on."""
+        """Return the entries of up to `most` messages of a queue, from `queue_offset` on."""
         queue = self.queues.get((topic, queue_id))
         if queue is not None and queue.begin <= queue_offset:
             for number in range(queue_offset, min(queue.end, queue_offset + most)):
                 yield queue.get(number)
 
     def find_time(self, topic: str, queue_id: int, ms: int) -> int:
-        """The offset of the queue's first message that was stored at `ms` or later; its end if there is none."""
+        """Return the offset of the queue's first message stored at `ms` or later; its end if there is none."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             return 0
         return queue.find_time(ms, lambda entry: self.log.read(entry.physical_offset).record.stored_ms)
 
     def span(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The offset of a queue's first message, and that of its next one."""
+        """Return the offset of a queue's first message, and that of its next one."""
         queue = self.queues.get((topic, queue_id))
         return (0, 0) if queue is None else (queue.begin, queue.end)
 
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """The time at which a message of a queue was stored; -1 if it is not there."""
+        """Return the storing time of a message in a queue; -1 if it is missing."""
         queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.begin <= queue_offset < queue.end:
             return -1
         return self.log.read(queue.get(queue_offset).physical_offset).record.stored_ms
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic. Its messages stay in the log until they expire, and nobody finds them."""
+        """Remove the queues of a topic. Its messages stay in the log until they expire, but cannot be found."""
         for key in [key for key in self.queues if key[0] == topic]:
             self.queues.pop(key).close()
         if topic in self._queue_folder.folders():
@@ -168,7 +168,7 @@ class MessageStore:
     # -- following the log
 
     def dispatch(self, found: Found, *, queue: bool = True, index: bool = True) -> bool:
-        """Enter a record of the log where it is not yet; False if the queue has a gap before it."""
+        """Add missing entries for a record of the log; return False if the queue has a gap before it."""
         record = found.record
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
@@ -206,7 +206,7 @@ class MessageStore:
     # -- the disk
 
     def begin_flush(self) -> Flush | None:
-        """Return what has to be flushed, None if everything is on the disk. The caller then calls `end_flush`."""
+        """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
         flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms)
@@ -225,7 +225,7 @@ class MessageStore:
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """Note that it is on the disk, in the checkpoint, too: up to which time that is so."""
+        """Note, also in the checkpoint, that the files of `flush` are on the disk."""
         self.flushed = max(self.flushed, flush.log_end)
         if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
             old = self.checkpoint
@@ -239,14 +239,14 @@ class MessageStore:
         return self.log.files.unflushed(self.flushed, self.log.end)
 
     def flush_log(self) -> None:
-        """Wait until the commit log is on the disk: all else can be made from it."""
+        """Wait until the commit log is on the disk: everything else can be derived from it."""
         if self.flushed < self.log.end:
             for file in self._unflushed_log():
                 file.flush()
             self.flushed = self.log.end
 
     def flush(self) -> None:
-        """Wait until everything is on the disk, and note in the checkpoint up to which time that is so."""
+        """Wait until everything is on the disk, and note this in the checkpoint."""
         flush = self.begin_flush()
         if flush is not None:
             for file in flush.files:
@@ -258,7 +258,7 @@ class MessageStore:
 
     @property
     def marked_end(self) -> int | None:
-        """The offset of the log before which everything is on the disk, if there is a mark that says so."""
+        """Return the offset of the log before which everything is on the disk, if a mark records it."""
         mark = None if self._mark is None else read_mark(self._mark)
         if mark is None or mark.stored_ms < self.checkpoint.commit_log_ms:
             return None
@@ -270,9 +270,9 @@ class MessageStore:
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
 
     def expire(self, before: int) -> int:
-        """Remove the files of the log that end at `before` or earlier, and what refers to them; how many that were.
+        """Remove the log's files that end at `before` or earlier, and entries that refer to them; return their number.
 
-        The last file always stays.
+        The last file is always kept.
         """
         files = self.log.files
         removed = 0
@@ -284,14 +284,14 @@ class MessageStore:
         return removed
 
     def drop_expired(self) -> None:
-        """Remove from the queues and the index what refers to messages that the log has no more."""
+        """Remove entries of the queues and the index that refer to messages no longer in the log."""
         begin = self.log.files.begin
         for queue in self.queues.values():
             queue.drop_log(begin)
         self.index.drop_log(begin)
 
     def close(self) -> None:
-        """Flush and let go of everything; the next start need not recover."""
+        """Flush and close everything; the next start needs no recovery."""
         self.flush()
         self.log.files.close()
         for queue in self.queues.values():
@@ -314,15 +314,15 @@ def open_store(
     name_of: Callable[[int], str],
     due_ms: DueTime = _never_due,
 ) -> MessageStore:
-    """Open the store in a folder, or make it; what a crash left is mended.
+    """Open the store in a folder, creating it if needed, and repair the effects of a crash.
 
-    `name_of` makes the name of an index file of a time. Consume queues are made anew if all of them are missing, or
-    if the messages that are looked at leave a gap; that the folder of one queue is missing is not noticed otherwise,
-    and the remedy is to remove the others too. Raises `StoreDamaged` and `DiskFull`.
+    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
+    if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
+    and the remedy is to remove the others too. Raises `StoreDamaged` or `DiskFull`.
     """
     crashed = ABORT in root.names()
     if not crashed:
-        # While it is there, a start is one after a crash.
+        # While it exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
         root.flush()
     store = MessageStore(root, options, name_of, due_ms)
@@ -333,7 +333,7 @@ def open_store(
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
         if crashed:
-            # Entries whose pages did not reach the disk are between those that did.
+            # Entries whose pages did not reach the disk may be between those that did.
             queue.cut_log(begin)
     gaps: set[tuple[str, int]] = set()
     missing = not store.queues
@@ -357,10 +357,10 @@ def open_store(
 
 
 def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
-    """Leave of the index what was on the disk for sure before a crash.
+    """Keep only the part of the index that was certainly on the disk before a crash.
 
-    Returns the offset of the log before which all is, the one to look at its records from, and that of the last message
-    that is in the index with all its keys.
+    Returns the offset of the log before which all messages are indexed, the one to read records from, and that of the
+    last message that is in the index with all its keys.
     """
     marked = store.marked_end
     if marked is None:
@@ -371,12 +371,12 @@ def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
     store.log.end = store.log.files.end
     store.index.cut_log(marked, lambda offset: store.log.read(offset).record.stored_ms)
     indexed = store.index.end_offset
-    # Those between have no keys, or the files of the index are gone.
+    # Messages between have no keys, or the index files are missing.
     return marked, min(marked, max(store.log.begin, indexed)), indexed
 
 
 def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
-    """Make the consume queues anew whose files are missing, or have less than the log."""
+    """Rebuild the consume queues whose files are missing or end before the log."""
     for key in gaps:
         if key in store.queues:
             store.queues[key].cut_log(0)
@@ -386,7 +386,7 @@ def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
 
 
 def _file_begin(store: MessageStore, offset: int) -> int:
-    """The start of the file of the log that has `offset`, or of the last one."""
+    """Return the start of the log file that has `offset`, or of the last one."""
     files = store.log.files
     if not files.files:
         return files.begin
@@ -395,13 +395,13 @@ def _file_begin(store: MessageStore, offset: int) -> int:
 
 
 def _clean_begin(store: MessageStore) -> int:
-    """Return where the log continues behind the consume queues; the log's begin if it does not reach there."""
+    """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
     end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
     return end if end <= store.log.files.end else store.log.begin
 
 
 def _crash_begin(store: MessageStore) -> int:
-    """The start of the last file of the log whose first message was safely on the disk, by the checkpoint."""
+    """Return the start of the last log file whose first message was on the disk according to the checkpoint."""
     files = store.log.files
     checkpoint = store.checkpoint
     safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS
