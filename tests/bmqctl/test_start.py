@@ -100,7 +100,7 @@ def test_another_durability_policy_is_one_line(started: list[NodeConfig], what: 
 
 @pytest.fixture
 def proxies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodeConfig, BridgeLimits]]:
-    """What the proxies would have been run with; each ends with exit code 7."""
+    """Collect the arguments of started proxies; each ends with exit code 7."""
     found: list[tuple[NodeConfig, BridgeLimits]] = []
 
     def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:

@@ -20,7 +20,7 @@ class Crash(BaseException):
 
 @dataclass
 class Content:
-    """What a file holds: its bytes, and how many of them have disk behind them."""
+    """The contents of a file: its bytes, and the number of them that are allocated on the disk."""
 
     data: bytearray
     backed: int = 0
@@ -207,7 +207,7 @@ class MemoryDirectory:
         )
 
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:
-        """As `after_crash`, but of what was written since `before` only the first `kept` bytes arrived.
+        """Return the directory like `after_crash`, with only the first `kept` bytes of the writes since `before`.
 
         Payloads and queue records are written before the journal records that name them, and the header of a journal
         last of all, in one piece.

@@ -43,7 +43,7 @@ HANDLING = str(ROOT / "broker" / "core" / "faults.py")
 
 
 class Injected(Exception):
-    """What no step expects."""
+    """An exception that no step expects."""
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a step came to: why the node was to end, or which clients were ended and what the node was afterwards."""
+    """The end of a step: the reason for the node's end, or the clients that were ended and the node's state then."""
 
     on_purpose: str = ""
     clients: frozenset[str] = frozenset()
@@ -141,7 +141,7 @@ class Ended:
 
 @dataclass
 class Outcome:
-    """What came of all injections: where the node was to end, and where only a session did, or nothing at all."""
+    """All injections: those that ended the node, those that ended only a session, and those without effect."""
 
     on_purpose: dict[str, str] = field(default_factory=dict)
     sessions: Counter[str] = field(default_factory=Counter)
@@ -184,7 +184,7 @@ def _reap(story: Story) -> None:
 
 
 def _expected(build: Callable[[], Story], applied: bool, ended: frozenset[str], actor: str) -> Any:
-    """What the node is when the event came or did not, and these sessions were ended after that."""
+    """Compute the node's state with or without the event, and with these sessions ended after it."""
     story = build()
     if applied:
         _step(story, Injector())

@@ -188,7 +188,7 @@ def start(
 
 
 def store_faults(directory: MemoryDirectory, severity: Severity | None = Severity.ERROR) -> list[Fault]:
-    """What the validator says about all files of a folder."""
+    """Validate all files of a folder."""
     names = directory.names()
     found: list[Fault] = []
     for file_set in group_file_sets(names):
@@ -206,7 +206,7 @@ def identity(
     client_id: str = "0123456789AB",
     features: str = "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM",
 ) -> ClientIdentity:
-    """Who a client of today says it is; one that makes no GUIDs has no `client_id`."""
+    """Make the identity of a current client; one that makes no GUIDs has no `client_id`."""
     return ClientIdentity(
         protocol_version=1,
         sdk_version=999_999,
@@ -461,7 +461,7 @@ class Client:
         self.send(put_event(queue_id, guid, payload, checksum, flags, compression, schema_id))
 
     def post(self, queue_id: int, guid: bytes, payload: bytes) -> AckStatus:
-        """What becomes of a message."""
+        """Post a message and return its status."""
         self.put(queue_id, guid, payload)
         (ack,) = self.acks()
         assert ack.queue_id == queue_id

@@ -117,7 +117,7 @@ class Own:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a package with `Own` were installed."""
+    """Simulate an installed package with `Own`."""
     point = EntryPoint("OwnAuthenticator", f"{__name__}:Own", authenticators.ENTRY_POINTS)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Own.__module__])
     monkeypatch.setattr(plugins, "entry_points", EntryPoints([point]).select)

@@ -67,7 +67,7 @@ class Own:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a package with `Own` were installed."""
+    """Simulate an installed package with `Own`."""
     point = EntryPoint("Own", f"{__name__}:Own", credentials.ENTRY_POINTS)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Own.__module__])
     monkeypatch.setattr(plugins, "entry_points", EntryPoints([point]).select)

@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """What of a page is run: its files, then its commands in their order."""
+    """The executable part of a page: its files, then its commands in their order."""
 
     files: dict[str, str]
     commands: list[Command]

@@ -37,7 +37,7 @@ UNREACHED = {"DumpMessages"}
 
 
 def section(path: str, title: str) -> str:
-    """What a page has under a heading, up to the next one."""
+    """Return a page's text under a heading, up to the next one."""
     found = re.search(rf"^#+ {re.escape(title)} \{{ #\S+ \}}\n(.*?)(?=^#+ |\Z)", PAGES[path], re.MULTILINE | re.DOTALL)
     assert found, f"{path} has no section {title}"
     return found[1]

@@ -85,7 +85,7 @@ def test_every_structure_has_its_facts() -> None:
 
 
 def members_of(enumeration: Any) -> str:
-    """As the facts have them; iterating a flag's class would leave out its zero."""
+    """Format the members like the facts; iterating a flag's class would leave out its zero."""
     return ", ".join(f"{name} {member.value}" for name, member in enumeration.__members__.items())
 
 

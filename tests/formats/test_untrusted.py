@@ -1,4 +1,4 @@
-"""Whatever bytes come: a decoder ends, raises `FormatError` and nothing else, and takes no more memory than it may.
+"""Decoders of arbitrary bytes: each ends, raises only `FormatError`, and takes no more memory than allowed.
 
 The decoders, what holds for what they read, and the bytes to damage are those of the fuzz targets: one for every event
 family and file type, one for every part that is read by itself.

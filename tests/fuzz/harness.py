@@ -1,4 +1,4 @@
-"""What every fuzz target must keep, whatever bytes come, and where its seeds and cases are.
+"""The requirements of every fuzz target for arbitrary bytes, and the places of its seeds and cases.
 
 A target is a module of `tests.fuzz.targets` with three functions:
 

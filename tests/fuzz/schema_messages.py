@@ -1,4 +1,4 @@
-"""What the targets of schema messages share: which encoding, and what holds for a message that was read."""
+"""Common parts of the targets of schema messages: the encoding, and the properties of decoded messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def schema_seeds(cls: type[Any], padded: list[bytes], mode: int) -> list[bytes]:
 
 
 def schema_words(*classes: type[Any]) -> list[bytes]:
-    """What the messages' JSON and BER are made of: names, enumerators, marks, the heads of constructed elements."""
+    """Collect the parts of the messages' JSON and BER: names, enumerators, marks, the heads of constructed elements."""
     names: set[str] = set()
     waiting: list[Description] = [describe(cls) for cls in classes]
     seen: set[str] = set()

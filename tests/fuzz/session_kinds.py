@@ -1,4 +1,4 @@
-"""Who talks to brokers: how a session of each kind begins, and what it says then.
+"""The peers of brokers: the beginning of each kind of session, and its messages.
 
 A `Teller` opens what it needs with events as they should be, and then sends more of them, changed ones, made-up ones,
 those of others and those that it was sent, whichever its random numbers choose.

@@ -63,7 +63,7 @@ class Lost(Exception):
 def client_identity(
     client_type: ClientType = ClientType.TCPCLIENT, *, makes_guids: bool = True, features: str = ""
 ) -> ClientIdentity:
-    """Who a client of today says it is."""
+    """Make the identity of a current client."""
     return ClientIdentity(
         protocol_version=1,
         client_type=client_type,

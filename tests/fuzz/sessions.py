@@ -46,7 +46,7 @@ SHAPES = ("node", "proxy", "cluster")
 
 
 class Find(Exception):
-    """What must not be."""
+    """A violated property."""
 
 
 class Watch:

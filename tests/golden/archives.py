@@ -39,14 +39,14 @@ def map_file(path: Path) -> memoryview:
 
 @cache
 def storage_records(name: str) -> list[dict[str, str]]:
-    """What the reference's storage tool printed for the journal of `name`, in the journal's order."""
+    """Return the reference tool's records of the journal of `name`, in the journal's order."""
     records: list[dict[str, str]] = json.loads(_text(f"{name}.storagetool.json.xz"))["Records"]
     return sorted(records, key=lambda record: int(record["Index"]))
 
 
 @cache
 def ledger_records(name: str) -> list[dict[str, Any]]:
-    """What the reference's storage tool printed for the ledger of `name`.
+    """Return the reference tool's records of the ledger of `name`.
 
     On a preallocated ledger it prints a complaint about the zeros amid its JSON, which is cut out here.
     """
@@ -57,14 +57,14 @@ def ledger_records(name: str) -> list[dict[str, Any]]:
 
 @cache
 def truth(name: str) -> list[dict[str, Any]]:
-    """What the client posted and confirmed: `name` is `single` or `cluster`."""
+    """Return the messages that the client posted and confirmed; `name` is `single` or `cluster`."""
     posted: list[dict[str, Any]] = json.loads(_text(f"{name}.truth.json.xz"))
     return posted
 
 
 @cache
 def tallies() -> dict[str, dict[str, int]]:
-    """How many there are of everything in a capture or store: what `tests.golden.rewriting` counts."""
+    """Return the counts of each capture or store, as made by `tests.golden.rewriting`."""
     counted: dict[str, dict[str, int]] = json.loads((HERE / "tallies.json").read_text())
     return counted
 

@@ -51,14 +51,14 @@ def payload(number: int) -> bytes:
 
 
 def number_of(data: bytes) -> int:
-    """Which message this is; AssertionError if it is not whole."""
+    """Return the number of a message. Raises AssertionError if it is not whole."""
     number = int.from_bytes(data[:8], "big")
     assert data == payload(number)
     return number
 
 
 class Record:
-    """What a process wrote down. Consumers' lists are by app, in the order of the events."""
+    """The record that a process wrote. Consumers' lists are by app, in the order of the events."""
 
     def __init__(self, path: Path) -> None:
         self.posted: list[int] = []

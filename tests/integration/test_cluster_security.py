@@ -137,7 +137,7 @@ def run(*words: str) -> tuple[int, str]:
 
 
 def seen(cluster: ClusterProcesses, number: int) -> tuple[object, bytes]:
-    """What a node takes part in, and what it has on its disk of it."""
+    """Return a node's role, and its stored term."""
     return cluster.role(number), (cluster.nodes[number].data_dir / "elector.term").read_bytes()
 
 

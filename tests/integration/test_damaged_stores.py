@@ -50,7 +50,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 def fault_of(node: NodeProcess) -> str:
-    """What a node that must not start says."""
+    """Return the error of a node that must not start."""
     before = {path.name: path.read_bytes() for path in node.data_dir.glob("bmq_*")}
     with pytest.raises(NodeFailed) as failed:
         node.start()
@@ -169,7 +169,7 @@ def test_a_file_that_is_cut_off(stopped: NodeProcess, extension: str) -> None:
 
 
 def test_half_a_record_at_the_end_is_no_damage(stopped: NodeProcess) -> None:
-    """What a crash leaves: it was never acknowledged."""
+    """A crash leaves such a record, which was never acknowledged."""
     path = only(stopped.data_dir, ".bmq_journal")
     path.write_bytes(path.read_bytes() + b"\x40\0\0\0\0\1half")
     stopped.start()

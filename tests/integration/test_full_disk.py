@@ -164,7 +164,7 @@ def test_a_full_disk(disk: Disk, connect: Connect) -> None:
 
 
 def test_a_full_shard(tmp_path: Path, connect: Connect) -> None:
-    """As much as its files may hold, on a disk that has room: confirmed messages make way for new ones."""
+    """A partition takes as much as its files may hold, on a disk with room: confirmed messages make way for others."""
     config = write_config(tmp_path / "etc")
     spoil(config, "clusters.json", "myClusters", 0, "partitionConfig", "maxDataFileSize", value=2 * MIB)
     spoil(config, "clusters.json", "myClusters", 0, "partitionConfig", "numPartitions", value=1)

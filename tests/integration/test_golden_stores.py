@@ -31,7 +31,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NodeProce
 
 
 def outstanding(uri: str, app: str = "__default") -> list[dict[str, Any]]:
-    """What the client posted to a queue, and `app` did not confirm, in order."""
+    """Return the messages posted to a queue that `app` did not confirm, in order."""
     return [posted for posted in truth("single") if posted["queue"] == uri and app not in posted["confirmed_by"]]
 
 

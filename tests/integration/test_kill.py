@@ -37,7 +37,7 @@ def load(node: NodeProcess, uri: str, path: Path, first: int, *consumers: str) -
 
 
 class Known:
-    """What the records of all rounds say of one app: the least and the most that may come back."""
+    """The bounds of one app's redelivery, by the records of all rounds: the least and the most that may come back."""
 
     def __init__(self) -> None:
         self.posted: set[int] = set()

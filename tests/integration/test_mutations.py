@@ -1,4 +1,4 @@
-"""What clients of the reference once sent, with a few bytes changed: the node answers or ends the link, and lives."""
+"""Captured clients' input with a few bytes changed: the node answers or ends the link, and survives."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
 
 
 def introduced(proxy: NodeProcess, cluster_name: str) -> ClientIdentity:
-    """What a proxy says of itself to a proxy of that cluster."""
+    """Return the identity that a proxy sends to a proxy of that cluster."""
     with Raw(proxy, identified=False) as raw:
         me = ClientIdentity(
             protocol_version=1,

@@ -1,4 +1,4 @@
-"""What goes over the link between a proxy and what is upstream: one connection, and each message once."""
+"""The traffic between a proxy and its upstream: one connection, and each message once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = 1024
 
 
 class Carried(NamedTuple):
-    """What a relay has carried from first to last."""
+    """The traffic that a relay has carried in total."""
 
     connections: int
     bytes_there: int

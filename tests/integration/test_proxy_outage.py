@@ -49,7 +49,7 @@ class Traffic:
         self._confirmed += len(fresh)
 
     def goes_on(self, count: int = 50) -> None:
-        """What is posted from now on is acknowledged, and comes."""
+        """Check that further posts are acknowledged and delivered."""
         goal = self.posted + count
         self._consumer.wait(lambda: len(self._consumer.delivered) >= goal, 30)
 

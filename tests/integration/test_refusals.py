@@ -1,4 +1,4 @@
-"""What the node refuses, as the official client's user sees it: the kind of exception, the category and the reason."""
+"""The node's refusals, as the official client's user sees them: exception, category and reason."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def steps(state: Path) -> Counter[int]:
-    """How many messages are at each `Step`, by the file; none while there is none."""
+    """Count the messages at each `Step` in the file; none if it does not exist."""
     head = read_head(state)
     return Counter(state.read_bytes()[-head.messages :]) if head is not None else Counter()
 

@@ -1,4 +1,4 @@
-"""Who gets what: shares and priorities, apps, broadcast, and limits on what is unconfirmed."""
+"""Routing of messages: shares and priorities, apps, broadcast, and limits of unconfirmed messages."""
 
 from __future__ import annotations
 

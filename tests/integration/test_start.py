@@ -85,7 +85,7 @@ def test_many_starts_leave_one_set_of_files(bmq_node: NodeProcess) -> None:
 
 
 def refused(node: NodeProcess) -> str:
-    """What a node that must not start says: one line, and nothing else."""
+    """Return the error of a node that must not start, which is its only line."""
     try:
         with pytest.raises(NodeFailed) as failed:
             node.start()

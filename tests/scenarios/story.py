@@ -84,7 +84,7 @@ class Story:
         self._gather()
 
     def take(self) -> list[str]:
-        """What has happened since the last time."""
+        """Take the lines since the last call."""
         out = [*self._out]
         self._out.clear()
         return out
@@ -142,7 +142,7 @@ class Story:
         client.post(uri, int(count))
 
     def status(self) -> None:
-        """What every node is."""
+        """Write the state of every node."""
         for host in self._world.hosts:
             member = host.member
             if host.node is None or member is None:
@@ -154,7 +154,7 @@ class Story:
             self._out.append(f"       {host.name} {roles}, shard {shard.state.name} at {position}")
 
     def clients(self) -> None:
-        """What clients have got."""
+        """Write the messages and acks that clients have received."""
         for client in self._world.clients:
             if isinstance(client, Producer) and client.hosts:
                 waiting = sum(map(len, client.unacked.values()))

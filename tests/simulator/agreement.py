@@ -1,4 +1,4 @@
-"""What the nodes of a cluster must agree upon, whatever happens: leaders, the ledger, primaries."""
+"""Agreement among the nodes of a cluster: leaders, the ledger, primaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """What nodes were seen to believe, since the world began."""
+    """The nodes' observed beliefs since the world began."""
 
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
@@ -57,7 +57,7 @@ class Agreement:
             raise Violation(f"{uri} is {info} now, and was {known}")
 
     def difference(self, ledgers: dict[str, Metadata]) -> str:
-        """What healed nodes do not agree upon."""
+        """Describe a disagreement of healed nodes; empty if there is none."""
         (first_name, first), *others = ledgers.items()
         for uri, info in self.assigned.items():
             has = first.state.queues.get(uri)

@@ -108,7 +108,7 @@ class Client:
         self.begin()
 
     def introduce(self) -> bytes:
-        """What it says of itself."""
+        """Encode the client's identity."""
         client_id = self.name.encode().rjust(6, b"_")
         who = identity(client_id=client_id.hex().upper())
         return build_schema_event(ber.encode(NegotiationMessage(choice=who)))
@@ -148,7 +148,7 @@ class Client:
             self.dial()
 
     def forget(self) -> None:
-        """What belonged to the link is no more."""
+        """Drop the state of the link."""
 
     # -- what comes
 
@@ -332,7 +332,7 @@ class Consumer(Client):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it gets what comes."""
+        """Return True if it receives new messages."""
         return self.subscribed == len(self.reads)
 
     def tap(self, item: Item, link: Link) -> None:

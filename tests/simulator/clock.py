@@ -32,7 +32,7 @@ class Clock:
 
 
 class MachineClock:
-    """What one machine takes the time to be: a rate, in parts per million off the true one, and a wall that jumps."""
+    """One machine's clock: a rate, in parts per million off the true one, and a wall clock that jumps."""
 
     def __init__(self, clock: Clock, wall_s: int, drift_ppm: int = 0, uptime_ms: int = MILLION) -> None:
         self._clock = clock

@@ -299,7 +299,7 @@ class ClusterWorld(World):
         return ""
 
     def _difference(self) -> str:
-        """What keeps the nodes from being alike, and able to do all."""
+        """Describe a reason why the nodes are not alike, or not fully able; empty if there is none."""
         members = {}
         for host in self.hosts:
             if host.node is None or host.member is None:

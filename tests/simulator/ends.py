@@ -141,7 +141,7 @@ def _voted_in(event: bytes) -> int:
 
 
 def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
-    """What a node sends to a client, read once for the records and for the client."""
+    """Decode a node's output to a client, once for the records and for the client."""
     for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
         if frame.type == EventType.PUSH:
             for push in iter_pushes(view, frame.body, frame.end):

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: each seed has its own kinds of faults, as likely as it says, and none after the end."""
+"""Faults and their times: each seed has its own kinds of faults with their probabilities, and none after the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a world has besides its two queues, and how many nodes; the seed decides by itself.
+"""Features of a world besides its two queues, and its number of nodes, chosen by the seed.
 
 Without any of it a world is what it was before there were features: seeds that failed then still tell their story.
 """
@@ -61,7 +61,7 @@ _PROXIES_PART = 0.25
 
 
 class Shape(NamedTuple):
-    """What a world is made of; `has_proxies` below the nodes."""
+    """The shape of a world; `has_proxies` means proxies below the nodes."""
 
     nodes: int
     has_proxies: bool

@@ -68,7 +68,7 @@ def _nothing() -> None:
 
 
 class Death(Enum):
-    """How a process ends."""
+    """The manner of a process's end."""
 
     KILL = "killed"
     IN_CALL = "killed between two calls to its disk"
@@ -151,7 +151,7 @@ class Host:
         self._tick_later(node)
 
     def _make_node(self, now: Now) -> Node:
-        """As the composition root does it."""
+        """Make the node like the composition root."""
         directory = self.disk.directory
         damage = self.disk.damage
 
@@ -194,7 +194,7 @@ class Host:
         return node
 
     def _make_member(self, node: Node, recovered: Mapping[int, Recovered]) -> None:
-        """As `broker.membership` does it."""
+        """Make the member like `broker.membership`."""
         others = [host.node_id for host in self.world.hosts if host is not self]
         config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
         self.member = Member(
@@ -287,7 +287,7 @@ class Host:
         self.world.power_lost(self)
 
     def _disk_errors(self) -> tuple[type[BaseException], ...]:
-        """What a disk that fails makes of a step, as far as it ends the process."""
+        """Return the exceptions by which a failing disk ends the process."""
         return (OSError, Inconsistent) if self.fails_flushes else ()
 
     def _is_full(self, error: BaseException) -> bool:
@@ -427,7 +427,7 @@ class Host:
                 self.disk.ended[number] = partition.copy.kept
 
     def make_oddity(self) -> Oddity | None:
-        """What is odd about a link that it has from now on."""
+        """Return the oddity of a new link, if any."""
         return self.world.make_oddity() if self.member is not None else None
 
     def make_malformer(self) -> Malformer | None:

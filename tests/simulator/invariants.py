@@ -1,4 +1,4 @@
-"""What must be true of messages at every step, told from what goes over the wires.
+"""Invariants of messages at every step, checked by the traffic on the wires.
 
 A message is *acked* when an ACK with SUCCESS leaves a node; an app has *confirmed* it *durably* when a node has handled
 the CONFIRM without crashing. In between, what the app's client has sent may count or not. What an ack promises depends
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 
 class Promise(Enum):
-    """What an ack promises."""
+    """The promise of an ack."""
 
     KEPT = "every app gets the message"
     COPIED = "so it does, once a majority of the nodes has it"
@@ -84,7 +84,7 @@ class Post:
 
 @dataclass
 class AppView:
-    """What one app of one queue has got, is owed, and has done with; GUIDs. Nothing is owed to one that may be gone."""
+    """The messages that one app of one queue has received, is owed, and has confirmed, by GUID."""
 
     owes: bool = True
     pushed: set[bytes] = field(default_factory=set)
@@ -239,7 +239,7 @@ class Records:
         return True
 
     def missing(self, view: AppView) -> Iterator[Post]:
-        """What an app is to get."""
+        """Yield the posts that an app must still receive."""
         return filter(self.is_kept, map(self.posts.__getitem__, view.owed))
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
@@ -247,7 +247,7 @@ class Records:
         return post.again and view.confirmed[post.guid] < self.forgets
 
     def step_ends(self) -> None:
-        """What one step sends to several consumers has an order for each of them only."""
+        """End a step: its messages to several consumers are ordered only for each of them."""
         for (uri, app, line, _), number in self._step.items():
             last = self.views[uri][app].last
             last[line] = max(last.get(line, 0), number)
@@ -294,7 +294,7 @@ def name_of(post: Post) -> str:
 
 
 def check_queue(queue: Queue) -> None:
-    """What `broker.core.queue` says of itself: each message that is kept is in one place per app that wants it."""
+    """Check the invariant of `broker.core.queue`: each kept message is in one place for each app that wants it."""
     for app in queue.apps.values():
         places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
         for stream in app.streams:

@@ -1,4 +1,4 @@
-"""What is on the nodes' disks: which records of a shard, how many copies of each, and whether they agree.
+"""The records on the nodes' disks, the number of replicas of each, and their agreement.
 
 Reads what each step has added to a journal, as far as it can; when a node truncates or changes files, all of it.
 """
@@ -202,7 +202,7 @@ class Journals:
         return None if _refused_by(record) else (DELETION_RECORD.unpack(record).guid, b"")
 
     def check_queue(self, node_id: int, queue: Queue) -> None:
-        """What a primary believes of a queue's messages is what its journal says."""
+        """Check that a primary's messages of a queue equal those in its journal."""
         kept = {guid: keys for guid, (key, keys) in self.views[node_id].kept.items() if key == queue.key}
         if kept.keys() != queue.messages.keys():
             (guid, *_) = kept.keys() ^ queue.messages.keys()

@@ -10,7 +10,7 @@ __all__ = ["quiet"]
 
 
 class _Lines(logging.Handler):
-    """What the core logs stands among what happens, without a time of its own."""
+    """Adds the core's log lines to the events, without a time."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()

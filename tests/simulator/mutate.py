@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What became of one fault: the first world that shows it and what that says, or None."""
+    """The result for one fault: the first world that shows it and its message, or None."""
 
     name: str
     seed: int | None

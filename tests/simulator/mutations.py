@@ -85,12 +85,12 @@ def _take_twice(original: Any) -> Any:
 
 
 def _give_back_nothing(original: Any) -> Any:
-    """What a lost consumer held goes to nobody."""
+    """Give a lost consumer's messages to nobody."""
     return lambda self, lot, wanted=None: None
 
 
 def _give_back_last(original: Any) -> Any:
-    """What waits is handed out newest first."""
+    """Deliver waiting messages newest first."""
 
     def deliver(self: Delivery, app: App) -> None:
         if len(app.pending) > 1:
@@ -125,7 +125,7 @@ def _spoil_a_payload(original: Any) -> Any:
 
 
 def _sync_nothing(original: Any) -> Any:
-    """What is wanted on the disk before it is acknowledged, is not there."""
+    """Sync nothing before acknowledgments."""
     return lambda self: []
 
 

@@ -41,7 +41,7 @@ class End(Protocol):
 
 
 class Direction:
-    """What is on its way to one end."""
+    """The data in flight to one end."""
 
     __slots__ = ("is_open", "last_us", "waiting")
 
@@ -162,7 +162,7 @@ class Network:
         self.split_part = SPLIT_PART
 
     def delay_us(self) -> int:
-        """How long bytes take."""
+        """Draw the delay of bytes, in microseconds."""
         return int(self.random.random() ** 3 * self.delay_us_max) + 50
 
     def splits_seldom(self) -> None:

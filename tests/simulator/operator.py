@@ -188,7 +188,7 @@ class Operator:
         self._world.clock.after(INSIST_US, self._insist)
 
     def difference(self) -> str:
-        """What the queue has other apps for than its domain names."""
+        """Describe a queue whose apps or configuration differ from its domain's; empty if there is none."""
         wanted = set(self._world.domains[self._fanout].app_ids)
         for host in self._world.hosts:
             queue = host.node.queues.get(self._uri) if host.node is not None else None

@@ -44,7 +44,7 @@ class Handing:
 
 
 class Broker:
-    """What one process was seen to do; `handings` are by queue and app."""
+    """The observed deliveries of one process; `handings` are by queue and app."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

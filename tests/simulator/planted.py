@@ -82,7 +82,7 @@ def plant(mutant: Mutant) -> None:
 
 
 def stale(mutants: Sequence[Mutant]) -> list[str]:
-    """What is to be changed, and is not in the source any longer."""
+    """List the changes whose text is not in the source any longer."""
     found = []
     for mutant in mutants:
         try:

@@ -86,7 +86,7 @@ def _tell(*, rewrite: bool) -> int:
 
 
 class Outcome(NamedTuple):
-    """What became of one world; `failure` is empty if it passed, `lines` is what happened if that was asked for."""
+    """The result of one world; `failure` is empty if it passed, `lines` are its events if requested."""
 
     failure: str
     lines: list[str]

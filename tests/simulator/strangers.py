@@ -1,4 +1,4 @@
-"""Who says what nobody should: clients with hostile numbers, brokers that are none of the cluster's, and odd members.
+"""Hostile peers: clients with hostile numbers, brokers of no cluster, and odd members.
 
 Nobody else may notice. An odd member does nothing but what a link may do to it by itself: what it has sent over a link
 comes there once more, late. It tells no lies.
@@ -118,10 +118,10 @@ class Stranger(Client):
             super().dial()
 
     def tap(self, item: Item, link: Link) -> None:
-        """Whatever it is."""
+        """Ignore the item."""
 
     def handle(self, link: Link, items: list[Item]) -> None:
-        """Whatever they are."""
+        """Ignore the items."""
 
 
 class Oddity:

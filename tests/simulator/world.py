@@ -127,25 +127,25 @@ class World:
         return apps | {FANOUT: (*APPS, EXTRA_APP) if Feature.APPS in self.features else APPS}
 
     def make_records(self) -> Records:
-        """What is written down, and the rules for it."""
+        """Make the records, and their rules."""
         return Records(self.apps, self.promises)
 
     def make_producers(self) -> list[Producer]:
-        """Who posts, to all queues."""
+        """Make the producers, which post to all queues."""
         producers = [Producer(self, f"p{number}", list(self.promises)) for number in range(2)]
         for producer in producers:
             producer.with_properties.add(PARTED)
         return producers
 
     def make_clients(self) -> list[Client]:
-        """Who posts and who reads."""
+        """Make all producers and consumers."""
         clients: list[Client] = [*self.make_producers()]
         clients += [Consumer(self, f"c{number}", [(PRIORITY, "")]) for number in range(2)]
         clients += [Consumer(self, f"f{app}", [(FANOUT, app)]) for app in APPS]
         return clients
 
     def _more_clients(self) -> list[Client]:
-        """Who reads what there is besides."""
+        """Make the consumers of additional queues."""
         more: list[Client] = []
         if Feature.EVENTUAL in self.features:
             more.append(Consumer(self, "e0", [(EVENTUAL, "")]))
@@ -304,14 +304,14 @@ class World:
                 raise Violation(f"{name} and {first_name} keep different messages: {sorted(other ^ first)}")
 
     def unrest_at_end(self) -> str:
-        """As `unrest`, without a look at what is confirmed."""
+        """Describe unfinished work like `unrest`, without confirms."""
         for client in self.clients:
             if isinstance(client, Producer) and any(client.unacked.values()):
                 return f"{client.name} waits for acks"
         return ""
 
     def unrest(self) -> str:
-        """What is still under way."""
+        """Describe unfinished work; empty if there is none."""
         for client in self.clients:
             if client.link is None:
                 return f"{client.name} is not connected"
@@ -347,11 +347,11 @@ class World:
         self.passage.look(host, self.clock.us)
 
     def slice_gap_us(self) -> int:
-        """How long it takes until a host goes on with what it did not finish in a step."""
+        """Draw the time until a host continues unfinished work, in microseconds."""
         return self._slices_random.randint(1, SLICE_GAP_US_MAX) if Feature.SLICES in self.features else 1
 
     def make_oddity(self) -> Oddity | None:
-        """What is odd about a new link between two members."""
+        """Draw the oddity of a new link between two members, if any."""
         return Oddity(self.random) if Feature.ODD in self.features else None
 
     def make_malformer(self) -> Malformer | None:
@@ -416,7 +416,7 @@ class World:
             self.clock.after(WRITE_BACK_US, self._write_back)
 
     def look(self) -> None:
-        """What can be seen inside the nodes at any time."""
+        """Check the state inside the nodes, which must hold at any time."""
         for host in self.hosts:
             if host.node is not None:
                 for queue in host.node.queues.values():

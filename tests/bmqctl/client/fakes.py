@@ -67,7 +67,7 @@ class FakeBroker:
     held: bytes = b""
 
     def receive(self, data: bytes) -> bytes:
-        """What the broker says to `data`."""
+        """Process `data` and return the broker's answer."""
         self.held += data
         out = b""
         at = 0

@@ -220,7 +220,7 @@ def test_a_producer_posts_as_the_official_client_did(number: str) -> None:
 
 
 def received(put: Put) -> Message:
-    """What a consumer makes of a posted message."""
+    """Convert a posted message to the one that a consumer receives."""
     return Message(Push(put.flags, put.queue_id, put.guid, put.compression, put.schema_id, put.options, put.data))
 
 

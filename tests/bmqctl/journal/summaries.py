@@ -1,4 +1,4 @@
-"""What tests of `bmqctl journal summary` have in common."""
+"""Common parts of the tests of `bmqctl journal summary`."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ class Field(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is known of a field: its bits (in all places where it occurs), how many are noticed, by which faults.
+    """The result for a field: its bits (in all places where it occurs), the number noticed, and by which faults.
 
-    `codes` are not all faults that follow from the damage, but as few as tell of every bit that is noticed.
+    `codes` are not all faults caused by the damage, but as few as are needed to notice every noticed bit.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""What `formats/disk/CHECKSUMS.md` says of each field is so: bits taken at random; `scripts/sweep` takes them all."""
+"""Check of the statements in `formats/disk/CHECKSUMS.md` with random bits; `scripts/sweep` takes all of them."""
 
 from __future__ import annotations
 

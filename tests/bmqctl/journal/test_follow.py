@@ -193,7 +193,7 @@ def test_a_record_that_was_read_too_early(broker: Broker, monkeypatch: pytest.Mo
 
 
 def test_rollovers(broker: Broker) -> None:
-    """What both journals have comes once; what was written just before the rollover is not lost."""
+    """Records in both journals come once, and those written just before the rollover are not lost."""
     broker.write(4)
     with following(broker) as follower:
         broker.write(2)

@@ -185,7 +185,7 @@ def test_damaged_data(run: Run, copy: Path, tmp_path: Path) -> None:
 
 
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What inflates beyond the limit of all brokers is refused, a step at a time."""
+    """Payloads that inflate beyond the limit of all brokers are refused, a step at a time."""
     monkeypatch.setattr(payload, "DECOMPRESSED_SIZE_MAX", 1 << 16)
     monkeypatch.setattr(payload, "INFLATE_STEP", 1 << 10)
     file = tmp_path / "data"

@@ -127,7 +127,7 @@ def test_a_payload_with_a_wrong_checksum(run: Run, store: Path, out: Path) -> No
 
 
 def test_numbers_are_kept_and_gaps_are_before_the_first_sync_point(run: Run, store: Path, out: Path) -> None:
-    """As after a rollover: the reference takes numbers that only rise before the sync point that the header names."""
+    """The reference accepts numbers that only increase before the header's sync point, like those after a rollover."""
     offset, _ = first(store, MessageRecord, 4)
     change(only(store, JOURNAL), offset, bytes(JOURNAL_RECORD_SIZE))
     report = repaired(run, store, out)

@@ -1,4 +1,4 @@
-"""Whatever happened to the files of a store: a repair ends, its result is sound, and keeps what was not damaged."""
+"""Repairs of stores with any damage: each ends with a sound result that keeps everything undamaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Files = dict[str, bytes]
 
 
 class Damage(NamedTuple):
-    """What is done to a file: see `_apply`. Offsets are taken modulo the file's size."""
+    """A change to a file, see `_apply`. Offsets are taken modulo the file's size."""
 
     extension: str
     kind: str
@@ -82,7 +82,7 @@ DAMAGE = st.builds(
 
 
 class Story(NamedTuple):
-    """What a sound store says, record by record: each with the bytes that it consists of, by file and offset."""
+    """The contents of a sound store, record by record, each with its bytes by file and offset."""
 
     messages: dict[bytes, list[tuple[str, int, int]]]
     confirms: dict[tuple[bytes, bytes], list[tuple[str, int, int]]]
@@ -203,7 +203,7 @@ def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
 
 
 def _check_replica(repaired: Repaired) -> None:
-    """What is kept precedes the damage: but for what nothing covers, it is what the other replicas have."""
+    """Check that everything kept precedes the damage and, but for uncovered bits, equals the other replicas' data."""
     before, damaged, report, out = repaired
     assert report.errors == 0, report.counts
     journals = list(out.glob(f"*{JOURNAL}"))

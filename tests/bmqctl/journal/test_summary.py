@@ -254,7 +254,7 @@ def test_damaged_records(run: Run, copy: Path) -> None:
     st.lists(st.tuples(st.integers(0, 604 * 60 - 1), st.binary(min_size=1, max_size=70)), max_size=40), st.booleans()
 )
 def test_any_bytes_are_counted(golden: Golden, damage: list[tuple[int, bytes]], behind_magic: bool) -> None:
-    """Whatever stands in the records: all are counted, as what they are or as unreadable, and nothing breaks."""
+    """Every slot is counted, as a record or as unreadable, for any contents."""
     source = golden("single-clean")
     content = bytearray(only(source, ".bmq_journal").read_bytes())
     for at, piece in damage:

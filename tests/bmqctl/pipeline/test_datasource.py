@@ -46,7 +46,7 @@ def test_spark_gets_the_rows_of_the_tasks(session: SparkSession, golden: Callabl
 def test_counts_and_sums_are_those_of_duckdb(
     session: SparkSession, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """What `journal dump` prints as CSV, counted by DuckDB: two readings that share no code with the source's."""
+    """DuckDB counts the CSV of `journal dump`: neither shares code with the source's reader."""
     store = golden("single-crash")
     dump = tmp_path / "dump.csv"
     with dump.open("wb") as file:

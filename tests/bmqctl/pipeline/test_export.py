@@ -333,7 +333,7 @@ def test_a_plan_made_before_another_export_ended_takes_nothing_back(
 def test_files_that_the_driver_does_not_see_are_not_committed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where executors write to disks of their own."""
+    """Executors may write to separate disks."""
     store = WrittenStore()
     store.message(Q, guid(1))
     sizes = Output.sizes

@@ -1,4 +1,4 @@
-"""What the options of a stream and of a writer may be, and which columns can be posted: without Spark's JVM."""
+"""Options of a stream and of a writer, and the columns that can be posted: without Spark's JVM."""
 
 from __future__ import annotations
 

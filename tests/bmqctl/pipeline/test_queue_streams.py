@@ -56,7 +56,7 @@ def post(node: NodeProcess, uri: str, count: int, first: int = 0) -> None:
 
 
 def left(node: NodeProcess, uri: str) -> list[bytes]:
-    """What a consumer of the queue is given now: what nobody has confirmed."""
+    """Return the unconfirmed messages that a consumer of the queue receives now."""
     with Client(node.uri) as client:
         client.open(uri, read=True, max_unconfirmed_messages=100_000)
         client.barrier()
@@ -195,7 +195,7 @@ def test_each_row_may_say_its_queue(spark: SparkSession, node: NodeProcess) -> N
 
 
 def test_a_batch_that_is_posted_again_is_there_once(spark: SparkSession, node: NodeProcess, tmp_path: Path) -> None:
-    """As after a driver was killed between its last ack and its commit: the batch is done once more."""
+    """A batch is repeated after a driver was killed between its last ack and its commit."""
     uri = queue_name()
     source = tmp_path / "in"
     spark.range(40).selectExpr("cast(id as string) as payload").coalesce(1).write.parquet(str(source))
@@ -266,7 +266,7 @@ def test_a_driver_that_is_killed_loses_nothing(
 
 
 def is_running(group: int) -> bool:
-    """Whether there is a process of this group."""
+    """Return True if a process of this group exists."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

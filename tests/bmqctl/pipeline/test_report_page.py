@@ -158,7 +158,7 @@ FITS = "[...document.querySelectorAll('main .main-svg')].every((svg) => svg.getB
 
 
 def browse(page: Path, report: Report, *scripts: str) -> list[Any]:
-    """What the scripts gave. The page said nothing, and asked for nothing but itself."""
+    """Return the scripts' results, and check that the page logged nothing and loaded nothing else."""
     page.write_text(report_page(report))
     screenshot = page.with_suffix(".png")
     done = subprocess.run(

@@ -38,7 +38,7 @@ def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def random_parts(seed: int) -> list[Callable[[int], bool]]:
-    """Which records each of three replicas has: together all of them."""
+    """Choose the records that each of three replicas has: together all of them."""
     noise = random.Random(seed)
     has = [[noise.random() < noise.choice((0.2, 0.9, 1)) for _ in range(200)] for _ in range(2)]
     begin = noise.randrange(1, 20)

@@ -80,7 +80,7 @@ class WrittenStore:
         return offset
 
     def finish_rollover(self) -> None:
-        """What a completed rollover leaves in the journal's header."""
+        """Write the header field that a completed rollover leaves in the journal."""
         offset = self.sync_point(SyncPointType.ROLLOVER)
         self.journal[36:44] = (offset // WORD).to_bytes(8, "big")
 

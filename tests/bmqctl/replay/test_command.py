@@ -147,7 +147,7 @@ def test_a_queue_without_a_name_needs_one(tmp_path: Path) -> None:
 
 
 def write_state(state: Path, store: Path) -> None:
-    """What a run that never came to its first message leaves."""
+    """Write the state left by a run that never reached its first message."""
     with ExitStack() as stack:
         plan = make_plan([only(store, FileType.JOURNAL.extension)], Selection(), stack)
         about: dict[str, Any] = {name: [] for name in ("--queue", "--app", "--guid", "--status", "--rename")}

@@ -1,4 +1,4 @@
-"""Which messages are chosen, and in what order."""
+"""The selection of messages, and their order."""
 
 from __future__ import annotations
 

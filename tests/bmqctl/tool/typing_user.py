@@ -23,7 +23,7 @@ TIMEOUT_S = 20
 
 
 class Output(io.StringIO):
-    """What is printed; `until` waits for a text that comes after what was waited for before."""
+    """The printed output; `until` waits for a text after those that were waited for before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ async def interact(
     path: Path | None = None,
     clock: Latency | None = None,
 ) -> str:
-    """What the tool prints while `script` is typed."""
+    """Return the tool's output while `script` is typed."""
     output = Output()
     log = Log(r"%s %m\n", out=output)
     with FileLog(path) as file_log, trio.fail_after(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What commands answer, as text and as JSON."""
+"""Answers to commands, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of a cluster answer of shards that others serve, and what they say in the log of each other."""
+"""Answers of a cluster's members about partitions served by others, and their log lines about each other."""
 
 from __future__ import annotations
 

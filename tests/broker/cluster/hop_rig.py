@@ -41,7 +41,7 @@ LENGTH_MAX = 1 << 26
 
 
 class Places:
-    """What all nodes know of the cluster, at once."""
+    """The state of the cluster, shared by all nodes."""
 
     def __init__(self) -> None:
         self.state = ClusterState()

@@ -230,7 +230,7 @@ class Node:
         return self.partition.busy or has_tasks
 
     def files(self) -> dict[str, bytes]:
-        """What is in the three files, headers included."""
+        """Return the contents of the three files, headers included."""
         files = self.shard.files
         parts = {"journal": (files.journal, files.journal_end), "data": (files.data, files.data_end)}
         parts["qlist"] = (files.qlist, files.qlist_end)
@@ -378,7 +378,7 @@ class Bus:
                     assert bytes(content.data).startswith(b"message ")
 
     def check_counts(self, node: Node, recovered: Recovered) -> None:
-        """What a replica says that it has is what its files tell."""
+        """Check that a replica's counts equal those of its files."""
         wanted: dict[bytes, tuple[int, int]] = {}
         for message in recovered.messages:
             count, size = wanted.get(message.queue_key, (0, 0))

@@ -41,7 +41,7 @@ STRANGER = "203.0.113.7:4242"
 
 
 def identity(node_id: int = 1) -> ClientIdentity:
-    """What node `node_id` would say of itself."""
+    """Make the identity that node `node_id` would send."""
     return own_identity(replace(One(2).node.identity, node_id=node_id), 1, "planets")
 
 
@@ -56,7 +56,7 @@ def authenticates(session: Session, user: str, password: str = "secret") -> None
 
 
 def answer(session: Session) -> BrokerResponse:
-    """What the session has answered."""
+    """Take the session's answer."""
     view = memoryview(bytes(session.take_output()))
     frame = next(iter_frames(view, 0, len(view), LENGTH_MAX))
     said = ber.decode(NegotiationMessage, schema_message(view, frame.body, frame.end)).choice

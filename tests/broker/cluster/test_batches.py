@@ -72,7 +72,7 @@ def test_a_batch_is_packed_as_its_records_are(
 
 
 class Outcome(NamedTuple):
-    """What a copy is after an event, or a part of it."""
+    """The state of a replica after an event, or a part of it."""
 
     error: str
     asking: Position | None
@@ -160,7 +160,7 @@ def test_a_damaged_batch_is_refused_as_its_records_are(
 
 
 def test_gaps_are_taken_only_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a rollover left out is missing from the numbers that follow."""
+    """Numbers left out by a rollover are missing in the new files."""
     sparse = Partition(limits=LIMITS)
     sparse.number = 1
     for number in range(60):

@@ -1,4 +1,4 @@
-"""What a copy does to its files when records are taken back, or the shard is about to be served from here."""
+"""Effects on a replica's files when records are taken back, or the node is about to serve the partition."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.broker.rig import ACK, READ, WRITE, Wanted, guid
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_count_follows_its_clients(seed: int) -> None:
-    """Whatever is opened, refused and closed: the upstream has as many as clients have, or as many as can be."""
+    """For any opens, refusals and closes the upstream's counts equal the clients', up to the greatest possible."""
     rng = random.Random(seed)
     count, told = Count(), 0
     held: list[int] = []

@@ -1,4 +1,4 @@
-"""When those that have told what they have cover all that was acknowledged: every case of small clusters."""
+"""The replicas whose answers cover everything acknowledged: every case of small clusters."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.broker.cluster.metadata_bus import PRIORITY, Bus, cluster, collector
 
 
 def damage(bus: Bus, node_id: int) -> None:
-    """As `broker.opening` leaves it: a note, and no ledger."""
+    """Leave a note of damage and no ledger, like `broker.opening`."""
     directory = bus.nodes[node_id].directory
     names = directory.names()
     note = Damage(directory, LEDGER_NOTE)

@@ -110,7 +110,7 @@ def test_a_damaged_node_that_is_made_primary_waits_for_the_one_that_has_it_all()
 
 
 def test_of_two_nodes_the_sound_one_is_enough() -> None:
-    """Whatever was acknowledged, both had."""
+    """Both nodes had everything that was acknowledged."""
     for primary_id in (0, 1):
         bus = filled(2)
         bus.kill(1)

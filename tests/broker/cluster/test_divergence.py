@@ -1,4 +1,4 @@
-"""How a replica's journal relates to its primary's: the six cases; every pair of histories meets the right one."""
+"""Relations of a replica's journal to its primary's: the six cases, and every pair of histories in the right one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_there_are_six() -> None:
 
 
 def test_random_histories_meet_at_their_last_common_record() -> None:
-    """What is cut, and cut again, ends at the last record that both have."""
+    """Repeated truncation ends at the last common record."""
     met = set()
     for seed in range(2000):
         random = Random(seed)

@@ -1,4 +1,4 @@
-"""What a node of a shard does not take: of another node, of another lease, of another payload; and what it undoes."""
+"""Records that a node of a partition rejects: from another node, lease or payload; and those that it takes back."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_replica_takes_no_payload_with_another_checksum(bus: Bus) -> None:
 
 
 def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_behind_it(bus: Bus) -> None:
-    """What begins the new files is a copy of the record that ended the old ones: a replica needs nothing more."""
+    """The new files begin with a copy of the record that ended the old ones: a replica needs nothing more."""
     primary, replica = bus.nodes[0], bus.nodes[2]
     bus.links[0, 2].clear()
     primary.shard.roll_over()

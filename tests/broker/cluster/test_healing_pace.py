@@ -43,7 +43,7 @@ def traffic(pace: HealingPace, now: Now, ms: int) -> int:
 
 
 def late(pace: HealingPace) -> bool:
-    """Whether it would be sent even though somebody waits."""
+    """Return True if it would be sent even though other work waits."""
     pace.end_step(awaited=True)
     found = pace.may_send
     pace.end_step(awaited=False)

@@ -65,7 +65,7 @@ def build(*, bulk: bool, mortal: bool = False) -> tuple[World, HopClient, HopCli
 
 
 def on_its_way(world: World, source: int, target: int) -> bytearray:
-    """What a node has to say to another."""
+    """Take a node's output for another node."""
     world.nodes[source].queues.flush()
     return world.nodes[source].links.sent.pop(target)
 
@@ -136,7 +136,7 @@ def primary_reject(*, bulk: bool, count: int = 3) -> Step:
 
 
 def state(world: World) -> Any:
-    """What the hop keeps, whoever has it."""
+    """Return the relay's state, in a comparable form."""
     found = {}
     for uri, queue in world.nodes[1].rig.node.queues.items():
         assert isinstance(queue, RelayQueue)

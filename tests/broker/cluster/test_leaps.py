@@ -170,7 +170,7 @@ def test_a_queue_that_is_named_with_an_app_is_not_assigned() -> None:
 
 
 def test_a_queue_of_a_partition_that_has_no_primary_stays() -> None:
-    """As a ledger may have it that is of a time with more partitions."""
+    """A ledger may have such a queue from a time with more partitions."""
     bus = cluster()
     leader = bus.nodes[3].metadata
     queue = QueueInfo(uri="bmq://priority/q", key=b"12345", partition_id=9)

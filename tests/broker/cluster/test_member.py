@@ -93,7 +93,7 @@ def test_consumers_confirm_before_their_node_leaves(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("codec", [ber, jsonc])
 def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever a node says that it is: it is no primary because it behaves like one, and there are no other shards."""
+    """A node that acts like a primary is not one for that, and partitions that do not exist are refused."""
     cluster = members()
     number = PartitionSequenceNumber(primary_lease_id=1, sequence_number=0)
     encoding = EncodingType.JSON if codec is jsonc else EncodingType.BER

@@ -253,7 +253,7 @@ def test_an_elected_node_with_a_full_disk_leads_when_it_has_room() -> None:
 
 
 def test_a_commit_always_has_room() -> None:
-    """What was reserved with the advisories holds their commits, however large the numbers."""
+    """The space reserved with advisories suffices for their commits, with the largest numbers."""
     high = LeaderMessageSequence(elector_term=(1 << 64) - 1, sequence_number=(1 << 64) - 1)
     body = ber.encode(ClusterMessage(choice=LeaderAdvisoryCommit(sequence_number=high, sequence_number_committed=high)))
     record = build_ledger_record(LedgerRecordType.COMMIT, high.elector_term, high.sequence_number, (1 << 64) - 1, body)

@@ -1,4 +1,4 @@
-"""What a hop asks of its upstreams, and how it stands with them: the table is walked."""
+"""Requests of a relay to its upstreams, and their states: a walk over the table."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class History:
         self.bus.join()
 
     def change_primary(self) -> None:
-        """As the leader of a majority does it; some learn of it later."""
+        """Change the primary as the leader of a majority does; some nodes learn of it later."""
         cut = {node_id for pair in self.bus.cut for node_id in pair}
         alone = {node_id for node_id in cut if sum(node_id in pair for pair in self.bus.cut) > 1} if cut else set()
         able = [node_id for node_id in self.bus.nodes if node_id not in alone]

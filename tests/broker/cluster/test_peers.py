@@ -167,7 +167,7 @@ def test_two_nodes_meet_and_say_what_the_reference_says() -> None:
 
 
 def _shared(said: object) -> tuple[object, ...]:
-    """What does not depend on the process or its build."""
+    """Return the parts that do not depend on the process or its build."""
     if isinstance(said, BrokerResponse):
         return (said.result, said.protocol_version, said.is_deprecated_sdk, *_shared(said.broker_identity))
     assert isinstance(said, ClientIdentity)

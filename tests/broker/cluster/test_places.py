@@ -1,4 +1,4 @@
-"""What a replica knows of where its messages are, and how much there is of each queue."""
+"""A replica's index of its messages, and the counts of each queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records are, found by halves as by looking at each."""
+"""Positions of records, by bisection and by linear search."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_a_link_that_breaks(world: World) -> None:
 
 
 def test_poison_counters_go_down_and_rejects_go_up(world: World) -> None:
-    """As between the reference's brokers, where 3 attempts were allowed."""
+    """The reference's brokers do the same with 3 attempts."""
     uri = "bmq://poison/q"
     producer = world.client(0)
     producer.open(0, uri, WRITE | ACK)

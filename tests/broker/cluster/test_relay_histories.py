@@ -32,7 +32,7 @@ class Consumer:
 
 @dataclass
 class History:
-    """What one seed does to one queue, and what must hold."""
+    """The history of one queue by a seed, and its invariants."""
 
     seed: int
     fanout: bool

@@ -89,7 +89,7 @@ def test_a_primary_that_began_with_nothing_is_told_by_the_replica_that_heals_it(
 
 
 def test_a_node_that_does_not_say_that_it_takes_them_is_told_nothing() -> None:
-    """As those of the reference do not."""
+    """The reference's nodes do not."""
     bus = begun(takes_removals=False)
     join_anew(bus)
     assert EventType.RECOVERY not in bus.nodes[2].events

@@ -101,7 +101,7 @@ def test_power_that_fails_at_any_point_leaves_one_set_or_the_other(go_on: Callab
 
 
 def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
-    """What the machine may have: some of the sectors, those written first; any, of files that were never waited for."""
+    """Yield possible states of the disk: some sectors, the first written; any, of files that were never flushed."""
     for seed in range(2):
         disk = Disk(Random(seed), directory.after_crash())
         disk.power_lost(in_order=True)

@@ -1,4 +1,4 @@
-"""What takes long at a hop goes on in slices: what others see of the queue between them, and at the end."""
+"""Long work at a relay, done in slices: the queue as others see it between them, and at the end."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Other:
 
 
 def events(world: World, source: int, target: int) -> list[object]:
-    """What went from one node to another: control messages, and the GUIDs of rejects."""
+    """Decode the messages sent from one node to another: control messages, and the GUIDs of rejects."""
     found: list[object] = []
     for one, other, data in world.wire:
         if (one, other) != (source, target):
@@ -168,7 +168,7 @@ def test_an_upstream_that_is_lost_before_all_is_forgotten(world: World) -> None:
 
 
 def test_an_app_that_nobody_reads_any_longer_and_that_is_read_again(world: World) -> None:
-    """What came before is forgotten beside what comes anew, which is in order, also when it is given back."""
+    """Old messages are dropped while new ones arrive in order, also when these are given back."""
     consumer = world.client(1)
     consumer.read(1, FANOUT, "foo", 1, messages_max=MANY)
     holder = world.client(1)

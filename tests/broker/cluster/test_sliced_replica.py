@@ -1,4 +1,4 @@
-"""What a replica leaves for later slices, however much is stored: others are served between two of them."""
+"""Work that a replica leaves for later slices, for any store size: other work is done between two of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW = range(100, 120)
 
 @pytest.fixture
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does a task in one go, or a rollover, is found out."""
+    """Fail if a task or a rollover is done at once."""
 
     def complete(self: Work, task: Task) -> None:
         raise AssertionError("a task is done in one go")

@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is a configuration or one line about what is wrong."""
+"""Parsing of arbitrary files: each gives a configuration or one line about the error."""
 
 from __future__ import annotations
 

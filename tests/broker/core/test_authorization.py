@@ -1,4 +1,4 @@
-"""What a peer may do: rules, and where they are asked."""
+"""Permissions of peers: the rules, and the places where they are applied."""
 
 from __future__ import annotations
 

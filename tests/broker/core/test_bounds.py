@@ -1,4 +1,4 @@
-"""How long control messages may be, how much of them is logged, and how much may wait for a broker."""
+"""Limits of the length of control messages, of their logged part, and of the data waiting for a broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rig() -> Rig:
 
 
 def head(kind: EventType, length: int) -> bytes:
-    """What comes first of an event, and all that has come."""
+    """Make the header of an event, without the rest."""
     return EVENT_HEADER.pack(EventHeader(0, length, 1, kind, 2, 0, b"\0"))
 
 

@@ -1,4 +1,4 @@
-"""What is on the disk when something leaves a node, by policy; and that it costs no more syncs than that takes."""
+"""The state of the disk when output leaves a node, by policy, and the number of syncs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_other_words_are_no_policy(text: str) -> None:
 
 
 class Disk:
-    """What a node's folder was waited for."""
+    """The flushes of a node's folder."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig

@@ -1,4 +1,4 @@
-"""What clients sent to the reference broker, sent to ours: the answers are the same.
+"""Captured clients' input of the reference broker, sent to ours: the answers are the same.
 
 Origin of the captures: BlazingMQ main a5b313cb with the Python SDK 1.2.2.
 """
@@ -60,7 +60,7 @@ def reference_identity(stream: bytes) -> NodeIdentity:
 
 
 def messages(stream: bytes) -> Iterator[Message]:
-    """What a stream says: control events as they are, acks and pushes one by one, however they share events.
+    """Decode a stream: control events as they are, acks and pushes one by one, however they share events.
 
     OUT_OF_ORDER is left out of the flags: the reference sets it for proxies on what it delivers from a list that it
     keeps for apps behind the fastest; clients do not look at it.

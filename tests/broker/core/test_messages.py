@@ -125,7 +125,7 @@ def test_payloads_of_all_sizes_come_back(rig: Rig, producer: Client, size: int) 
     ],
 )
 def test_a_full_queue_refuses_and_takes_again(limit: dict[str, int], status: AckStatus) -> None:
-    """As in the reference, the message that reaches beyond the limit is the last that is taken."""
+    """The message that exceeds the limit is the last to be accepted, as in the reference."""
     rig = start(domains=[replace(DOMAINS["priority"], **limit)])  # type: ignore[arg-type]
     producer = producing(rig, QUEUE)
     post(producer, 1, 2, 3)
@@ -313,7 +313,7 @@ def test_a_consumer_that_comes_back_confirms_what_it_had_before(rig: Rig, produc
 
 
 def test_a_message_confirmed_by_another_is_taken_back(rig: Rig, producer: Client) -> None:
-    """What it took of a consumer's limit is free again."""
+    """Its share of the consumer's limit is free again."""
     first = reading(rig, messages_max=1)
     post(producer, 1, 2)
     assert numbers(first) == [1]

@@ -1,4 +1,4 @@
-"""What is particular to fanout, broadcast and memory queues, and to consumers that are slow or old."""
+"""Particularities of fanout, broadcast and memory queues, and of slow or old consumers."""
 
 from __future__ import annotations
 

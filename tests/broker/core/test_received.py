@@ -265,7 +265,7 @@ def scalars(description: Description, seen: set[str]) -> Iterator[tuple[type[obj
 
 
 def test_what_becomes_of_every_number_and_name_is_known() -> None:
-    """Whoever gives a message one more has to say."""
+    """A field added to a message must be listed."""
     seen: set[str] = set()
     unchecked = set()
     for cls in (NegotiationMessage, AuthenticationMessage, ControlMessage, ElectorMessage):

@@ -242,7 +242,7 @@ def test_a_producer_cannot_consume(client: Client) -> None:
 def test_an_expression_that_does_not_compile_matches_everything(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in the reference: clients check their expressions themselves."""
+    """The reference does the same: clients check their expressions themselves."""
     client.open(1, QUEUE, READ | WRITE)
     expression = Expression(version=ExpressionVersion.VERSION_1, text="x >")
     one = Subscription(s_id=1, expression=expression, consumers=(CONSUMER,))

@@ -1,4 +1,4 @@
-"""When files or the disk are full: what is refused, what goes on, and how it becomes well again."""
+"""Behaviour with full files or a full disk: refusals, work that continues, and recovery."""
 
 from __future__ import annotations
 

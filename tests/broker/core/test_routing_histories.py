@@ -148,7 +148,7 @@ class History:
             assert not any(map(has_room, matching))
 
     def drain(self) -> None:
-        """Who takes everything gets all that is left, in order."""
+        """Check that a consumer without limits receives all remaining messages, in order."""
         for client, _ in self.consumers.values():
             client.disconnect()
         self.consumers.clear()

@@ -46,7 +46,7 @@ def shard(rig: Rig) -> Shard:
 
 
 def sets(rig: Rig) -> int:
-    """How many sets of files there are."""
+    """Count the file sets."""
     return sum(name.endswith(".bmq_journal") for name in rig.directory.names())
 
 
@@ -61,7 +61,7 @@ def slice_by_slice(rig: Rig, between: Callable[[int], object] = lambda step: Non
 
 
 def kept(rig: Rig) -> dict[bytes, tuple[frozenset[str], bytes]]:
-    """Who wants what of the fanout queue, and its payload."""
+    """Collect the apps that want each message of the fanout queue, and its payload."""
     queue = rig.node.queues[FANOUT]
     return {
         key: (

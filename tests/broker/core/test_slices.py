@@ -42,7 +42,7 @@ def slicing(rig: Rig) -> Rig:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many messages were offered or sent since the last call."""
+    """Count the messages offered or sent since the last call."""
     counted = 0
 
     def counting(name: str) -> None:
@@ -468,7 +468,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_no_dictionary_has_to_move_very_many_messages(rig: Rig, small_chunks: int) -> None:
-    """As they are posted, sent, confirmed in any order, given back and put aside."""
+    """Messages are posted, sent, confirmed in any order, given back and put aside."""
     queue = fill(rig)
     app = queue.apps["__default"]
     consumer = subscribing(rig, Wanted(messages_max=MANY))

@@ -36,7 +36,7 @@ def check_payloads(rig: Rig, uri: str = QUEUE) -> None:
 
 
 def in_files(rig: Rig, uri: str = QUEUE, app: str = "") -> set[int]:
-    """What a next process gives to consumers if this one is killed."""
+    """Return the messages that consumers of another process receive if this one is killed."""
     return set(numbers(reading(rig.restart(), uri, app)))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of messages that nobody confirms, of apps that come and go, and of queues that nobody uses."""
+"""Unconfirmed messages, added and removed apps, and unused queues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ops(rig: Rig) -> list[tuple[QueueOpType, bytes]]:
 
 
 def deletions(rig: Rig) -> list[int]:
-    """Why messages went, one after the other."""
+    """Return the reasons of deletions, in order."""
     files = rig.node.shards[0].files
     records = scan(files.journal.buffer, 44, (files.journal_end - 44) // 60)
     found, _ = select(records, RecordType.DELETION)

@@ -1,4 +1,4 @@
-"""Which node of a cluster a proxy uses."""
+"""The choice of the node that a proxy uses."""
 
 from __future__ import annotations
 

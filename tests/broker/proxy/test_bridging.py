@@ -140,7 +140,7 @@ def test_posts_are_given_up_when_they_would_not_be_known_again() -> None:
 
 
 def test_a_producer_comes_back() -> None:
-    """What it had posted without an answer it sends again, and that goes all the way up."""
+    """Its unanswered posts are repeated, and go all the way up."""
     it = Bridge(3)
     it.producer.open(0, QUEUE, WRITE | ACK)
     it.consumer.read(0, QUEUE)

@@ -259,7 +259,7 @@ def test_consumers_confirm_before_a_proxy_stops(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_consumers_confirm_before_another_node_is_used(stays: bool) -> None:
-    """What is with a consumer here shall not go to one elsewhere, and nothing newer comes before it."""
+    """Messages at a consumer here must not go to one elsewhere, and no newer ones come before them."""
     it = Place()
     it.producer.open(0, QUEUE, WRITE | ACK)
     it.consumer.read(0, QUEUE)
@@ -294,7 +294,7 @@ def test_consumers_confirm_before_another_node_is_used(stays: bool) -> None:
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_node_that_stops_opens_no_queue(stays: bool) -> None:
-    """What is asked for meanwhile is open as soon as a node is used that does not stop."""
+    """Queues requested meanwhile are open as soon as a node that is not stopping is used."""
     it = Place()
     it.producer.open(0, QUEUE, WRITE | ACK)
     it.consumer.read(0, QUEUE)

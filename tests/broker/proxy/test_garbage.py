@@ -1,4 +1,4 @@
-"""What brokers say to each other, damaged: a link may end, and nothing else may happen to the broker that reads it."""
+"""Damaged messages between brokers: a link may end, and nothing else may happen to the broker that reads it."""
 
 from __future__ import annotations
 

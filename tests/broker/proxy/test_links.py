@@ -83,7 +83,7 @@ class Upward:
         return self.links.connected(node_id, "127.0.0.1:1")
 
     def answer(self, session: Session, them: ClientIdentity | None = None, refusal: str | None = None) -> None:
-        """What a broker says to the identity that the session has sent."""
+        """Send a broker's answer to the identity that the session has sent."""
         asking = identity_in(session)
         answer = answer_identity(THEM, 1, refusal, asking).choice
         assert isinstance(answer, BrokerResponse)
@@ -101,7 +101,7 @@ class Upward:
         session.receive(memoryview(build_event(EventType.CONTROL, b"")))
 
     def newly_dialed(self) -> list[int]:
-        """Since the last look."""
+        """Return the nodes dialed since the last call."""
         dialed = list(self.dialed)
         self.dialed.clear()
         return dialed

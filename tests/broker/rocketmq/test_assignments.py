@@ -1,4 +1,4 @@
-"""Which queues a client is to consume, as the broker says."""
+"""Assignment of queues to clients by the broker."""
 
 from __future__ import annotations
 

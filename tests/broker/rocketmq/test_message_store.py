@@ -104,7 +104,7 @@ def test_golden_store_is_opened_and_left_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["consumequeue", "index", None])
 def test_golden_store_is_mended_after_a_crash(tmp_path: Path, lost: str | None) -> None:
-    """What is missing beside the commit log is made again from it, whatever it was."""
+    """Everything missing except the commit log is rebuilt from it."""
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     root = FileFolder(golden)
     names = iter(sorted(path.name for path in (golden / "index").iterdir()))

@@ -33,7 +33,7 @@ def send(rig: Rig, *bodies: str, queue_id: int = 0, **properties: str) -> None:
 
 
 def pop_again(rig: Rig, peer: Peer, ms: int = 13_000, **changes: Any) -> dict[str, str]:
-    """What comes when the time is over for which messages are hidden, and a little more."""
+    """Pop after the time for which messages are hidden, and a little more."""
     rig.pass_time(ms)
     return peer.popped(**changes)
 

@@ -59,7 +59,7 @@ def events() -> list[Event]:
 
 
 def stored() -> list[Record]:
-    """What the original stored."""
+    """Decode the records that the original stored."""
     found = [decode_record(bytes.fromhex(line["record"])) for line in lines() if line["kind"] == "record"]
     return [record._replace(body=bytes(record.body)) for record in found if isinstance(record, Record)]
 

@@ -1,4 +1,4 @@
-"""How far groups are, what administrators have consumers asked, and the store's upkeep."""
+"""Progress of groups, administrators' requests to consumers, and the store's upkeep."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Link:
 
 
 class Found:
-    """What is found, in order."""
+    """The results of a finder, in order."""
 
     def __init__(self, *links: Link) -> None:
         self.finder = QueueFinder(lambda topic: [NEAR], links)

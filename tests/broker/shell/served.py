@@ -83,7 +83,7 @@ class Peer:
 
 
 class Served:
-    """What a test has of a node that is served."""
+    """A served node, as tests use it."""
 
     def __init__(self, node: Node, server: Server, port: int) -> None:
         self.node = node

@@ -31,7 +31,7 @@ def pipe(path: Path, lines: list[str]) -> Iterator[ControlPipe]:
 
 
 def write(path: Path, data: bytes) -> int:
-    """As a program does that must not wait: opened without blocking, written, closed."""
+    """Write like a program that must not wait: open without blocking, write, close."""
     fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     try:
         return os.write(fd, data)

@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class Dialed:
-    """What came of one dialing, once the server has ended with it."""
+    """The result of one dialing, once the server has ended with it."""
 
     def __init__(self, place: Place) -> None:
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)

@@ -1,4 +1,4 @@
-"""What is particular to the folder on a real disk: its lock, its archive, how it takes disk."""
+"""Particularities of a folder on a real disk: its lock, its archive, its allocation."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def of_mapping(path: Path, what: str, holds: str = "") -> int:
 
 
 def advised_bytes(path: Path) -> int:
-    """How much of a mapped file the kernel was told to read nothing ahead of."""
+    """Return the size of a mapped file's part without read-ahead by the kernel."""
     return of_mapping(path, "Size", "rr")
 
 

@@ -1,4 +1,4 @@
-"""What the store relies on, held against the files of the shell and against the fakes of these tests."""
+"""The store's assumptions about files, checked for the shell's files and for the fakes of these tests."""
 
 from __future__ import annotations
 

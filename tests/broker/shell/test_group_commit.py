@@ -34,7 +34,7 @@ def arrived(sock: socket.socket) -> bool:
 
 
 def readable_within(sock: socket.socket, timeout_s: float) -> bool:
-    """Whatever number the socket's descriptor has: select() takes none above 1023."""
+    """Wait for input on a socket with any descriptor: select() accepts none above 1023."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(timeout_s))

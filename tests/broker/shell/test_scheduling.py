@@ -12,7 +12,7 @@ from broker.shell.scheduling import LONG_SLICE_NS, set_slice
 
 
 def own_slice_ns() -> int:
-    """As the kernel tells it."""
+    """Read the slice from the kernel."""
     for line in Path("/proc/self/sched").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "se.slice":

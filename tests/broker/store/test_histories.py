@@ -154,7 +154,7 @@ class History:
         assert self.rig.node.shards[0].due == due
 
     def change(self, step: Step) -> None:
-        """What is done from outside; a shard that is full may refuse it."""
+        """Apply an operation from outside, which a full partition may refuse."""
         node, messages = self.rig.node, self.state[step.uri]
         queue = node.queues[step.uri]
         if step.what == "purge":
@@ -251,7 +251,7 @@ def list_of(state: State) -> list[object]:
 
 
 def all_whole(directory: MemoryDirectory) -> bool:
-    """Whether no set of files is being made or put away."""
+    """Return True if no file set is being made or removed."""
     return len(directory.names()) == 4
 
 

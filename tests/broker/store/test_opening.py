@@ -1,4 +1,4 @@
-"""Which files a node starts from, row by row of the table in `broker.opening`, and what it refuses."""
+"""The files that a node starts from, row by row of the table in `broker.opening`, and refusals."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def crashes() -> Iterator[MemoryDirectory]:
 
 
 def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
-    """What the machine may have of it when it has power again.
+    """Yield possible states of the disk after a power failure.
 
     First some of the sectors, those that were written first; every other time without the last changes of the folder
     that were not waited for. Then any sectors of files that were never waited for: in the others, that would be damage

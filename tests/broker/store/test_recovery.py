@@ -1,4 +1,4 @@
-"""What the records of a partition say about its queues and messages."""
+"""The queues and messages that a partition's records describe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_message_that_all_have_confirmed_is_gone(partition: Partition) -> None
 
 
 def test_an_operation_that_makes_nothing_does_not_point_into_qlist(partition: Partition) -> None:
-    """Whatever the field holds: a bit of it may have rotted, and validation only warns of it."""
+    """The field may hold anything: a bit of it may be corrupted, and validation only warns of that."""
     partition.operate(QueueOpType.PURGE).post(1)
     journal, at = partition.files.journal.buffer, partition.files.journal_end - 2 * JOURNAL_RECORD_SIZE
     journal[at + 37] ^= 0x10
@@ -51,7 +51,7 @@ def test_an_operation_that_makes_nothing_does_not_point_into_qlist(partition: Pa
 
 
 def test_a_message_posted_again_is_a_new_one(partition: Partition) -> None:
-    """What was confirmed of the first is not confirmed of the second."""
+    """Confirms of the first do not count for the second."""
     partition.post(1).post(2).confirm(1, "foo").confirm(1, "bar").delete(1).post(1)
     assert partition.outstanding() == {2: ALL, 1: ALL}
     partition.confirm(1, "baz")

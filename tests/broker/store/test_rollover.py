@@ -1,4 +1,4 @@
-"""What a rollover carries to the next files, and what a crash in the midst of one leaves."""
+"""The records that a rollover carries over, and the state after a crash within one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEXT = "20261121_051105"
 
 @dataclass
 class Place:
-    """Where a message lies, as the queue engine knows it."""
+    """A message's location, as known to the queue engine."""
 
     offset: int
 

@@ -94,7 +94,7 @@ class Partition:
         return self
 
     def reopen(self) -> tuple[PartitionFiles, Recovered]:
-        """What a new process makes of the files after a crash."""
+        """Recover the files as a new process does after a crash."""
         directory = self.directory.after_crash()
         (file_set,) = group_file_sets(directory.names())
         files = PartitionFiles.open(directory, file_set, self.limits)

@@ -1,4 +1,4 @@
-"""What the JSON looks like, what else is accepted, and the faults."""
+"""The form of the JSON, accepted variants, and errors."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_faults_name_the_element(written: bytes, path: str, offset: int, reason:
 
 
 def test_nesting_that_just_fits_the_stack_is_refused() -> None:
-    """Whatever a decoder does with what was read goes deeper into the stack than reading it went."""
+    """Processing a decoded value recurses deeper than decoding it."""
     head = b'{"configureStream":{"streamParameters":{"subscriptions":[{"expression":{"version":'
     reasons = set()
     for depth in range(1, 1100):

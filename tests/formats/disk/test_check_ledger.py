@@ -120,7 +120,7 @@ def queue(uri: str = URI, key: bytes = KEY, partition_id: int = 0, **apps: bytes
 
 @dataclass
 class Partition:
-    """What the checks of a file set found."""
+    """The result of a file set's checks."""
 
     queues: dict[bytes, KnownQueue]
     leases: dict[int, int] = field(default_factory=lambda: {1: 44})
@@ -208,7 +208,7 @@ def test_apps_come_and_go() -> None:
 
 
 def test_a_commit_out_of_turn() -> None:
-    """As in a cluster, where two advisories may be under way at once."""
+    """A cluster may have two advisories in progress at once."""
     ledger = Ledger().snapshot().assign(queue()).assign(queue(OTHER_URI, OTHER_KEY)).commit(3).commit(2)
     assert disagreements(ledger, partition(known(), known(OTHER_URI, OTHER_KEY))) == []
 

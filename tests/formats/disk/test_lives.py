@@ -196,7 +196,7 @@ def shown(lives: Lives, rows: Any, beyond: Any) -> list[tuple[object, ...]]:
 
 
 def followed(journal: bytes, cuts: list[int]) -> Model:
-    """What `Lives` makes of a journal that is fed to it in pieces, in the form of the model."""
+    """Feed a journal to `Lives` in pieces, and return the result in the form of the model."""
     lives = Lives()
     seen = Model(b"")
     count = len(journal) // JOURNAL_RECORD_SIZE

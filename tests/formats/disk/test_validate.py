@@ -154,7 +154,7 @@ def test_a_new_primary_starts_over_and_settles_its_predecessors_sync_point() -> 
 
 
 def rolled_over(*, header: bool = True) -> Writer:
-    """What a rollover leaves: records that are still needed, a sync point, the header that points to it."""
+    """Write the result of a rollover: records still needed, a sync point, the header that points to it."""
     writer = Writer()
     writer.number = 4
     writer.create()

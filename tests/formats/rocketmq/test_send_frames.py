@@ -56,7 +56,7 @@ def check(data: memoryview, at: int) -> bool:
 
 
 def captured() -> Iterator[tuple[memoryview, int, Frame]]:
-    """Where requests to send begin that Java clients have sent."""
+    """Find the requests to send in captures of Java clients."""
     for capture in (each for each in CAPTURES if each.startswith("pcap/")):
         for stream in streams(capture):
             view, at = memoryview(stream.data), 0
