@@ -6,6 +6,7 @@ nobody has acknowledged goes to the new root, which knows it again by its GUID.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
@@ -21,6 +22,8 @@ from broker.store.chunked import Chunked
 from formats.codes import AckStatus
 
 __all__ = ["confirm_all", "retire", "to_relay", "to_root"]
+
+log = logging.getLogger("broker.queue")
 
 # Who numbered the shapes of properties in posts that are handed over: no client, and no broker.
 HANDED_OVER = -(1 << 31)
@@ -67,18 +70,31 @@ def _posts(
         return [each for each in posters if id(each[0]) in writers]
 
     for guid, posters in old.awaiting.items():
-        if not posters or here(posters):
-            yield guid, _content(old, new, old.messages[guid]), here(posters)
+        if posters and not here(posters):
+            continue
+        content = _content(old, new, old.messages[guid])
+        if content is not None:
+            yield guid, content, here(posters)
+            continue
+        log.error(
+            "queue '%s': the payload of message %s does not match its checksum; the post waited for copies, and is refused",
+            old.uri,
+            guid.hex().upper(),
+        )
+        old.answer(here(posters), guid, AckStatus.UNKNOWN)
     for guid, (content, posters) in old.held.items():
         if not posters or here(posters):
             schema_id = new.schemas.translate(HANDED_OVER, content.schema_id)
             yield guid, content._replace(schema_id=schema_id), here(posters)
 
 
-def _content(old: Queue, new: RelayQueue, message: Message) -> Content:
+def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
+    """The content of a message, to be posted anew; None if its payload has rotted."""
     data = bytes(old.log.read(message))
+    if crc32c(data) != message.checksum:
+        return None
     schema_id = new.schemas.translate(HANDED_OVER, message.schema_id)
-    return Content(data, crc32c(data), message.compression, message.has_properties, schema_id)
+    return Content(data, message.checksum, message.compression, message.has_properties, schema_id)
 
 
 def retire(queue: Queue) -> None:

@@ -271,6 +271,26 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
     assert list(there.unacknowledged) == [guid(2)]
 
 
+def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() -> None:
+    """Posted anew it would have a checksum that fits, and consumers would get it."""
+    world = World((DomainConfig("strong", Mode.PRIORITY, strong=True),), (0, 1))
+    world.make_primary(0)
+    primary = world.nodes[0].rig.node
+    shard = primary.shards[0]
+    shard.copies_wanted = 2
+    client = world.client(0)
+    client.open(0, "bmq://strong/q", WRITE | ACK)
+    for number in range(2):
+        client.put(0, guid(number), b"payload")
+    rotten = primary.queues["bmq://strong/q"].messages[guid(0)]
+    shard.read(rotten)[0] ^= 1
+    world.make_primary(None)
+    here = primary.queues["bmq://strong/q"]
+    assert isinstance(here, RelayQueue)
+    assert list(here.unacknowledged) == [guid(1)]
+    assert [(ack.guid, ack.status) for ack in client.acks()] == [(guid(0), AckStatus.UNKNOWN)]
+
+
 @pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, ""), (FANOUT, "foo")])
 @pytest.mark.parametrize("rollovers", [0, 1, 2])
 def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come_again(
