@@ -77,7 +77,7 @@ def _posts(
             yield guid, content, here(posters)
             continue
         log.error(
-            "queue '%s': the payload of message %s does not match its checksum; the post waited for copies, and is refused",
+            "queue '%s': the payload of message %s, which waits for copies, does not match its checksum: refused",
             old.uri,
             guid.hex().upper(),
         )

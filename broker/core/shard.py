@@ -551,8 +551,7 @@ class Shard:
         """Have room for records that belong together, and bytes of QLIST: then none is refused. `Full` if not."""
         if self._alarmed or not (self._has_room(records) and self._has_qlist_room(qlist)):
             self._roll_over(Wanted(records=records, qlist=qlist))
-        files = self._out
-        if not (self._reserve_journal(records) and files.qlist.reserve(files.qlist_end + qlist)):
+        if not (self._reserve_journal(records) and self._reserve_qlist(qlist)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
 
     def append_queue(
@@ -567,7 +566,7 @@ class Shard:
             self._roll_over(Wanted(records=self._spare_records, qlist=len(record)))
         files = self._out
         end = files.qlist_end + len(record)
-        if not (self._reserve_journal(1) and files.qlist.reserve(end)):
+        if not (self._reserve_journal(1) and self._reserve_qlist(len(record))):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no room for queue {uri}")
         with Change(f"writing a queue to partition {self.partition_id}"):
             files.qlist.buffer[files.qlist_end : end] = record
@@ -699,8 +698,23 @@ class Shard:
         return self.files.qlist_end + self.qlist_held + size <= self.limits.qlist
 
     def _reserve_journal(self, records: int) -> bool:
+        out, size = self._out, (self.due + records) * JOURNAL_RECORD_SIZE
+        if not out.journal.reserve(out.journal_end + size):
+            return False
+        held = self._held_for_files
+        return held is None or self.files.journal.reserve(self.files.journal_end + held.journal_end + size)
+
+    def _reserve_qlist(self, size: int) -> bool:
         out = self._out
-        return out.journal.reserve(out.journal_end + (self.due + records) * JOURNAL_RECORD_SIZE)
+        if not out.qlist.reserve(out.qlist_end + size):
+            return False
+        held = self._held_for_files
+        return held is None or self.files.qlist.reserve(self.files.qlist_end + held.qlist_end + size)
+
+    @property
+    def _held_for_files(self) -> HeldRecords | None:
+        """The records that these files get after all if a rollover is given up: disk is reserved for them here, too."""
+        return self._held if self.tight is None else None
 
     def _make_room(self, size: int, due: int) -> None:
         """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""

@@ -377,6 +377,26 @@ def test_a_full_disk_ends_it_and_nothing_else() -> None:
     check_all(rig)
 
 
+def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
+    """They get its records after all if the disk is full before the new ones are whole."""
+    rig, *_ = begun()
+    shard(rig).copies_wanted = 2
+    client = rig.connect()
+
+    def between(step: int) -> None:
+        if shard(rig).is_copying and "bmq://priority/new" not in rig.node.queues:
+            client.open(3, "bmq://priority/new", WRITE | ACK)
+            rig.directory.free = 0
+
+    slice_by_slice(rig, between)
+    assert "bmq://priority/new" in rig.node.queues
+    assert sets(rig) == 1
+    old = shard(rig).files
+    assert old.journal_end <= old.journal.granted
+    assert old.qlist_end <= old.qlist.granted
+    assert set(rig.restart().node.queues) == {FANOUT, "bmq://priority/new"}
+
+
 @pytest.mark.parametrize("steps", [1, 5, 50])
 def test_a_stop_in_its_midst_leaves_one_set(steps: int) -> None:
     rig, *_ = begun()
