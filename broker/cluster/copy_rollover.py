@@ -121,6 +121,12 @@ class CopyRollover:
             self._alive.take(place.key)
             yield place, start
 
+    def give_up(self) -> list[dict[bytes, Place]]:
+        """It comes to nothing; the memory that is to be given back."""
+        self._moving = None
+        alive, self._alive = self._alive, Chunked()
+        return alive.chunks
+
     @property
     def is_placed(self) -> bool:
         """Return whether all have been taken."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from crc32c import crc32c
@@ -484,17 +484,21 @@ class Copy:
                 """At once."""
 
     def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
-        """Find messages where they are now, then let go of the old files."""
+        """Find messages where they are now, then let go of the old files.
+
+        If nobody asks for their places any longer, they are gone through all the same: it gives their memory back.
+        """
         work = self.shard.work
         before = places.before(now_in)
-        while not rolling.is_placed and not places.is_given_up:
+        while not rolling.is_placed:
             while work is not None and not work.may_go_on():
                 yield
             count = 1 << 40 if work is None else max(1, work.left) * PLACED_PER_UNIT
             if work is not None:
                 work.left = 0
             for moved, start in rolling.take_moved(count):
-                places.move(moved.key, (before, moved.offset), (now_in, start))
+                if not places.is_given_up:
+                    places.move(moved.key, (before, moved.offset), (now_in, start))
         places.let_go(before)
         yield from self._retire(rolling.old)
         self._finishing = None
@@ -517,6 +521,7 @@ class Copy:
         if rolling is not None:
             self._rolling = None
             rolling.is_over = True
+            self._throw_away(rolling.give_up())
             rolling.fresh.remove()
             self._attach(rolling.old)
             if rolling.begins is not None:
@@ -644,7 +649,7 @@ class Copy:
         """The shard is served from here: its queues know where their messages are."""
         self._throw_away(self._places.give_up())
 
-    def _throw_away(self, chunks: list[dict[bytes, int]]) -> None:
+    def _throw_away(self, chunks: Sequence[dict[bytes, Any]]) -> None:
         """Give back the memory of what is needed no longer."""
         if self.shard.work is not None and chunks:
             self.shard.work.start(throw_away(self.shard.work, [*chunks]))
