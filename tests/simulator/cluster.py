@@ -72,6 +72,9 @@ class ClusterRecords(Records):
                 self.redelivered += 1
                 return
             self._check_copies(post, "delivered")
+            if uri == EVENTUAL and self._world.has_been_replaced(uri, guid):
+                # It waits for no majority, so it may come before what the primary of today was sent before it.
+                self.again.add((guid, app))
         super().push(consumer, uri, app, guid, payload, is_heard=is_heard)
 
     def _check_copies(self, post: Post, what: str) -> None:
@@ -173,6 +176,14 @@ class ClusterWorld(World):
             for guid in queue.messages.keys() - self._when_cut_off[host] - queue.awaiting.keys():
                 raise Violation(f"{host.name} is cut off, and takes {name_of(self.records.posts[guid])} as kept")
         self._when_cut_off[host] = set(queue.messages)
+
+    def has_been_replaced(self, uri: str, guid: bytes) -> bool:
+        """Return whether a node has a message as a primary of its queue, and is not the newest."""
+        for host in self.hosts:
+            queue = host.node.queues.get(uri) if host.node is not None else None
+            if queue is not None and queue.is_root and guid in queue.messages and not self.leads(host, uri):
+                return True
+        return False
 
     def _beliefs_of(self, host: Host) -> Iterator[tuple[str, str]]:
         assert host.member is not None
