@@ -1,1 +1,1 @@
-"""What makes several nodes one cluster: decisions only, as in `broker.core`."""
+"""Decisions of a cluster's nodes, without I/O, as in `broker.core`."""

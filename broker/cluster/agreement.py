@@ -1,6 +1,6 @@
-"""What the nodes of a cluster must be configured alike, as each tells the others when they meet.
+"""Check that the nodes of a cluster agree on their configuration, by their identities.
 
-It goes into the features of a node's identity, in a field of its own; the reference skips fields that it does not know.
+The settings are in the features of a node's identity, in a field of their own; the reference skips unknown fields.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ __all__ = ["disagreement", "to_features"]
 
 FIELD = "CLUSTER_DEFINITION"
 
-# Ends a field, begins its values, ends a value: not to be in one.
+# Separators of fields and values, which must not occur in values.
 _SEPARATORS = str.maketrans(";:,", "|~+")
 
-# Nodes that differ in these would damage each other's shards, or elect without each other. Of others, a node of an
-# older release may tell nothing.
+# Nodes that differ in these would damage each other's partitions, or elect separately. Other settings may be missing
+# from a node of an older release.
 _ALWAYS_TOLD = (
     "nodes",
     "partitionConfig.numPartitions",
@@ -26,14 +26,14 @@ _ALWAYS_TOLD = (
 
 
 def to_features(definition: Mapping[str, object]) -> str:
-    """The field: `definition` by the names that the configuration has for its parts."""
+    """Format the field: `definition` by the configuration's names of its parts."""
     return f"{FIELD}:" + ",".join(f"{name}={value}".translate(_SEPARATORS) for name, value in definition.items())
 
 
 def disagreement(own: str, theirs: str) -> str | None:
-    """Name the settings that differ at a node with the features `theirs`.
+    """Return the settings that differ at a node with the features `theirs`; None if there are none.
 
-    A node of the reference has features, and tells nothing of its configuration: that is None, as if all were alike.
+    A node of the reference has features without its configuration: that is None, as if all were equal.
     """
     ours, told = _definition(own), _definition(theirs)
     if not ours:
@@ -52,7 +52,7 @@ def disagreement(own: str, theirs: str) -> str | None:
 
 
 def _definition(features: str) -> dict[str, str] | None:
-    """Read the settings that features tell of; None where they tell nothing."""
+    """Read the settings in features; None if there are none."""
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:

@@ -1,4 +1,4 @@
-"""Which node is a shard's primary, which shard a queue's, and under which keys (source: mqbc::ClusterUtil)."""
+"""Assignment of primaries to partitions, and of queues to partitions and keys (source: mqbc::ClusterUtil)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def assign_primaries(
     stays: Callable[[PartitionPrimaryInfo], bool],
     candidates: Iterable[int],
 ) -> tuple[PartitionPrimaryInfo, ...]:
-    """The primary of every shard: the one it has, if it `stays`, else the candidate with the fewest shards.
+    """Assign every partition's primary: the current one, if it `stays`, else the candidate with the fewest partitions.
 
-    A new one has a lease id above the last, which is `known` or, from the shard's files, in `leases`.
+    A new one has a lease id above the last, which is `known` or, from the partition's files, in `leases`.
     """
     infos = {}
     vacant = []
@@ -50,7 +50,7 @@ def assign_primaries(
 def place(
     uri: str, config: DomainConfig, salt: int, taken: set[bytes], counts: Mapping[int, int], has_primary: set[int]
 ) -> QueueInfo:
-    """A new queue: in the shard with the fewest queues, one that has a primary before one that has none."""
+    """Place a new queue in the partition with the fewest queues, preferring those with a primary."""
     partition_id = min(counts, key=lambda each: (each not in has_primary, counts[each], each))
     return QueueInfo(
         uri=uri,
@@ -61,7 +61,7 @@ def place(
 
 
 def new_app_infos(app_ids: Iterable[str], salt: int, taken: Iterable[bytes]) -> tuple[AppIdInfo, ...]:
-    """Apps that a queue has not had, with keys that are none of its others'."""
+    """Make new apps of a queue, with keys that differ from its others."""
     keys = set(taken)
     apps = []
     for app_id in app_ids:

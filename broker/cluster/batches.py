@@ -1,8 +1,8 @@
-"""Many records of a stream at once: how they go into an event, and what an event's say, in columns.
+"""Batches of records: packing into an event, and parsing of an event's records, in columns.
 
-Healing a replica is a matter of a million records, while everybody else's share the same processors: one by one they
-cost several times as much. Messages, confirms and deletions are handled here; what is rare, or not as it should be, is
-left to those who look at each record.
+Healing a replica may take a million records, while other work shares the same processors: one by one they
+cost several times as much. Messages, confirms and deletions are handled here; rare or irregular records are
+left to the code for single records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from formats.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
 __all__ = ["RECORDS_MIN", "Batch", "pack_batch", "parse_batch"]
 
-# Fewer are done sooner one by one; more at once would keep others waiting.
+# Fewer are faster one by one; more at once would delay other work.
 RECORDS_MIN = 16
 RECORDS_MAX = 512
 
@@ -35,7 +35,7 @@ _HEAD_SIZE = _HEADER_SIZE + JOURNAL_RECORD_SIZE
 _FORM = STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD
 _MESSAGE, _CONFIRM, _DELETION = int(RecordType.MESSAGE), int(RecordType.CONFIRM), int(RecordType.DELETION)
 _JOURNAL_OP = int(RecordType.JOURNAL_OP)
-# The type of the storage message by that of the record; 0 for those that are not handled here.
+# The type of the storage message by that of the record; 0 for those not handled here.
 _PACKED_TYPES = np.zeros(16, np.uint8)
 _PACKED_TYPES[[_MESSAGE, _CONFIRM, _DELETION, _JOURNAL_OP]] = (
     StorageMessageType.DATA,
@@ -43,7 +43,7 @@ _PACKED_TYPES[[_MESSAGE, _CONFIRM, _DELETION, _JOURNAL_OP]] = (
     StorageMessageType.DELETION,
     StorageMessageType.JOURNAL_OP,
 )
-# A sync point may begin a rollover: it is looked at by itself.
+# A sync point may begin a rollover: it is processed singly.
 _PARSED_TYPES = _PACKED_TYPES.copy()
 _PARSED_TYPES[_JOURNAL_OP] = 0
 
@@ -64,7 +64,7 @@ def _columns(fields: Mapping[str, tuple[str, int]], size: int) -> np.dtype[Any]:
     return np.dtype({"names": list(fields), "formats": list(formats), "offsets": list(offsets), "itemsize": size})
 
 
-# A storage header and the journal's record behind it; `place` is a message's in DATA.
+# A storage header and the journal's record after it; `place` is a message's in DATA.
 _HEAD_FIELDS = {
     "words": (">u4", 0),
     "form": ("u1", 4),
@@ -81,7 +81,7 @@ _HEAD_FIELDS = {
 }
 _HEAD = _columns(_HEAD_FIELDS, _HEAD_SIZE)
 assert _HEAD_SIZE == 72, "the offsets above"
-# Where it arrives, a message's compression, queue key and GUID are looked at too, and the front of its DATA record.
+# On arrival also a message's compression, queue key and GUID, and the front of its DATA record.
 _ARRIVED = _columns(
     _HEAD_FIELDS
     | {
@@ -116,7 +116,7 @@ def pack_batch(
     data = files.data.buffer
     words = np.frombuffer(data, ">u4", len(data) // WORD)
     sizes[is_message] = (words[places[is_message] // WORD] & _SIZE_MASK).astype(np.int64) * WORD
-    # The last is the one that fills the room.
+    # The last one is that which fills the room.
     count = min(count, int(np.searchsorted(np.cumsum(sizes + _HEAD_SIZE), room)) + 1)
     heads, kinds, sizes = heads[:count], kinds[:count], sizes[:count]
     flags = np.zeros(count, np.int64)
@@ -142,12 +142,12 @@ def pack_batch(
 
 
 class Batch(NamedTuple):
-    """Records of an event that go on where a shard ends, in columns of one row each.
+    """Records of an event that continue a partition, in columns of one row each.
 
-    `records` are all of them, as they go into the journal, and `data` is what goes into DATA, of which each has a
+    `records` are all of them, as written to the journal, and `data` is written to DATA, of which each has a
     part of `sizes` bytes; `payloads` are the sizes of messages' payloads. `queue_key` is that of all of them, if they
     are messages of one queue: then `guids`, where each begins in DATA and its compression are known too. `asking` is
-    the last that wants a receipt. The event goes on at `end`.
+    the last one that requests a receipt. The rest of the event begins at `end`.
     """
 
     kinds: list[int]
@@ -165,7 +165,7 @@ class Batch(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a copy of a shard ends: what comes must go on there. With `gaps`, numbers may be left out, and leases grow,
+    """The end of a replica, which new records must continue. With `gaps`, numbers may be left out, and leases grow,
     up to `lease_id_max`.
     """
 
@@ -177,9 +177,9 @@ class Standing(NamedTuple):
 
 
 def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> Batch | None:
-    """The messages from `start` on that are sound, go on where the shard ends, and are of the kinds handled here.
+    """Parse the messages from `start` on that are sound, continue the partition, and are of the kinds handled here.
 
-    None when they are too few; whoever looks at each then finds out whether something is wrong.
+    None if they are too few; the code for single records then finds any faults.
     """
     starts, front = _walk(data, start, end)
     if len(starts) < RECORDS_MIN:
@@ -235,7 +235,7 @@ def _position(heads: NDArray[Any], row: int) -> Position:
 
 
 def _walk(data: memoryview, start: int, end: int) -> tuple[list[int], bytes]:
-    """Where messages begin that lie wholly before `end`, by what their heads say, and the first bytes of each."""
+    """Return the offsets of messages that are wholly before `end`, by their heads, and the first bytes of each."""
     starts: list[int] = []
     fronts: list[memoryview | bytes] = []
     while end - start >= _HEAD_SIZE and len(starts) < RECORDS_MAX:
@@ -259,7 +259,7 @@ def _are_plain(heads: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _go_on(heads: NDArray[Any], standing: Standing) -> NDArray[np.bool_]:
-    """Whether each record is the next in its shard's history, and at its place in the journal."""
+    """Mark records that are the next in their partition's history, and at their place in the journal."""
     (lease_id, number), count = standing.position, len(heads)
     places = (standing.journal_end + np.arange(count) * JOURNAL_RECORD_SIZE) // WORD
     numbers = (heads["number"] & _NUMBER_MASK).astype(np.int64)
@@ -275,7 +275,7 @@ def _go_on(heads: NDArray[Any], standing: Standing) -> NDArray[np.bool_]:
 
 
 def _payload_offsets(heads: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the payloads of DATA records begin in them; 0 for what is no such record."""
+    """Return the offsets of payloads in DATA records; 0 for an invalid record."""
     lengths, options = heads["length"].astype(np.int64), heads["options"].astype(np.int64)
     header_bytes = (lengths >> _SIZE_BITS) * WORD
     is_sound = (sizes > DATA_HEADER.size) & ((lengths & _SIZE_MASK) * WORD == sizes)
@@ -285,5 +285,5 @@ def _payload_offsets(heads: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[n
 
 
 def _front(holds: NDArray[np.bool_]) -> int:
-    """How many hold before the first that does not."""
+    """Return the number of leading True values."""
     return len(holds) if holds.all() else int(holds.argmin())

@@ -1,7 +1,7 @@
-"""Whole events at a hop: what nearly all of them are made of is done here for many messages at once.
+"""Whole events at a relay: the common case, done for many messages at once.
 
-One by one, a message costs a hop as much as it costs the root, which keeps it, too. What is rare, or not as it should
-be, is left to those who look at each message; so these functions say how far they came, or do nothing at all.
+One by one, a message costs a relay as much as the root, which also stores it. Rare or irregular messages
+are left to the code for single messages, so these functions return how far they got, or do nothing at all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from formats.wire.put import PUT_HEADER, PutFlag
 
 __all__ = ["WholeEvents", "acknowledge", "hand_out"]
 
-# What is sent up as it came is no longer than this.
+# Maximum size of an event that is sent up unchanged.
 EVENT_BYTES_MAX = 1 << 20
 
 _WORDS_MASK = (1 << 28) - 1
@@ -61,10 +61,10 @@ _new = tuple.__new__
 
 
 class WholeEvents:
-    """Events of posts and confirms that are for one queue whose root is elsewhere; see `broker.core.node.Node.bulk`."""
+    """Events of posts and confirms for one queue whose root is elsewhere; see `broker.core.node.Node.bulk`."""
 
     def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
-        """Send posts up as they came, but for the queue's number there. False, having done nothing, if that is not
+        """Send posts up unchanged except for the queue's number there. Returns False, without effect, if that is not
         all there is to do. `number` is the poster's, for the shapes of its properties.
         """
         start, end = frame.body, frame.end
@@ -132,12 +132,12 @@ class WholeEvents:
             out = upstream.event(EventType.PUT)
             out += event
         except Exception as error:
-            # They are kept: the next upstream gets them.
+            # They are kept for the next upstream.
             upstream.fail(error)
         return True
 
     def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
-        """Take confirms of one consumer. False, having done nothing, if that is not all there is to do."""
+        """Take confirms of one consumer. Returns False, without effect, if more than that is needed."""
         rows = list(iter_confirms(data, frame.body, frame.end))
         if not rows:
             return True
@@ -161,7 +161,7 @@ class WholeEvents:
 
 
 def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
-    """As `RelayQueue.confirm` for each."""
+    """Confirm each message like `RelayQueue.confirm`."""
     app, now_ms, messages, unconfirmed = stream.app, relay.now.ms, relay.messages, stream.unconfirmed
     not_bit = ~app.bit
     try:
@@ -204,7 +204,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
 
 
 def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int], RelayQueue | None]) -> None:
-    """Hand down what became of posts: words with the status, GUIDs, queue ids (see `formats.wire.ack.Ack`)."""
+    """Pass down the results of posts: words with the status, GUIDs, queue ids (see `formats.wire.ack.Ack`)."""
     relay: RelayQueue | None = None
     last_id: int | None = None
     run = AckRun()
@@ -233,7 +233,7 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
             run.size += put.size
         run.end()
     except FormatError:
-        # Those before the garbage are acknowledged all the same.
+        # Acks before the malformed part are still passed down.
         run.end()
         raise
     except Exception as error:
@@ -241,7 +241,7 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
 
 
 class AckRun:
-    """Posts of a queue that are kept, one after another, and that are nobody else's."""
+    """Consecutive successful posts of a queue by one poster."""
 
     __slots__ = ("guids", "posters", "relay", "size")
 
@@ -252,7 +252,7 @@ class AckRun:
         self.size = 0
 
     def end(self) -> None:
-        """Tell who posted them."""
+        """Tell the poster."""
         if self.guids and self.relay is not None:
             self.relay.posts.room.give(self.size, len(self.guids))
             self.relay.statistics.acks += len(self.guids)
@@ -268,7 +268,7 @@ class AckRun:
 def _one_app(
     relay: RelayQueue, data: memoryview, at: int, end: int, infos_of: Callable[[bytes], Sequence[SubQueueInfo]]
 ) -> tuple[App, Group, bytes] | None:
-    """The app that the message at `at` is for, its one group, which waits for messages, and the message's options;
+    """Return the app that the message at `at` is for, its only group, which awaits messages, and the message's options;
     None if there is more to it.
     """
     if relay.broadcast or end - at <= _PUSH_SIZE:
@@ -353,7 +353,7 @@ def hand_out(
 
 
 class Pieces:
-    """Messages for the only consumer of a group, who is a client: heads and payloads by turns."""
+    """Messages for the only consumer of a group, a client: heads and payloads in turn."""
 
     __slots__ = ("_count", "_pieces", "_relay", "_size", "_subscription", "sink")
 
@@ -367,7 +367,7 @@ class Pieces:
         self._count = self._size = 0
 
     def add(self, subscription: Subscription, message: Message, flags: int, data: memoryview) -> None:
-        """One more; `data` is its payload, padded."""
+        """Add a message; `data` is its payload, padded."""
         stream, guid = subscription.stream, message.guid
         stream.unconfirmed.newest[guid] = (message, subscription)
         subscription.messages_left -= 1
@@ -391,9 +391,9 @@ class Pieces:
         self._size += message.size
 
     def send(self) -> None:
-        """To the consumer with them."""
+        """Send them to the consumer."""
         if self._count and self.sink is not None and self._subscription is not None:
-            # They have not waited.
+            # They did not wait.
             self._subscription.stream.app.statistics.waits += self._count
             unconfirmed = self._subscription.stream.unconfirmed
             if len(unconfirmed.newest) >= FULL:

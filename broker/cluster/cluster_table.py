@@ -1,9 +1,9 @@
-"""The cluster state machine: how the nodes agree on the cluster's state after an election.
+"""The cluster state machine: agreement of the nodes on the cluster's state after an election.
 
-The leader learns how far each follower's ledger goes. Once a quorum has told, it takes the state from the most advanced
+The leader collects each follower's latest number. Once a quorum has answered, it takes the state from the most advanced
 ledger, assigns primaries, and has a quorum record that as its first advisory. Then everybody is healed.
 
-Source: mqbc::ClusterStateTable. What is not in `TRANSITIONS` changes nothing.
+Source: mqbc::ClusterStateTable. Pairs that are not in `TRANSITIONS` change nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What is done on the way into the next state, in the order that a transition lists it."""
+    """An action on the way into the next state, in the order of the transition's list."""
 
     START_WATCHDOG = "start the watchdog"
     STOP_WATCHDOG = "stop the watchdog"
@@ -144,7 +144,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
         row(state, _E.WATCHDOG, state, _A.REAPPLY_SELECT_FOLLOWER)
         row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS, *_QUIT_FOLLOWING)
-    # One that waits for its registration must not tell its number too: the leader would heal it twice.
+    # One that waits for its registration must not send its number too: the leader would heal it twice.
     row(_S.FOL_WAITING, _E.FOL_LSN_RQST, _S.FOL_WAITING, _A.REFUSE_FOLLOWER_LSN)
     row(_S.FOL_WAITING, _E.FOL_CSL_RQST, _S.FOL_WAITING, _A.REFUSE_FOLLOWER_CLUSTER_STATE)
     row(_S.FOL_WAITING, _E.REGISTRATION_RSPN, _S.FOL_HEALING)
@@ -157,7 +157,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     state = _S.FOL_HEALED
     row(state, _E.SLCT_LDR, unknown, _A.REAPPLY)
     row(state, _E.SLCT_FOL, unknown, _A.REAPPLY)
-    # Not in the reference: a follower that could not record an advisory begins anew.
+    # Not in the reference: a follower that could not record an advisory starts over.
     row(state, _E.REAPPLY_FOL, unknown, _A.REAPPLY)
     row(state, _E.REGISTRATION_RQST, state, _A.REFUSE_REGISTRATION)
     row(state, _E.CSL_CMT_SUCCESS, state, _A.UPDATE_PRIMARIES)
@@ -180,7 +180,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.CSL_CMT_SUCCESS, state, _A.ABORT)
         row(state, _E.CSL_CMT_FAIL, state, _A.ABORT)
 
-    # Not in the reference: a follower with a damaged ledger must not tell a number, nor register, before the leader has
+    # Not in the reference: a follower with a damaged ledger must not send a number, nor register, before the leader has
     # the state. It asks the leader for that instead.
     noted = (_A.REFUSE_FOLLOWER_CLUSTER_STATE, _A.NOTE_DAMAGED, _A.CHECK_LSN_QUORUM)
     row(_S.LDR_HEALING_STG1, _E.FOL_CSL_RQST, _S.LDR_HEALING_STG1, *noted)
@@ -200,7 +200,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         _A.CHECK_LSN_QUORUM,
         _A.SEND_REGISTRATION_RESPONSE,
     )
-    # Not in the reference: the number of a follower that is gone must not count.
+    # Not in the reference: the number of a disconnected follower must not count.
     row(state, _E.DISCONNECT_FOL_LSN, state, _A.REMOVE_FOLLOWER_LSN)
 
     state = _S.LDR_HEALING_STG2
@@ -211,7 +211,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(state, _E.DISCONNECT_FOL_LSN, state, _A.REMOVE_FOLLOWER_LSN, _A.CHECK_LSN_QUORUM)
     row(state, _E.LOST_QUORUM_LSN, _S.LDR_HEALING_STG1, _A.SEND_FOLLOWER_LSN_REQUESTS)
 
-    # Whoever comes later is healed by the whole state again.
+    # A later node is healed by the whole state again.
     state = _S.LDR_HEALING_STG3
     row(state, _E.FOL_LSN_RSPN, state, _A.APPLY_STATE)
     row(state, _E.REGISTRATION_RQST, state, _A.SEND_REGISTRATION_RESPONSE, _A.APPLY_STATE)

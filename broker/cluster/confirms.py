@@ -1,7 +1,7 @@
-"""The confirms of a hop's consumers, on their way up: those that may not have arrived go to the next upstream, too.
+"""The confirms of a relay's consumers, on their way up: those that may have been lost go to the next upstream, too.
 
-An upstream takes them from who reads the app there. If nobody reads it any longer by then, they wait until somebody
-here opens it again, who is to get none of those messages. So do those of a hop that nobody has open any longer.
+An upstream takes them from a reader of the app. If nobody reads it any longer by then, they wait until somebody
+here opens it again, who must not receive those messages. So do those of a relay that nobody has open any longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from formats.wire.event import EventType
 
 __all__ = ["Confirms", "Given", "LeftConfirms"]
 
-# An upstream may be lost before it has done what it was sent: so many confirms, of so long, are sent again to the next.
+# An upstream may be lost before it has processed its input: recent confirms up to this number are sent again.
 SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
 SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
 
@@ -36,7 +36,7 @@ Given = tuple[int, bytes, str]
 
 
 class Confirms:
-    """Those of one queue, whose number upstream is `queue_id`."""
+    """The confirms of one queue, whose number upstream is `queue_id`."""
 
     def __init__(self, queue_id: int, openings: Openings, now: Now, timers: Timers) -> None:
         self._queue_id = queue_id
@@ -50,11 +50,11 @@ class Confirms:
 
     @property
     def has_room(self) -> bool:
-        """Return whether a confirm of a message that is not here can be sent, or kept."""
+        """Return True if a confirm of a message that is not here can be sent, or kept."""
         return self._openings.state is _OPEN or len(self._unsent) < UNKNOWN_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
-        """Say that an app is done with messages, now or when it can be said."""
+        """Send an app's confirms, at once or when that is possible."""
         consumer, upstream = self._openings.consumers.get(app_id), self._openings.upstream
         queue_id, now_ms = self._queue_id, self._now.ms
         if self._openings.state is not _OPEN or upstream is None:
@@ -67,7 +67,7 @@ class Confirms:
                 for guid in guids:
                     out += pack_confirm(queue_id, guid, sub_id)
             except Exception as error:
-                # The next upstream is told of all that were sent lately.
+                # The next upstream receives all recently sent ones.
                 upstream.fail(error)
         else:
             self._untold.add(app_id)
@@ -77,7 +77,7 @@ class Confirms:
         self._sent.extend([(now_ms, guid, app_id) for guid in guids])
 
     def opened(self, app_id: str) -> None:
-        """The upstream lets an app be read: it hears what it could not be told before."""
+        """Send delayed confirms of an app that the upstream has opened."""
         if app_id in self._untold:
             self._untold.discard(app_id)
             guids = [guid for guid, of_app in self._recent() if of_app == app_id]
@@ -90,7 +90,7 @@ class Confirms:
         return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
 
     def _forget(self) -> None:
-        """Forget those of long ago, and look again while there are others."""
+        """Drop old ones, periodically while there are others."""
         sent, since_ms = self._sent, self._now.ms - SENT_CONFIRMS_MS
         while sent and sent[0][0] <= since_ms:
             sent.popleft()
@@ -99,7 +99,7 @@ class Confirms:
             self._timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self._now.ms + FORGET_MS), self._forget)
 
     def take(self) -> list[tuple[bytes, str]]:
-        """Those that have found no way up, or may not have arrived: GUID and app id."""
+        """Take those that were not sent, or may not have arrived: GUID and app id."""
         confirms = self._recent()
         confirms += [(guid, app_id) for _, guid, app_id in self._unsent]
         self._sent.clear()
@@ -108,19 +108,19 @@ class Confirms:
         return confirms
 
     def leave(self) -> list[Given]:
-        """As `take`, for who has the queue here after this hop."""
+        """Take the confirms like `take`, for the successor of this relay."""
         given = [*self._sent, *self._unsent]
         self.take()
         return given
 
     def inherit(self, given: Iterable[Given]) -> None:
-        """Send up what another hop has left of this queue, before anybody here gets anything."""
+        """Send up what another relay has left of this queue, before any delivery here."""
         self._sent.extend(given)
         self._untold.update(app_id for _, _, app_id in self._sent)
 
 
 class LeftConfirms:
-    """The confirms of lately of queues that nobody has open here any longer: an upstream may be lost with them."""
+    """Recent confirms of queues that nobody has open here any longer: an upstream may be lost with them."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
@@ -129,11 +129,11 @@ class LeftConfirms:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The queues that have left some."""
+        """The queues with such confirms."""
         return tuple(self._left)
 
     def keep(self, uri: str, given: list[Given]) -> None:
-        """A hop is no more."""
+        """Keep the confirms of a closed relay."""
         given = self.take(uri) + given
         if given:
             self._left[uri] = given
@@ -146,7 +146,7 @@ class LeftConfirms:
             self._count -= len(self._left.pop(oldest))
 
     def take(self, uri: str) -> list[Given]:
-        """Hand over what was left of a queue; the caller is responsible for it from now on."""
+        """Take the confirms of a queue, for which the caller is responsible from now on."""
         given = self._left.pop(uri, [])
         self._count -= len(given)
         since_ms = self._now.ms - SENT_CONFIRMS_MS

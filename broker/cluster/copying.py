@@ -1,6 +1,6 @@
-"""A replica's copy of a shard: it writes what the primary sent to the same places, and knows where each message is.
+"""A replica's store of a partition: it writes the primary's records at the same offsets, and indexes the messages.
 
-Records that arrive must fit where the journal, DATA and QLIST end; what does not fit is refused before anything of it
+Records that arrive must fit the ends of journal, DATA and QLIST; others are refused before anything
 is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::writeMessageRecordImpl).
 """
 
@@ -52,7 +52,7 @@ __all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "clear_records", "payload
 
 log = logging.getLogger("broker.partition")
 
-# What the journal's records are when they come over a link. Plain integers: this is on the way of every message.
+# The journal's record types by storage message types. Plain integers: this is on the path of every message.
 _RECORD_TYPE = {
     int(message_type): int(record_type)
     for message_type, record_type in (
@@ -85,7 +85,7 @@ _SIZE_MASK = (1 << _SIZE_BITS) - 1
 HEADER_WORDS = DATA_HEADER.size // WORD
 _NO_RECORD = bytes(JOURNAL_RECORD_SIZE)
 _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
-# Fewer than so many cannot be a batch.
+# Minimum size of a batch.
 BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
@@ -94,26 +94,26 @@ NO_BOUND = 1 << 62
 
 
 class OutOfStep(Exception):
-    """What arrived does not continue what is here, or there is no room for it."""
+    """A record that does not continue this replica's, or for which there is no room."""
 
 
 class TooSmall(OutOfStep):
-    """The files here are not as large as the primary's: larger ones will do."""
+    """The files here are smaller than the primary's: larger ones will do."""
 
 
 class Written(NamedTuple):
-    """Where the records of an event end that were written, and the last of them that asks for a receipt."""
+    """The end of the written records of an event, and the last one that requests a receipt."""
 
     end: int
     asking: Position | None
 
 
-# The primary has removed a message, or, without a GUID, all of a queue's: its key.
+# Called when the primary has removed a message or, without a GUID, all of a queue's.
 Removed = Callable[[bytes, bytes | None], None]
 
 
 class Copy:
-    """The files that a replica writes, which are those of its shard unless it receives them anew.
+    """The files that a replica writes, which are those of its partition unless it receives them from scratch.
 
     While it receives a shard anew, `files` is a second set: its journal gets its header last, so that a node that dies
     before goes on with the old one. `removed` is told what a record removes. No record is of a lease after
@@ -141,7 +141,7 @@ class Copy:
         self.is_rotten = False  # a payload is not what its checksum says
 
     def _find_places(self) -> None:
-        """Forget where messages are, and find them again in the files as they are."""
+        """Rebuild the index of messages from the files."""
         self._throw_away(self._places.give_up())
         self._places = Places(self.files)
         work = self.shard.work
@@ -157,32 +157,32 @@ class Copy:
 
     @property
     def is_rolling(self) -> bool:
-        """Return whether a rollover is not finished: a next process would begin with the record before it."""
+        """True if a rollover is unfinished: another process would begin with the record before it."""
         return self._rolling is not None
 
     @property
     def kept(self) -> Position:
-        """The last record that a next process would find."""
+        """The last record that another process would find."""
         return self.position if self._rolling is None else self._kept
 
     @property
     def will_roll(self) -> bool:
-        """Return whether a rollover is not finished, and will be."""
+        """True if a rollover is unfinished and will be finished."""
         return self._rolling is not None and not self._rolling.fault
 
     @property
     def is_busy(self) -> bool:
-        """Return whether this copy is not ready for anything else, and will be by itself."""
+        """True if this replica is temporarily not ready for anything else."""
         return self._places.is_finding or self.will_roll
 
     @property
     def rolls_again(self) -> bool:
-        """Return whether the primary rolls over once more: all that follows is for files that are not there yet."""
+        """True if the primary rolls over once more: all further records are for files that do not exist yet."""
         return self._rolls_again
 
     @property
     def rollover_fault(self) -> str:
-        """The reason why a rollover was given up."""
+        """Return the reason why a rollover was given up."""
         return self._rolling.fault if self._rolling is not None else ""
 
     @property
@@ -194,13 +194,13 @@ class Copy:
     def write_all(
         self, data: memoryview, start: int, end: int, *, heals: bool = False, bytes_max: int = NO_BOUND
     ) -> Written:
-        """Add the records of an event's body, `data[start:end]`; how far, and the last that asks for a receipt.
+        """Write the records of an event's body, `data[start:end]`; return their end, and the last that wants a receipt.
 
         After about `bytes_max` the rest is left to be written, and so is what follows a record that begins a rollover
         while the one before is not finished: once this copy is not busy, it goes on with that.
 
-        Of those that heal, none begins a rollover: whoever sent them was still in the old files behind it.
-        `OutOfStep`, or FormatError, at the first that does not fit, or is malformed: those before it are written.
+        With `heals`, no record begins a rollover: the sender was still in the old files after it.
+        Raises `OutOfStep`, or FormatError, at the first that does not fit or is malformed: those before it are written.
         """
         asking = None
         if self._rolls_again:
@@ -214,7 +214,7 @@ class Copy:
             if batch is not None:
                 self._write_batch(batch)
                 asking, start = batch.asking or asking, batch.end
-            # What ended the batch, or a few, one by one: then it is tried again.
+            # The record that ended the batch, or a few, one by one: then it is tried again.
             for message in islice(iter_storage(data, start, end), RECORDS_MIN):
                 self.write(message, heals=heals)
                 start += storage_size(data, start)
@@ -225,7 +225,7 @@ class Copy:
         return Written(start, asking)
 
     def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
-        """The records that can be written together, if they are many and there is room for them."""
+        """Return the records that can be written together, if they are many and there is room for them."""
         files = self.files
         standing = Standing(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
         batch = parse_batch(data, start, end, standing)
@@ -235,7 +235,7 @@ class Copy:
         return batch if has_room and files.data.reserve(files.data_end + len(batch.data)) else None
 
     def _write_batch(self, batch: Batch) -> None:
-        """As `write` does, with all that goes into DATA before the journal's records."""
+        """Write a batch like `write`, with all of DATA before the journal's records."""
         files = self.files
         records, end = batch.records, files.data_end
         files.data.buffer[end : end + len(batch.data)] = batch.data
@@ -251,7 +251,7 @@ class Copy:
         self.position = batch.last
 
     def _note(self, batch: Batch, offset: int) -> None:
-        """Which messages there are, and no longer are, after records whose DATA begins at `offset`."""
+        """Update the index of messages for records whose DATA begins at `offset`."""
         at = 0
         payloads = iter(batch.payloads)
         for kind, size in zip(batch.kinds, batch.sizes, strict=True):
@@ -266,7 +266,7 @@ class Copy:
             at += JOURNAL_RECORD_SIZE
 
     def write(self, message: StorageMessage, *, heals: bool = False) -> None:
-        """Add one record, and what it points to. `OutOfStep`, nothing written, if it does not fit."""
+        """Write one record and its data. Raises `OutOfStep`, without effect, if it does not fit."""
         _, message_type, _, offset_words, record, data = message
         files = self.files
         at = files.journal_end
@@ -286,7 +286,7 @@ class Copy:
             follows = number == last_number + 1
         else:
             follows = number == 1 and last_lease_id < lease_id <= self.lease_id_max
-        # Between those that a rollover carried over, others are gone.
+        # Records carried over by a rollover have gaps between them.
         if not follows and (not self.is_anew or position <= self.position or lease_id > self.lease_id_max):
             raise OutOfStep(f"{position} after {self.position}")
         end = at + JOURNAL_RECORD_SIZE
@@ -356,7 +356,7 @@ class Copy:
             self.removed(key, None)
 
     def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
-        """Why a file cannot be written up to `end`. A primary whose files were full to the brim has larger ones."""
+        """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
         if end <= len(file.buffer):
             return OutOfStep(f"no disk for {end} bytes in {file.name}")
         files, limits = self.files, self.shard.limits
@@ -368,7 +368,7 @@ class Copy:
         return TooSmall(f"{end} bytes are more than {file.name} holds")
 
     def end_event(self) -> None:
-        """The records of an event are written: the shard is where they end."""
+        """Set the partition's end after the records of an event."""
         if not self.is_anew:
             self.shard.primary_lease_id, self.shard.sequence_number = self.position
 
@@ -377,7 +377,7 @@ class Copy:
     def _on_sync_point(self, kind: int, *, heals: bool) -> None:
         rolling = self._rolling
         if rolling is not None and rolling.is_copied:
-            # The first behind it: the primary is in its new files.
+            # The first record after it: the primary is in its new files.
             self._end_rollover(rolling)
         if kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
             if self._rolling is not None:
@@ -386,7 +386,7 @@ class Copy:
                 self._roll_over()
 
     def _roll_over(self) -> None:
-        """The primary goes on in new files, and what it carried over is the same here."""
+        """Roll over like the primary, carrying over the same records."""
         old, shard, work = self.files, self.shard, self.shard.work
         fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.limits)
         if fresh is None:
@@ -417,7 +417,7 @@ class Copy:
             return units
 
     def finish_rollover(self) -> None:
-        """Finish now: the node stops, and what came behind a rollover is kept, or too much waits for it."""
+        """Finish the rollover at once, when the node stops, or too many records wait for it."""
         try:
             if self._rolling is not None and self.will_roll:
                 self._finish_placing()
@@ -427,7 +427,7 @@ class Copy:
         self._finish_placing()
 
     def _finish_placing(self) -> None:
-        """Messages are found in the newest files, and there are no others."""
+        """Finish the update of the index to the newest files."""
         if self._finishing is not None and self.shard.work is not None:
             self.shard.work.complete(self._finishing)
 
@@ -440,7 +440,7 @@ class Copy:
 
     def _roll_slowly(self, rolling: CopyRollover, work: Work, before: Task | None) -> Task:
         if before is not None:
-            # Messages are in the files before the last: first they must be found in these.
+            # Messages are in the files before the last: first the index must be updated to these.
             yield from before
         shard = self.shard
         while not (rolling.is_copied or rolling.is_over):
@@ -451,7 +451,7 @@ class Copy:
             if rolling.fault:
                 return
             if shard.outlives_power:
-                # Bit by bit: all of it at the end would take its time.
+                # In parts, since flushing everything at the end would take long.
                 rolling.fresh.data.flush()
         while not rolling.is_over and shard.removals.catch_up(rolling.old, shard.now.ms):
             work.left = 0
@@ -460,7 +460,7 @@ class Copy:
             self._end_rollover(rolling)
 
     def _end_rollover(self, rolling: CopyRollover) -> None:
-        """All is in the new files: a next process goes on with them."""
+        """Complete a rollover: another process would use the new files."""
         shard, old = self.shard, rolling.old
         if rolling.fault:
             return
@@ -484,7 +484,7 @@ class Copy:
                 """At once."""
 
     def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
-        """Find messages where they are now, then let go of the old files.
+        """Update the index to the new files, then close the old ones.
 
         If nobody asks for their places any longer, they are gone through all the same: it gives their memory back.
         """
@@ -504,7 +504,7 @@ class Copy:
         self._finishing = None
 
     def _retire(self, old: PartitionFiles) -> Task:
-        """Put files away: to let go of large ones takes its time."""
+        """Retire files in slices, since closing large ones takes long."""
         work = self.shard.work
         try:
             for _ in old.retire_slowly():
@@ -515,7 +515,7 @@ class Copy:
             self.shard.note_not_retired(old, error)
 
     def settle(self) -> None:
-        """No more comes from this primary: a rollover that came to nothing is undone."""
+        """Undo an unfinished rollover, when no more comes from this primary."""
         rolling = self._rolling
         self._rolls_again = False
         if rolling is not None:
@@ -525,7 +525,7 @@ class Copy:
             rolling.fresh.remove()
             self._attach(rolling.old)
             if rolling.begins is not None:
-                # What came behind it is gone, and with it what it said of the messages before.
+                # Later records are gone, and with them removals of earlier messages.
                 self._find_places()
             else:
                 self._places.go_back()
@@ -540,7 +540,7 @@ class Copy:
         self.end_event()
 
     def note_rot(self, error: FormatError) -> None:
-        """The files of this node are not as they were written: they are received anew."""
+        """Note corrupted files, which are then received from scratch."""
         self.is_rotten = True
         alarm(log, "STORAGE", f"Partition [{self.shard.partition_id}]: {self.files.journal.name}: {error}")
 
@@ -563,7 +563,7 @@ class Copy:
             return False
         clear_records(files.journal.buffer, behind, files.journal_end)
         if self.shard.outlives_power:
-            # Before their payloads are cleared: a journal that still names these would look like one with rotten files.
+            # Before their payloads are cleared: a journal that still refers to these would look corrupted.
             files.journal.flush()
         try:
             cut_off(files, behind)
@@ -580,7 +580,7 @@ class Copy:
         return True
 
     def begin_anew(self) -> None:
-        """Receive the whole shard into new files. `OutOfStep` when there is no disk for them."""
+        """Start to receive the whole partition into new files. Raises `OutOfStep` if there is no disk for them."""
         shard = self.shard
         timestamp = _timestamp(shard)
         fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
@@ -593,7 +593,7 @@ class Copy:
         self._places, self._places_before = Places(fresh), self._places
 
     def complete(self, sync_point: Position) -> None:
-        """All of the shard is there; `sync_point` is the first behind the primary's last rollover."""
+        """Complete the partition; `sync_point` is the first one after the primary's last rollover."""
         if not self.is_anew:
             return
         files, shard = self.files, self.shard
@@ -623,7 +623,7 @@ class Copy:
     # -- reading
 
     def recover(self) -> Recovered:
-        """All that this node knows, which is about to serve the shard."""
+        """Recover the partition's state, since this node is about to serve it."""
         return recover(self.files, self.files.ends)
 
     @property
@@ -636,30 +636,30 @@ class Copy:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the journal is full to the brim, however much disk there is."""
+        """Return True if the journal is completely full, whatever disk there is."""
         return self.files.journal_end + JOURNAL_RECORD_SIZE > len(self.files.journal.buffer)
 
     def begin_lease(self, lease_id: int) -> bool:
-        """Write the first record of this node's own lease; False if there is no room."""
+        """Write the first record of this node's own lease; return False if there is no room."""
         begins = self.shard.begin_lease(lease_id)
         self.position = last_position(self.files)
         return begins
 
     def let_go(self) -> None:
-        """The shard is served from here: its queues know where their messages are."""
+        """Drop the index, since the partition is served from here and its queues locate their messages."""
         self._throw_away(self._places.give_up())
 
     def _throw_away(self, chunks: Sequence[dict[bytes, Any]]) -> None:
-        """Give back the memory of what is needed no longer."""
+        """Free the memory of unneeded data in slices."""
         if self.shard.work is not None and chunks:
             self.shard.work.start(throw_away(self.shard.work, [*chunks]))
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
-        """The number of messages that are here, and their bytes, by queue key."""
+        """Return the number of messages, and their bytes, by queue key."""
         return self._places.stored()
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
-        """A message as its producer sent it; None if it is not here, or has rotted. Views live until the next step."""
+        """Read a message as posted; None if it is missing or corrupted. Views are valid until the next step."""
         place = self._places.find(queue_key, guid)
         if place is None:
             return None
@@ -686,7 +686,7 @@ class Copy:
 
 
 class Writable(Protocol):
-    """What can be written to, part by part."""
+    """A writable buffer."""
 
     def __setitem__(self, where: slice, data: bytes) -> None: ...
 
@@ -700,7 +700,7 @@ def clear_records(journal: Writable, start: int, end: int) -> None:
 
 
 def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
-    """Return the size of the payload if `data` is one DATA record, and the payload has the checksum."""
+    """Return the size of the payload if `data` is one DATA record, and the payload matches the checksum."""
     lengths, options = _two_u32(data)
     pad = data[size - 1]
     start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
@@ -724,7 +724,7 @@ def _find(files: PartitionFiles, position: Position) -> int:
 
 
 def _timestamp(shard: Shard) -> str:
-    """The name of new files. `OutOfStep` when the folder cannot be read."""
+    """Return the timestamp of new files. Raises `OutOfStep` if the folder cannot be read."""
     try:
         return shard.make_timestamp(f"bmq_{shard.partition_id}.")
     except OSError as error:

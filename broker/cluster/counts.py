@@ -1,4 +1,4 @@
-"""Counts of what a hop's clients have open, and of what its upstream is told.
+"""Counts of the opens of a relay's clients, and of those reported to its upstream.
 
 Each client's count fits the wire, the sum of many need not: the upstream is told of no more than the wire carries, and
 hears of a close when what is left is less than that.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 __all__ = ["COUNT_MAX", "Count"]
 
-# What `QueueHandleParameters` and `ConsumerInfo` carry.
+# Maximum count in `QueueHandleParameters` and `ConsumerInfo`.
 COUNT_MAX = (1 << 31) - 1
 
 
 class Count:
-    """Of an app's readers, or a queue's writers. `open` is how often clients have it open.
+    """The count of an app's readers, or a queue's writers. `open` is the number of clients' opens.
 
     Invariant: what the upstream was told is no more than clients have, and with what it is being asked for no more than
     `COUNT_MAX`. It knows of something as long as clients have something.
@@ -27,13 +27,13 @@ class Count:
         self._asking = 0
 
     def ask(self, count: int) -> int:
-        """So many more are to be opened: for how many the upstream has to be asked, maybe none."""
+        """Request `count` more opens; return the number to request upstream, possibly 0."""
         more = min(count, COUNT_MAX - self.told - self._asking)
         self._asking += more
         return more
 
     def answered(self, count: int, more: int, *, granted: bool) -> None:
-        """What `ask` was told and returned, and whether the upstream has opened it.
+        """Apply the upstream's answer to `ask(count)`, which returned `more`.
 
         What it did not have to be asked for is granted only while nothing else is being asked.
         """
@@ -43,17 +43,17 @@ class Count:
             self.told += more
 
     def give_back(self, count: int) -> int:
-        """So many are open no longer: how many the upstream has to close, maybe none."""
+        """Give back `count` opens; return the number to close upstream, possibly 0."""
         self.open -= count
         surplus = max(0, self.told - self.open)
         self.told -= surplus
         return surplus
 
     def tell(self) -> int:
-        """A new upstream is told of all at once: how many."""
+        """Return the total to report to a new upstream."""
         self.told = min(self.open, COUNT_MAX)
         return self.told
 
     def forget(self) -> None:
-        """The upstream knows of none; answers to come are about another."""
+        """Reset the reported count; later answers are about another upstream."""
         self._asking = self.told = 0

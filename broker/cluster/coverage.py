@@ -1,6 +1,6 @@
-"""When so many nodes have said what they have that nothing acknowledged can be missing.
+"""The condition under which the nodes' answers cover everything acknowledged.
 
-What is acknowledged was recorded by `quorum` of `nodes`. Those that told cover it when one of them must be among these:
+Acknowledged records are at `quorum` of `nodes`. The nodes that answered cover them if one of them must be among these:
 when more have told than a quorum leaves out. A node with damaged files has lost what it may have acknowledged. It tells
 nothing, so it is not among those that told, however few are left; that others are damaged only means that there is no
 point in waiting for them.
@@ -12,5 +12,5 @@ __all__ = ["covers"]
 
 
 def covers(told: int, damaged: int, nodes: int, quorum: int) -> bool:
-    """Whether all nodes have answered, `damaged` of them that they cannot tell, and the others are enough."""
+    """Return True if all nodes have answered, `damaged` of them that they are damaged, and the others suffice."""
     return told + damaged >= nodes and told > nodes - quorum

@@ -1,7 +1,7 @@
-"""Links that this broker begins: to its cluster's members, or from a proxy to the brokers above it.
+"""Outgoing links: to members of the cluster, or from a proxy to the brokers above it.
 
-The broker that dials authenticates itself, where it has credentials, and says who it is; the other answers with who it
-is itself, or refuses.
+The dialing broker authenticates itself, if it has credentials, and sends its identity; the other answers with its own
+identity, or refuses.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from formats.wire.event import Frame, build_schema_event, schema_message
 
 __all__ = ["REDIAL_MS", "REDIAL_MS_MAX", "REFUSED_MS", "DialedSession", "Dialer", "Redialer"]
 
-# How long after a failure a broker is dialed again: at first, and when it goes on failing.
+# Time after a failure until a broker is dialed again: at first, and after repeated failures.
 REDIAL_MS = 100
 REDIAL_MS_MAX = 1_000
-# After the other side has refused this one: that is not over in a moment.
+# Time after a refusal by the other side, which will not change soon.
 REFUSED_MS = 5_000
 
 
 class Dialer(Protocol):
-    """For whom a session is dialed; `node_id` says which of the brokers that it dials."""
+    """The owner of dialed sessions; `node_id` identifies the broker that is dialed."""
 
     @property
     def credentials(self) -> Credentials | None:
-        """What the session authenticates by; None if it does not."""
+        """Return the session's credentials; None if it does not authenticate."""
         ...
 
     def introduce(self, session_id: int) -> ClientIdentity:
-        """What the session says of this broker."""
+        """Return this broker's identity for the session."""
         ...
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> BrokerPeer | str:
-        """What the session is for, now that the other side has said who it is; or what is wrong with it."""
+        """Return the purpose of the session, given the other side's identity, or the reason to end it."""
         ...
 
     def failed(self, node_id: int, reason: str) -> None:
-        """The session ended before both sides knew who the other is."""
+        """Report a session that ended before negotiation was complete."""
         ...
 
     def refused(self, node_id: int, reason: str) -> None:
-        """The broker is there, and not to be spoken with; `failed` follows."""
+        """Report a broker that refused the session; `failed` follows."""
         ...
 
 
 class DialedSession(Session):
-    """A session that this broker began: it authenticates itself, says who it is, and waits for the answer."""
+    """A session begun by this broker: it authenticates itself, sends its identity, and waits for the answer."""
 
     def __init__(self, host: Host, session_id: int, address: str, dialer: Dialer, node_id: int) -> None:
         self._dialer = dialer
@@ -129,7 +129,7 @@ class DialedSession(Session):
 
 
 class Redialer:
-    """Dials again those that are wanted, after a while. `faults` says why a broker cannot be linked to, as long."""
+    """Redials wanted brokers after a delay. `faults` has the current reason for each that cannot be linked to."""
 
     def __init__(
         self, now: Now, timers: Timers, dial: Callable[[int], None], wants: Callable[[int], bool], delay_ms_max: int
@@ -143,7 +143,7 @@ class Redialer:
         self.faults: dict[int, str] = {}
 
     def failed(self, node_id: int, reason: str) -> bool:
-        """A link could not be made, or was lost; whether the reason is another than before."""
+        """Handle a failed or lost link; return True if the reason has changed."""
         delay_ms = self._delays_ms.get(node_id, REDIAL_MS)
         self._delays_ms[node_id] = max(delay_ms, min(delay_ms * 2, self._delay_ms_max))
         self._timers.at(self._now.ms + delay_ms, lambda: self._redial(node_id))
@@ -152,12 +152,12 @@ class Redialer:
         return is_news
 
     def refused(self, node_id: int, reason: str) -> None:
-        """The other side has refused this one: it is left alone for a longer while."""
+        """Handle a refusal: wait longer before the next attempt."""
         self.faults[node_id] = reason
         self._delays_ms[node_id] = REFUSED_MS
 
     def begun(self, node_id: int) -> None:
-        """The link is there."""
+        """Handle a new link."""
         self._delays_ms.pop(node_id, None)
         self.faults.pop(node_id, None)
 

@@ -1,8 +1,8 @@
-"""How a replica's journal relates to its primary's, told from where the replica stands; and what heals it.
+"""Relation of a replica's journal to its primary's, by the replica's position, and the resulting action.
 
 A lease has one writer, so two nodes that both have records of a lease agree about them as far as both go. A tail that
 the primary does not have was never acknowledged: it is cut off at the last record that both have. A replica that does
-not know how to cut (the reference's) drops everything instead.
+not support truncation (the reference's) drops everything instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Cure(Enum):
 
 
 class Kinship(NamedTuple):
-    """Both sides: `own` is the primary's history, newest lease first; sync points are those of the last rollover."""
+    """Both sides' positions: `own` is the primary's history, newest lease first; sync points of the last rollover."""
 
     own: Sequence[Position]
     own_sync_point: Position
@@ -36,17 +36,17 @@ class Kinship(NamedTuple):
 
     @property
     def own_end_of_lease(self) -> Position | None:
-        """How far the primary goes under the replica's newest lease; None if it has no record of that lease."""
+        """Return the primary's end under the replica's newest lease; None if it has no record of that lease."""
         return next((each for each in self.own if each.lease_id == self.position.lease_id), None)
 
     @property
     def older(self) -> Position:
-        """The last of the primary's records before the replica's newest lease."""
+        """Return the last of the primary's records before the replica's newest lease."""
         return next((each for each in self.own if each.lease_id < self.position.lease_id), NOWHERE)
 
 
 class Verdict(NamedTuple):
-    """`begin` is the last record that both have, as far as the primary can tell."""
+    """The result of a comparison; `begin` is the last common record, as far as the primary can tell."""
 
     case: str
     cure: Cure
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One row: the first that `applies` counts."""
+    """One row of the table, of which the first that `applies` is chosen."""
 
     name: str
     applies: Callable[[Kinship], bool]
@@ -91,7 +91,7 @@ CASES = (
 
 
 def judge(kinship: Kinship) -> Verdict:
-    """What the replica's position means."""
+    """Classify the replica's position."""
     case = next(case for case in CASES if case.applies(kinship))
     begin = case.begin(kinship)
     return Verdict(case.name, Cure.DROP if case.cure is Cure.CUT and begin == NOWHERE else case.cure, begin)

@@ -1,8 +1,8 @@
 """A broker below this one: another member of the cluster at the primary, or a proxy (source: mqbblp::QueueHandle).
 
-It opens queues as a client does, for all of its own clients together. What differs: it is told how often a message may
-still be delivered, it says which messages its consumers may not have survived, a message for several apps goes to it
-once, and a member of the cluster gets no payload that it has in its own store.
+It opens queues like a client, for all of its own clients together. These are the differences: it is told how often a
+message may still be delivered, it reports messages that its consumers may not have survived, a message for many apps is
+sent to it once, and a member of the cluster gets no payload that it has in its own store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Downstream"]
 
 log = logging.getLogger("broker.downstream")
 
-# A broker with this much waiting to be sent gets no more messages until it has taken it.
+# A broker with this much unsent output gets no more messages until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
 
 UNSET_GUID = bytes(16)
@@ -53,7 +53,7 @@ _INFO_WORDS = SUB_QUEUE_INFO.size // 4
 
 
 class Last:
-    """The message pushed last, and where it stands in the outbox: the next app's consumer may be behind it, too."""
+    """The message pushed last, and its place in the outbox: the next app's consumer may be at this broker, too."""
 
     __slots__ = ("at", "data", "end", "infos_end", "message", "queue_id")
 
@@ -65,11 +65,11 @@ class Last:
 
 
 def _decided_below(parameters: QueueHandleParameters) -> None:
-    """The broker that a client is connected to says what the client may open: brokers trust each other in that."""
+    """Allow everything: the client's own broker has authorized it, and brokers trust each other in that."""
 
 
 class Downstream:
-    """One broker's hold on the queues of this node; see `broker.core.messages.Sink` and `Poster`.
+    """One broker's handles of this node's queues; see `broker.core.messages.Sink` and `Poster`.
 
     `number` is negative, so that it is no client's; `out` is the outbox of the link, `wake` says that something is in
     it. `fail` ends the link, after this step, when something could not be put into it. A `member` has the messages of
@@ -97,7 +97,7 @@ class Downstream:
         self._out = out
         self._wake = wake
         self._fail = fail
-        # Takes whole events; a member's own are for queues whose root is here.
+        # Takes whole events; a member's are for queues whose root is here.
         self.bulk: Bulk | None = None
         self.requests = QueueRequests(host, self, _decided_below)
         self.handles = self.requests.handles
@@ -106,11 +106,11 @@ class Downstream:
         self._newest: dict[int, Message] = {}
 
     def lost(self) -> None:
-        """The link is gone; what the broker's consumers held goes to others."""
+        """Handle the loss of the link; the messages of the broker's consumers go to others."""
         self.requests.drop()
 
     def forget(self, queues: Iterable[Queue]) -> None:
-        """Queues that are served here no longer: the broker opens them elsewhere."""
+        """Drop queues that are no longer served here: the broker opens them elsewhere."""
         gone = set(queues)
         for queue_id in [queue_id for queue_id, handle in self.handles.items() if handle.queue in gone]:
             self.handles.pop(queue_id)
@@ -122,7 +122,7 @@ class Downstream:
         self._fail(error)
 
     def output_sent(self) -> None:
-        """The link has taken all that there was."""
+        """Note that the link has taken all output."""
         if not self.ready:
             self.ready = True
             for handle in list(self.handles.values()):
@@ -131,7 +131,7 @@ class Downstream:
     # -- requests
 
     def on_request(self, message: ControlMessage) -> bool:
-        """Take a request about a queue; False for anything else."""
+        """Handle a request about a queue; return False for anything else."""
         return self.requests.serve(message)
 
     def reply(self, request: ControlMessage, choice: object) -> None:
@@ -142,7 +142,7 @@ class Downstream:
     # -- messages in
 
     def on_put(self, data: memoryview, frame: Frame) -> None:
-        """Posts of the broker's clients. FormatError for garbage."""
+        """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
         handles = self.handles
         if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, frame):
             return
@@ -151,11 +151,11 @@ class Downstream:
         ):
             handle = handles.get(queue_id)
             if handle is None or not handle.writes:
-                # It is to keep it until it has opened the queue here.
+                # The broker keeps it until it has opened the queue here.
                 self._nack(AckStatus.NOT_READY, guid, queue_id, "for a queue that is not open for writing")
                 continue
             if guid == UNSET_GUID:
-                # No record of a store has none: written, the store would count as damaged.
+                # Every record of a store has one: without it, the store would count as damaged.
                 self._nack(AckStatus.UNKNOWN, guid, queue_id, "without a GUID")
                 continue
             if crc32c(content) != checksum:
@@ -197,18 +197,18 @@ class Downstream:
         self.acknowledge(queue_id, 0, guid, status)
 
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
-        """The broker's consumers are done with messages. FormatError for garbage."""
+        """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
         if self.bulk is not None and self.bulk.confirms(self.handles, data, frame):
             return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
-            # A confirm may cross with a change of the primary; it comes again if it matters.
+            # A confirm may cross a change of the primary; it comes again if it matters.
             if handle is not None and stream is not None and not handle.queue.broadcast:
                 handle.queue.confirm(stream, guid)
 
     def on_reject(self, data: memoryview, frame: Frame) -> None:
-        """The broker's consumers may not have survived messages. FormatError for garbage."""
+        """Handle rejects of the broker's consumers. Raises FormatError if they are malformed."""
         for queue_id, guid, sub_queue_id in iter_rejects(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
@@ -225,7 +225,7 @@ class Downstream:
         self._wake()
 
     def _rda(self, handle: Handle, message: Message, subscription_id: int) -> int:
-        """How often the message may still be delivered to the app, as a byte."""
+        """Return the remaining delivery attempts of the message for the app, as a byte."""
         queue = handle.queue
         if queue.attempts_max is None:
             return UNLIMITED
@@ -237,7 +237,7 @@ class Downstream:
         return limited(min(queue.attempts_max, RDA_COUNTER_MAX))
 
     def _add_to_last(self, queue_id: int, message: Message, info: SubQueueInfo) -> bool:
-        """Say that the message goes to one more app, if nothing was sent since."""
+        """Add another app to the last message, if nothing was sent since."""
         last = self._last
         data = last.data
         if (
@@ -293,10 +293,10 @@ class Downstream:
 
 @lru_cache(maxsize=1024)
 def _options(info: SubQueueInfo) -> bytes:
-    """A push's options; nearly all messages of a queue have the same."""
+    """Encode a push's options, which are the same for nearly all messages of a queue."""
     return pack_sub_queue_infos((info,))
 
 
 def _is_newer(message: Message, other: Message) -> bool:
-    """Return whether a message came after another. Its offset alone may be of a newer file, and small."""
+    """Return True if a message came after another. Its offset alone may be of a newer file, and small."""
     return message is not other and (message.arrived_ms, message.offset) > (other.arrived_ms, other.offset)

@@ -1,10 +1,10 @@
-"""Who leads: terms, votes, and the leader's sign of life (source: mqbnet::Elector).
+"""Election of the leader: terms, votes, and heartbeats (source: mqbnet::Elector).
 
 A node that sees no leader waits for a random time, asks the others whether they would vote for it (scouting), and only
 then proposes itself in a new term. So a node that comes back never unseats a leader that the others can see. A leader
 leads as long as a quorum supports it.
 
-What happens in which role is one table, `TRANSITIONS`; a pair that is not in it changes nothing. The timer that runs
+The behaviour in each role is one table, `TRANSITIONS`; a pair that is not in it changes nothing. The timer that runs
 depends on the role alone, see `Election._enter`.
 
 Departures from the reference, which both let it take part:
@@ -60,14 +60,14 @@ __all__ = [
 
 log = logging.getLogger("broker.election")
 
-# Elections number terms one by one. A message of a term further ahead than that is none of an election's, and would use
+# Elections number terms one by one. A message with a term further ahead is not from an election, and would use
 # up the numbers that there are.
 TERM_JUMP_MAX = 1 << 32
 TERM_MAX = (1 << 63) - 1
 
-# The part of the random wait that is waited when there is no doubt that nobody leads.
+# Divisor of the random wait when there is certainly no leader.
 HURRY = 8
-# The part of it for which a node supports one scout only.
+# Divisor of the wait for the time in which a node supports one scout only.
 PROMISE = 20
 
 
@@ -82,7 +82,7 @@ class Role(Enum):
 
 
 class Event(Enum):
-    """What a message, a link or a timer means, in comparison with what this node knows."""
+    """The meaning of a message, a link or a timer, in relation to this node's state."""
 
     STARTED = "started"
     STOPPED = "stopped"
@@ -111,7 +111,7 @@ class Event(Enum):
 
 
 class Act(Enum):
-    """What a transition does, in the order of its tuple; "the node" is the one whose message or link it is about."""
+    """An action of a transition, in the order of its tuple; "the node" is the one whose message or link it is about."""
 
     TAKE_TERM = "take over the message's term"
     RAISE_TERM = "begin the term that was scouted"
@@ -236,7 +236,7 @@ class Election:
         self._keep_term = keep_term
         self._on_silence = on_silence
         self._retiring = False
-        self._unkept = False  # the last term that was to be kept could not be
+        self._unkept = False  # the last term could not be stored
         self._choice: int | None = None  # the node that it follows or supports
         self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
         self._answers: dict[int, bool] = {}  # who would vote for it
@@ -247,23 +247,23 @@ class Election:
     # -- what happens
 
     def start(self) -> None:
-        """Take part. Others that lead already will be heard of before the first wait is over."""
+        """Take part. An existing leader will be heard of before the first wait is over."""
         self._apply(Event.STARTED)
         self._entered += 1
         self._schedule(self._times.initial_wait_timeout_ms, Event.WAITED)
         self._look_around()
 
     def retire(self) -> None:
-        """Follow, but lead and vote no longer: this node is about to stop, those that stay have to be enough."""
+        """Follow, but stop leading and voting: this node is about to stop, and the others must suffice."""
         self._retiring = True
         self._apply(Event.RETIRING)
 
     def stop(self) -> None:
-        """Take part no longer; the others hear of it."""
+        """Stop taking part, and tell the others."""
         self._apply(Event.STOPPED)
 
     def node_up(self, node_id: int) -> None:
-        """The link to a node is there."""
+        """Handle a new link to a node."""
         self._apply(Event.NODE_THERE, node_id)
         self._look_around()
 
@@ -272,7 +272,7 @@ class Election:
             self._apply(Event.ALL_THERE)
 
     def node_down(self, node_id: int) -> None:
-        """The link to a node is gone, or the node takes part no longer."""
+        """Handle the loss of the link to a node, or the end of its participation."""
         self._answers.pop(node_id, None)
         self._supporters.discard(node_id)
         if node_id == self._choice:
@@ -285,7 +285,7 @@ class Election:
             self._count_answers()
 
     def receive(self, node_id: int, message: ElectorMessage) -> None:
-        """Take in what a node sent. FormatError for a term that no election comes to."""
+        """Process a node's message. Raises FormatError for an impossible term."""
         term = message.term
         if term > min(self.term + TERM_JUMP_MAX, TERM_MAX):
             raise FormatError("ElectorMessage.term", 0, f"{term} is too far beyond this node's term, {self.term}")
@@ -325,7 +325,7 @@ class Election:
         return True
 
     def _promised(self, node_id: int) -> bool:
-        """Whether it supports another scout than `node_id`."""
+        """Return True if another scout than `node_id` is supported."""
         promised_id, until_ms = self._promise
         return promised_id != node_id and self._now.ms < until_ms
 
@@ -423,13 +423,13 @@ class Election:
                 self._schedule(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1), Event.WAITED)
 
     def _keep_newer(self, transition: Transition, term: int) -> bool:
-        """Keep the term that a transition leads to; whether it is kept, or there is none that is newer."""
+        """Store the term of a transition; return True if it is stored or not newer."""
         if Act.RAISE_TERM in transition.acts:
             return self._keep(self.term + 1)
         return Act.TAKE_TERM not in transition.acts or term <= self.term or self._keep(term)
 
     def _keeps_terms(self) -> bool:
-        """Whether terms can be kept, as far as is known; tried again if the last could not be."""
+        """Return True if terms can be stored; tried again if the last attempt failed."""
         return not self._unkept or self._keep(self.term)
 
     def _keep(self, term: int) -> bool:
@@ -452,7 +452,7 @@ class Election:
         return True
 
     def _enter(self, role: Role) -> None:
-        """Take up a role: its timer, and who counts as a supporter."""
+        """Enter a role: start its timer, and reset the supporters."""
         self.role = role
         self._entered += 1
         times, own_id = self._times, self._links.own_id
@@ -487,7 +487,7 @@ class Election:
             self._apply(Event.SILENCE)
 
     def _schedule(self, delay_ms: int, event: Event) -> None:
-        """Let `event` happen later, if the role is still the one taken up last."""
+        """Apply `event` later, if the role has not been entered anew by then."""
         entered = self._entered
 
         def happen() -> None:
@@ -496,7 +496,7 @@ class Election:
             if event is Event.WAITED and not self._keeps_terms():
                 self._timers.at(self._now.ms + self._times.max_random_wait_timeout_ms, happen)
             elif event is Event.WAITED and self._promised(self._links.own_id):
-                # First see what becomes of the other.
+                # Wait for the result of the other first.
                 self._timers.at(self._promise[1], happen)
             else:
                 self._apply(event)
@@ -504,7 +504,7 @@ class Election:
         self._timers.at(self._now.ms + delay_ms, happen)
 
     def _again(self, period_ms: int, action: Callable[[], None]) -> None:
-        """Take `action` periodically as long as the role is the one taken up last."""
+        """Call `action` periodically until another role is entered."""
         entered = self._entered
 
         def happen() -> None:

@@ -29,35 +29,35 @@ Response = FollowerLSNResponse | FollowerClusterStateResponse | RegistrationResp
 
 
 class Exchange:
-    """What this node's state machine asks and answers; what is asked can be taken back together."""
+    """Requests and responses of this node's state machine; its requests can be cancelled together."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._asked: list[int] = []
 
     def ask(self, node_id: int, request: Request, answered: Callable[[object], None]) -> None:
-        """Ask a node; `answered` gets the response by itself, or the status that came instead."""
+        """Send a request; `answered` gets the unwrapped response, or the status that came instead."""
         message = ClusterMessage(choice=ClusterStateFSMMessage(choice=request))
         number = self._requests.send(node_id, message, lambda choice: answered(_opened(choice)), REQUEST_TIMEOUT_MS)
         self._asked.append(number)
 
     def advise(self, node_id: int, choice: PrimaryStatusAdvisory) -> None:
-        """Tell a node something that it does not answer."""
+        """Send an advisory, which is not answered."""
         self._requests.advise(node_id, ClusterMessage(choice=choice))
 
     def cancel(self) -> None:
-        """Nobody wants the answers any longer."""
+        """Cancel all requests."""
         for number in self._asked:
             self._requests.cancel(number)
         self._asked.clear()
 
     def respond(self, node_id: int, request: ControlMessage, response: Response) -> None:
-        """Answer a node's request."""
+        """Respond to a node's request."""
         message = ClusterMessage(choice=ClusterStateFSMMessage(choice=response))
         self._requests.respond(node_id, request, message)
 
     def refuse(self, node_id: int, request: ControlMessage, code: int, text: str) -> None:
-        """Answer that a request cannot be met."""
+        """Refuse a request."""
         status = Status(category=StatusCategory.REFUSED, code=code, message=text)
         self._requests.respond(node_id, request, status)
 

@@ -1,12 +1,12 @@
-"""What waits at a hop and is to be forgotten, and what has to wait until it is: in slices, for it may be very much.
+"""Dropping of a relay's waiting messages, and the actions that must wait for that: in slices, as they may be many.
 
-An upstream that is lost leaves messages behind that no consumer has; the next one sends them again. They are taken from
-the apps at once and forgotten one by one. Until that is done the hop has no other upstream: what came again meanwhile
-could not be told from what is to go. Between slices posts and confirms are kept, as they are while there is none.
+A lost upstream leaves messages that no consumer has; the next one sends them again. They are taken from
+the apps at once and dropped one by one. Until that is done the relay has no other upstream: repeated messages
+could not be distinguished from those to be dropped. Between slices posts and confirms are kept, as without an upstream.
 
-What no consumer of an app wants any longer, or may not have, is sorted out where messages are given back (see
-`broker.core.redelivery`): the app hands nothing out until all of them are in their order again. What the upstream is
-told of the app's consumers waits for that, too: it may send a message anew as soon as it hears of it.
+Messages that no consumer of an app wants any longer, or may have, are filtered when messages are given back (see
+`broker.core.redelivery`): the app delivers nothing until all of them are in order again. Reports to the upstream
+about the app's consumers wait for that, too: it may send a message anew as soon as it receives them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Actions", "Forgetting"]
 
 
 class Forgetting:
-    """The messages that one queue is to forget. `done` is called when a task has forgotten the last of them."""
+    """The messages that one queue drops. `done` is called when a task has dropped the last of them."""
 
     def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
         self.bits: list[int] = []  # of the apps that are left with something to forget
@@ -30,7 +30,7 @@ class Forgetting:
         self._done = done
 
     def forget_waiting(self, app: App) -> None:
-        """Forget what waits and no consumer of an app has; all that comes back or comes anew from now on stays."""
+        """Drop an app's waiting messages that no consumer has; later arrivals are kept."""
         lots = app.take_waiting()
         if lots:
             self.bits.append(app.bit)
@@ -47,7 +47,7 @@ class Forgetting:
                 held = lot.pop() if isinstance(lot, deque) else lot.popitem()[1]
                 message = held[0] if isinstance(held, tuple) else held
                 work.left -= 1
-                # It may have gone in the meantime, with the queue's other messages or by itself.
+                # It may have been removed in the meantime, with the queue's other messages or by itself.
                 if not message.outstanding & bit or queue.messages.get(message.guid) is not message:
                     continue
                 if app.bit == bit:
@@ -63,14 +63,14 @@ class Forgetting:
 
 
 class Actions:
-    """What is to be done for apps of one queue, in its order, when nothing is on its way back to them."""
+    """Actions for apps of one queue, taken in order once no messages are being returned to the app."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._waiting: dict[App, deque[Callable[[], None]]] = {}
 
     def add(self, app: App, action: Callable[[], None]) -> None:
-        """Do something for an app, now or later."""
+        """Take an action for an app, at once or later."""
         waiting = self._waiting.get(app)
         if waiting is not None:
             waiting.append(action)
@@ -87,7 +87,7 @@ class Actions:
         self._act(app)
 
     def finish(self) -> None:
-        """Do all that there is, whatever is on its way."""
+        """Take all actions at once."""
         for app in list(self._waiting):
             self._act(app)
 

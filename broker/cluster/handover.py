@@ -1,7 +1,7 @@
-"""What becomes of a queue's clients when its root moves: from this node to another, or to this one.
+"""Handover of a queue's clients when its root moves from this node to another, or to this one.
 
-Their handles stay, and none of them notices: what a consumer holds unconfirmed it may still confirm, and a post that
-nobody has acknowledged goes to the new root, which knows it again by its GUID.
+Their handles are kept, and clients do not notice: a consumer may still confirm its unconfirmed messages, and an
+unacknowledged post goes to the new root, which recognises a repetition by its GUID.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ __all__ = ["confirm_all", "retire", "to_relay", "to_root"]
 
 log = logging.getLogger("broker.queue")
 
-# Who numbered the shapes of properties in posts that are handed over: no client, and no broker.
+# The poster's number for schemas of properties in posts that are handed over: different from all clients and brokers.
 HANDED_OVER = -(1 << 31)
 
 
 class Nobody:
-    """The sink of a consumer that is gone."""
+    """The sink of a disconnected consumer."""
 
     ready = False
     takes_all = False
     description = "nobody"
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
 
     def fail(self, error: Exception) -> None:
-        """Nothing is to be ended."""
+        """End nothing."""
 
 
 def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
-    """This node is the root no longer. The messages must still be in the store; `new` has no upstream yet."""
+    """Turn a root queue into a relay. The messages must still be in the store; `new` has no upstream yet."""
     posts = list(_posts(old, new, handles))
     _move(old, new, handles)
     new.follow(old)
@@ -60,9 +60,9 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
 def _posts(
     old: Queue, new: RelayQueue, handles: Sequence[Handle]
 ) -> Iterator[tuple[bytes, Content, list[tuple[Poster, int, int]]]]:
-    """Messages that were taken but are not known to be kept, to be posted anew for those here who will hear of it.
+    """Yield accepted messages that are not known to be stored, to be posted again for local posters.
 
-    Other members do that themselves, and whoever has left posts it again: another primary may know it already.
+    Other members do that themselves, and disconnected posters repeat them: another primary may have them already.
     """
     writers = {id(handle.sink) for handle in handles if handle.writes}
 
@@ -98,7 +98,7 @@ def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
 
 
 def retire(queue: Queue) -> None:
-    """Nothing is in it any more."""
+    """Empty a queue."""
     queue.usage.remove(queue.usage.bytes, queue.usage.messages)
     queue.consumption.configure(0)
     queue.delivery.end()
@@ -109,9 +109,9 @@ def retire(queue: Queue) -> None:
 
 
 def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
-    """This node is the root now, and the messages are restored."""
+    """Turn a relay into a root queue, whose messages are restored."""
     old.move()
-    # First, while nobody is there to be sent what the next of them confirms.
+    # First, while there are no consumers that could receive messages confirmed later in the list.
     confirm_all(new, old.confirms.take())
     old.delivery.end()
     _move(old, new, handles)
@@ -119,7 +119,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     old.delivery.inherited.clear()
     for app in new.unregistered.values():
         for stream in app.streams:
-            # They had it from an app that is no more; nobody waits for their confirms.
+            # They had it from a removed app; their confirms do not matter.
             held, stream.unconfirmed = stream.unconfirmed, Chunked()
             new.work.start(let_go(new, held))
     for app in new.apps.values():
@@ -135,7 +135,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
 
 
 def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:
-    """Hops were to say that apps are done with messages; the root, restored, is here."""
+    """Apply relays' pending confirms at the restored root."""
     for guid, app_id in confirms:
         if app_id in root.apps:
             root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)
@@ -156,7 +156,7 @@ def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:
 
 
 def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> None:
-    """Handles of the one are handles of the other; what consumers hold unconfirmed is as it was."""
+    """Move handles from one queue to the other; consumers' unconfirmed messages are unchanged."""
     apps = set()
     for handle in handles:
         assert handle.queue is old
@@ -167,7 +167,7 @@ def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> None:
             stream.app.streams.remove(stream)
             stream.app = new.app(stream.app.app_id)
             stream.app.streams.append(stream)
-            # The other numbers the shapes of properties anew.
+            # The other queue numbers schemas of properties differently.
             stream.schemas_sent.clear()
             stream.last_sent = None
             apps.add(stream.app)

@@ -1,6 +1,6 @@
-"""When replicas that heal get more: while nobody is kept waiting, and then not all that the machine could do.
+"""The pace of healing replicas: slices are sent while no other work waits, and less than the machine could do.
 
-One pace for all shards of a node: what one of them sends keeps the producers of the others waiting just the same.
+There is one pace for all partitions of a node, since each delays the producers of the others just the same.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from broker.core.timers import Timers
 
 __all__ = ["HealingPace"]
 
-# So much while there is traffic: to write it takes more of a machine than to send it, and so does whatever else runs
+# The rate under traffic: writing takes more of a machine than sending, and so may other processes
 # there.
 BYTES_PER_MS = 116 << 10
-# What could not be sent for so long is made up for,
+# Arrears of this time are caught up,
 ARREARS_MS = 20
-# and what could not be sent for so long is sent though somebody waits.
+# and after this time a slice is sent even though other work waits.
 PATIENCE_MS = 8
-# When nothing was written for so long, there is no traffic, and no limit.
+# Time without writes after which there is no traffic, and no limit.
 QUIET_MS = 100
 
 
 def _only_a_step() -> None:
-    """A timer's action: after each step more is sent if it may be."""
+    """Do nothing: the timer's step itself sends more if allowed."""
 
 
 class HealingPace:
-    """The steps of a node, as those who heal others see them: `written` during one, then `end_step`, then `may_send`
+    """The steps of a node, as seen by healing: `written` during one, then `end_step`, then `may_send`
     and `sent` for each slice. `goes_on` tells whether more may be sent in steps that have nothing else to do.
     """
 
@@ -42,20 +42,20 @@ class HealingPace:
         self._is_awaited = False
 
     def written(self) -> None:
-        """New records were sent to the replicas."""
+        """Note that new records were sent to the replicas."""
         self._written_ms = self._now.ms
         self._has_written = True
 
     def end_step(self, *, awaited: bool) -> None:
-        """What this step had to write is written; `awaited` if producers wait for copies of something."""
+        """End a step; `awaited` if producers wait for replicas."""
         self._was_idle, self._is_idle = self._is_idle, not (awaited or self._has_written)
         self._is_awaited, self._has_written = awaited, False
 
     @property
     def may_send(self) -> bool:
-        """Whether a slice keeps nobody waiting, or has been kept waiting itself.
+        """True if a slice delays no other work, or has been delayed long enough itself.
 
-        In the step in which somebody's wait ends that goes out first: the acknowledgement.
+        In the step in which a wait ends, the acknowledgement goes out first.
         """
         return self._is_late or (self._was_idle and self._is_idle and self._is_due)
 
@@ -76,7 +76,7 @@ class HealingPace:
         return self._now.ms - self._written_ms < QUIET_MS
 
     def sent(self, size: int) -> None:
-        """A slice of `size` bytes was."""
+        """Note that a slice of `size` bytes was sent."""
         now_ms = self._now.ms
         if not self._has_traffic:
             return

@@ -1,4 +1,4 @@
-"""The links of a broker to those that may be upstream of its hops, and which hop what comes down is for."""
+"""A broker's links to possible upstreams of its relays, with dispatch of their messages to relays."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OPTIONS_BYTES_SHORT = 64
 
 QUEUE_ID_MAX = (1 << 31) - 1
 
-# Where a push says for which queue it is.
+# Position of the queue id in a push.
 QUEUE_ID_AT, QUEUE_ID_END = 8, 12
 _queue_id = struct.Struct(">i").unpack_from
 
 
 @lru_cache(maxsize=1024)
 def _known_infos(options: bytes) -> list[SubQueueInfo]:
-    """What `sub_queue_infos` says; nearly all messages of a queue have the same."""
+    """Parse like `sub_queue_infos`, cached, since nearly all messages of a queue have the same."""
     return sub_queue_infos(memoryview(options))
 
 
@@ -44,7 +44,7 @@ def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
 
 
 class PeerUpstream:
-    """The link to a broker that is upstream; see `broker.cluster.upstream.Upstream`."""
+    """The link to an upstream broker; see `broker.cluster.upstream.Upstream`."""
 
     def __init__(self, hops: Hops, node_id: int) -> None:
         self.node_id = node_id
@@ -57,7 +57,7 @@ class PeerUpstream:
 
     def request(self, choice: object, answered: Answered) -> None:
         try:
-            # Behind all that is on its way to that node.
+            # After everything queued for that node.
             self._hops.send_to(self.node_id)
             self._hops.requests.send(self.node_id, choice, answered)
         except Exception as error:
@@ -71,7 +71,7 @@ class PeerUpstream:
 
 
 class Hops:
-    """`relays` are by their queue ids upstream. What steps put into an outbox goes with `send_to` or `send_all`.
+    """The links and relays; `relays` are by their queue ids upstream. Outboxes are sent with `send_to` or `send_all`.
 
     `cluster_name` is for the log.
     """
@@ -89,35 +89,35 @@ class Hops:
         self._last_queue_id = -1
 
     def next_queue_id(self) -> int:
-        """A number for one more hop."""
+        """Return a number for another relay."""
         while True:
-            # The wire's numbers are signed: after very many, those come again that are free.
+            # The wire's numbers are signed: after very many, free ones are reused.
             self._last_queue_id = (self._last_queue_id + 1) & QUEUE_ID_MAX
             if self._last_queue_id not in self.relays:
                 return self._last_queue_id
 
     def remove(self, relay: RelayQueue) -> bool:
-        """A hop is no more, or another one's; False if it is none of these."""
+        """Remove a relay; return False if it is not one of these."""
         self._reopening.discard(relay.queue_id)
         return self.relays.pop(relay.queue_id, None) is not None
 
     def begin(self, relay: RelayQueue) -> None:
-        """A hop is made for a queue that nobody had open here."""
+        """Add a relay for a queue that nobody had open here."""
         relay.confirms.inherit(self.left.take(relay.uri))
 
     def end(self, relay: RelayQueue) -> None:
-        """Nobody has a queue open here any longer."""
+        """Remove a relay that nobody has open any longer."""
         self.left.keep(relay.uri, relay.confirms.leave())
 
     def found(self, relay: RelayQueue, node_id: int) -> None:
-        """A node is a hop's upstream from now on."""
+        """Set a relay's upstream."""
         if not relay.openings.is_unused:
             self._reopening.add(relay.queue_id)
         relay.on_open = lambda: self._on_open(relay.queue_id)
         relay.found(PeerUpstream(self, node_id))
 
     def lost(self, relay: RelayQueue) -> None:
-        """A hop has no upstream."""
+        """Remove a relay's upstream."""
         self._reopening.discard(relay.queue_id)
         relay.lost()
 
@@ -125,28 +125,28 @@ class Hops:
         if queue_id in self._reopening:
             self._reopening.discard(queue_id)
             if not self._reopening:
-                # The words are the reference's: programs wait for them in the log.
+                # The text is the reference's: programs wait for it in the log.
                 log.info("Cluster (%s): state restored", self._cluster_name)
 
     def node_up(self, node_id: int) -> Outbox:
-        """A node can be reached; what is to be sent to it."""
+        """Register a reachable node; return the outbox for it."""
         outbox = self._outboxes[node_id] = Outbox()
         return outbox
 
     def link_up(self, node_id: int, outbox: Callable[[], Outbox]) -> None:
-        """A node can be reached by a link whose `outbox` sends what is put into it with the step: it need not be kept
+        """Register a node reachable by a link whose `outbox` is sent with the step: output need not be kept
         here, as nothing else has to go before it.
         """
         self._direct[node_id] = outbox
 
     def node_down(self, node_id: int) -> None:
-        """A node cannot be reached."""
+        """Unregister an unreachable node."""
         self._direct.pop(node_id, None)
         self._outboxes.pop(node_id, None)
         self._dirty.discard(node_id)
 
     def outbox(self, node_id: int) -> Outbox:
-        """What is to be sent to a node with the next flush."""
+        """Return the outbox for a node, sent with the next flush."""
         direct = self._direct.get(node_id)
         if direct is not None:
             return direct()
@@ -154,27 +154,27 @@ class Hops:
         return self._outboxes[node_id]
 
     def wake(self, node_id: int) -> None:
-        """Something is in a node's outbox."""
+        """Note output in a node's outbox."""
         self._dirty.add(node_id)
 
     def send_to(self, node_id: int) -> None:
-        """Send what there is for a node."""
+        """Send the output for a node."""
         self._dirty.discard(node_id)
         outbox = self._outboxes.get(node_id)
         if outbox is not None and outbox.size:
             self.links.send(node_id, outbox.take())
 
     def send_all(self) -> None:
-        """Send what the step has brought about."""
+        """Send the output of the step."""
         for node_id in list(self._dirty):
             self.send_to(node_id)
 
     def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """What became of posts that went up. FormatError for garbage."""
+        """Handle acks of posts. Raises FormatError if they are malformed."""
         acknowledge(iter_ack_words(data, frame.body, frame.end), lambda queue_id: self._relay(node_id, queue_id))
 
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Messages that come down. FormatError for garbage."""
+        """Handle messages from an upstream. Raises FormatError if they are malformed."""
         at, end = frame.body, frame.end
         while end - at >= QUEUE_ID_END:
             relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID_AT)[0])
@@ -189,7 +189,7 @@ class Hops:
                 relay.on_push(push, _infos(push.options))
 
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
-        """The hop's queue of that number, if the node is its upstream."""
+        """Return the relay of that number, if the node is its upstream."""
         relay = self.relays.get(queue_id)
         upstream = None if relay is None else relay.openings.upstream
         return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

@@ -1,11 +1,11 @@
-"""What consumers hold from before the root of their queue moved, taken in one by one: there may be a million of them.
+"""Taking over of consumers' unconfirmed messages after the root of their queue has moved, in slices.
 
-The consumers are the new queue's at once, with the room that they have left. What they hold is set aside and comes back
-in slices, and till then the app hands nothing out (`broker.core.delivery.Delivery.begin_with`): posts wait in their
-order behind what is there. Each message goes in one move from where it is to the consumer that has it. So a confirm
-that comes between two slices finds it in one place or the other, and what a consumer that leaves has not got back yet
-goes to others: at a root it still waits, and to a hop the next upstream sends it again. It counts as delivered once
-less then.
+The consumers join the new queue at once, with the room that they have left. Their messages are set aside and come back
+in slices, and until then the app delivers nothing (`broker.core.delivery.Delivery.begin_with`): posts wait in their
+order after existing messages. Each message goes in one move from where it is to the consumer that has it. So a confirm
+that comes between two slices finds it in one place or the other, and messages that a leaving consumer has not got back
+go to others: at a root they still wait, and a relay's next upstream sends them again. They count as delivered once
+less in that case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Unconfirmed = Chunked[tuple[Message, Subscription]]
 
 
 def set_aside(app: App, before: dict[Stream, Unconfirmed]) -> dict[Stream, Unconfirmed]:
-    """Take what the consumers of an app hold from them; some of it may be set aside from `before`."""
+    """Take the consumers' messages of an app from them; some may be set aside from `before`."""
     held: dict[Stream, Unconfirmed] = {}
     for stream in app.streams:
         chunks = stream.unconfirmed.chunks
@@ -39,7 +39,7 @@ def set_aside(app: App, before: dict[Stream, Unconfirmed]) -> dict[Stream, Uncon
 
 
 def let_go(queue: Queue, held: Unconfirmed) -> Task:
-    """Consumers hold something no longer, and have room for as much."""
+    """Release messages from consumers' limits."""
     while held and not queue.delivery.is_over:
         while not queue.work.may_go_on():
             yield
@@ -49,9 +49,9 @@ def let_go(queue: Queue, held: Unconfirmed) -> Task:
 
 
 def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
-    """Give the consumers of an app at a root, whose messages were restored and wait, back what they hold of these.
+    """Give the consumers of an app at a root, with restored messages, those that they hold.
 
-    They have mostly the first: the others are not looked at.
+    They mostly have the first ones: the others are not examined.
     """
     work, pending = queue.work, app.pending
     while held and pending and app.pending is pending:
@@ -60,7 +60,7 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
             if queue.delivery.is_over:
                 return
             for stream in [each for each in held if each not in app.streams]:
-                # Others get what it has not got back.
+                # Others get messages that it has not got back.
                 del queue.delivery.inherited[stream]
                 _throw(queue, held.pop(stream))
             continue
@@ -81,7 +81,7 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
     for stream in app.streams:
         queue.delivery.inherited.pop(stream, None)
     for left in held.values():
-        # Nothing is known of these any longer. A purge has given all consumers all their room.
+        # These messages no longer exist. A purge has given all consumers all their room.
         queue.work.start(let_go(queue, left) if app.pending is pending else throw_away(queue.work, [*left.chunks]))
 
 
@@ -90,9 +90,9 @@ def _throw(queue: Queue, left: Unconfirmed) -> None:
 
 
 class Inherited:
-    """What the consumers of a hop hold from when the root was here. `done` is called when all of it is taken in.
+    """The messages that a relay's consumers hold from a root that was here. `done` is called when all are taken in.
 
-    `hold` makes a message one of the hop's. Until all are, it has no upstream, which might send them anew.
+    `hold` makes a message one of the relay's. Until all are, it has no upstream, which might send them again.
     """
 
     def __init__(self, queue: Queue, hold: Callable[[App, Message], None], done: Callable[[], None]) -> None:
@@ -102,7 +102,7 @@ class Inherited:
         self._done = done
 
     def begin(self, before: dict[Stream, Unconfirmed]) -> None:
-        """The consumers have come; some of what they hold the root itself may not have given them back yet."""
+        """Begin with the new consumers; the root itself may not have given them back some of their messages yet."""
         for app in self._queue.apps.values():
             held = set_aside(app, before)
             if held:
@@ -124,7 +124,7 @@ class Inherited:
         self._done()
 
     def take(self, guid: bytes) -> None:
-        """Take a message in before its turn comes."""
+        """Take a message in before its turn."""
         for stream in list(self.held):
             self._take(stream, guid)
 
@@ -140,19 +140,19 @@ class Inherited:
         if known is None:
             message.outstanding = 0
         if message.outstanding & app.bit:
-            # Two had it.
+            # Two consumers had it.
             release(entry[1], message)
         else:
             self._hold(app, message)
             stream.unconfirmed.add(guid, entry if message is entry[0] else (message, entry[1]))
 
     def leave(self, stream: Stream) -> None:
-        """A consumer goes: what it has not got back the next upstream sends again."""
+        """Drop the messages of a leaving consumer, which the next upstream sends again."""
         before = self.held.pop(stream, None)
         if before is not None:
             _throw(self._queue, before)
 
     def purge(self) -> None:
-        """All messages of the queue are gone."""
+        """Drop all messages of the purged queue."""
         for stream in list(self.held):
             self.leave(stream)

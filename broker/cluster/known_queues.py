@@ -1,4 +1,4 @@
-"""What commits change about queues, for those who must act on it."""
+"""Changes of queues by commits, for the code that acts on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KnownQueues", "QueueChange"]
 
 
 class QueueChange(NamedTuple):
-    """What a commit changed about queues; `updated` are those with other apps, as they are now."""
+    """The changes of queues by a commit; `updated` are those with other apps, in their new form."""
 
     assigned: tuple[QueueInfo, ...] = ()
     unassigned: tuple[QueueInfo, ...] = ()
@@ -20,13 +20,13 @@ class QueueChange(NamedTuple):
 
 
 class KnownQueues:
-    """The queues that this node was told of."""
+    """The queues that this node knows of."""
 
     def __init__(self) -> None:
         self._known: dict[str, QueueInfo] = {}
 
     def change(self, advisory: Advisory, state: ClusterState) -> QueueChange:
-        """What is other, in the state that the advisory led to, than was told before."""
+        """Return the changes from the last known queues to the state after the advisory."""
         assigned, unassigned, updated = [], [], []
         for uri in self._uris(advisory, state):
             old, new = self._known.pop(uri, None), state.queues.get(uri)

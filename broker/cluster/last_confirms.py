@@ -1,7 +1,7 @@
-"""A broker that is to stop gives its consumers no more, and lets them confirm what they have.
+"""The last confirms: a stopping broker gives its consumers no more messages, and lets them confirm what they have.
 
-What they do not confirm goes to others, who may get it for a second time. How long they are waited for is the server's
-to say. Source: mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
+Unconfirmed messages go to others, who may get them for a second time. The server decides how long to
+wait. Source: mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAY_AGAIN_MS = 1000
 
 
 class LastConfirms:
-    """One node's; `done` is asked again and again."""
+    """The last confirms of one node; `done` is called repeatedly."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -26,7 +26,7 @@ class LastConfirms:
         self._said_ms = 0
 
     def done(self) -> bool:
-        """Whether no consumer here has anything unconfirmed; from now on they get no more."""
+        """Return True if no consumer here has unconfirmed messages; stop sending them more."""
         count = 0
         for session in self._node.sessions.values():
             session.hold()
@@ -36,7 +36,7 @@ class LastConfirms:
         now_ms = self._node.now.ms
         if count != self._said or (count and now_ms - self._said_ms >= SAY_AGAIN_MS):
             self._said, self._said_ms = count, now_ms
-            # The words are the reference's: programs wait for them in the log.
+            # The text is the reference's: programs wait for it in the log.
             if count:
                 log.info("waiting for %d unconfirmed message(s)", count)
             else:

@@ -1,4 +1,4 @@
-"""What the machines of a cluster's member ask of the links to the other members."""
+"""Interfaces of the links to other members, for the machines of a cluster's member."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class Links(Protocol):
 
     @property
     def other_ids(self) -> tuple[int, ...]:
-        """All nodes of the cluster but this one, up or not."""
+        """All nodes of the cluster except this one, up or not."""
         ...
 
     def is_up(self, node_id: int) -> bool:
-        """Return whether both sides of the link know who the other is."""
+        """Return True if the link is negotiated."""
         ...
 
     def send(self, node_id: int, event: Buffer) -> None:
-        """Put a whole event on its way, in the order of the calls; nothing happens while the link is down."""
+        """Send a whole event, in the order of the calls; nothing happens while the link is down."""
         ...
 
     def backlog(self, node_id: int) -> int:
-        """The bytes that wait to be sent to a node."""
+        """Return the number of bytes that wait to be sent to a node."""
         ...
 
 
 class HealingLinks(Links, Protocol):
-    """Links to nodes that copies of shards come from and go to."""
+    """Links to nodes that partitions are received from and sent to."""
 
     def takes_removals(self, node_id: int) -> bool:
-        """Return whether a node can be told which messages were removed before (`broker.cluster.removals`)."""
+        """Return True if a node accepts removals (`broker.cluster.removals`)."""
         ...
 
 
 class OwnLinks(Links, Protocol):
-    """Links that are written to beside `send`, and end when that fails."""
+    """Links that are also written to without `send`, and end when that fails."""
 
     def fail(self, node_id: int, error: Exception) -> None:
-        """Close the link to a node when this step is over: something went wrong with what was to be sent."""
+        """Close the link to a node after this step, since preparing its output failed."""
         ...

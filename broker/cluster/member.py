@@ -1,4 +1,4 @@
-"""One node as a member of its cluster: what comes over its links, and which machine it is for."""
+"""One node as a member of its cluster: dispatch of its links' events to its machines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ log = logging.getLogger("broker.cluster")
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """What all members of a cluster have in common. `spread`: primaries are not all given to the leader.
+    """The configuration common to all members. `spread`: primaries are not all given to the leader.
 
     `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
     elect where that is more; what is kept needs a majority. An operator may set another while the node runs: to less
@@ -139,14 +139,14 @@ class Member:
         self.metadata.on_primary = self._on_primary
         self._upkeep_healed = self.metadata.on_healed
         self.metadata.on_healed = self._on_healed
-        # How people call a node.
+        # The displayed name of a node.
         self.describe: Callable[[int], str] = lambda node_id: f"[node{node_id}, {node_id}]"
         self.status = NodeStatus.STARTING
         # Called once, when this node begins to take part.
         self.on_available: Callable[[], None] = lambda: None
-        # What the others say of themselves; nothing of those whose link is down.
+        # The others' reported statuses; none for those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
-        # Nodes that were told of as of the legacy workflow, once while their links are there.
+        # Nodes reported as using the legacy workflow, once while their links are up.
         self._legacy: set[int] = set()
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
             EventType.ELECTOR: self._on_elector,
@@ -196,12 +196,12 @@ class Member:
         self.election.start()
 
     def retire(self) -> bool:
-        """Ask the leader to let others be primary of this node's shards; whether that is so, or can never be."""
+        """Ask the leader to make others primary of this node's partitions; return True if done, or impossible."""
         if self.status is not NodeStatus.STOPPING:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
-        # Both: the consumers of guests confirm while those of this node do.
+        # Both, so that the consumers of proxies confirm at the same time as this node's own.
         if not all((self.guests.retire(), self._last_confirms.done())):
             return False
         if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
@@ -209,14 +209,14 @@ class Member:
         return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
 
     def stop(self) -> None:
-        """Take part no longer."""
+        """Stop taking part."""
         self.election.stop()
         self.metadata.stop()
         for partition in self.partitions.values():
             partition.stop()
 
     def settle(self) -> bool:
-        """After each step; whether there is more to do at once."""
+        """End a step; return True if more can be done at once."""
         partitions = self.partitions.values()
         if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
             log.info("Cluster (%s) is available", self._node.identity.cluster_name)
@@ -231,16 +231,16 @@ class Member:
             if partition.shard.payloads.settled:
                 self.queues.go_on(partition.shard.payloads)
         self._heals = heals
-        # What is pushed names messages that the replicas have by then.
+        # Pushes refer to messages that the replicas must have by then.
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished
 
     def _is_behind(self, node_id: int) -> bool:
-        """Return whether a replica gets records late, so that pushes would overtake them."""
+        """Return True if a replica gets records late, so that pushes would overtake them."""
         return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
 
     def _heal(self) -> bool:
-        """Send more to nodes that heal; whether yet more can be sent at once. The shards take turns."""
+        """Send more to healing nodes; return True if yet more can be sent at once. The partitions take turns."""
         partitions = list(self.partitions.values())
         self._pace.end_step(awaited=any(partition.shard.awaiting for partition in partitions))
         self._turn += 1
@@ -252,13 +252,13 @@ class Member:
     # -- links
 
     def peer_up(self, node_id: int, peer: Peer) -> None:
-        """The node has said who it is; an older link to it is void."""
+        """Register a negotiated link; an older link to the node is void."""
         if node_id in self.links.peers:
             self.peer_down(node_id)
         log.info("node %d is connected", node_id)
         self.links.peers[node_id] = peer
         self._judge_links()
-        # A leader shows itself first, as the reference's does.
+        # A leader sends its heartbeat first, as in the reference.
         self.election.node_up(node_id)
         self.metadata.node_up(node_id)
         for partition in self.partitions.values():
@@ -267,7 +267,7 @@ class Member:
         self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
 
     def peer_down(self, node_id: int) -> None:
-        """The link to the node is gone."""
+        """Handle the loss of a link."""
         log.warning("node %d is not connected any more", node_id)
         del self.links.peers[node_id]
         self._judge_links()
@@ -281,7 +281,7 @@ class Member:
         self.election.node_down(node_id)
 
     def _judge_links(self) -> None:
-        """A minority acks nothing of any consistency that it cannot keep, unless an operator lets fewer elect."""
+        """Stop acks in a minority, whatever the consistency, unless an operator lets fewer nodes elect."""
         is_cut_off = 1 + len(self.links.peers) < min(self.majority, self._quorum_set or self.majority)
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
@@ -291,7 +291,7 @@ class Member:
                 queue.judge_copies()
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Take in an event that the node sent."""
+        """Process an event from a node."""
         handler = self._on_event.get(frame.type)
         if handler is None:
             raise FormatError("EventHeader.type", frame.body, f"a node sends no {EventType(frame.type).name}")
@@ -367,7 +367,7 @@ class Member:
                 return self.queues.on_control(node_id, message)
 
     def _refuse_legacy(self, node_id: int, message: ControlMessage, query: str) -> None:
-        """Answer a node of the reference's older workflow, which has leaders and replicas ask for other things."""
+        """Refuse requests of the reference's older workflow, in which leaders and replicas make other requests."""
         if node_id not in self._legacy:
             self._legacy.add(node_id)
             remedy = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
@@ -385,7 +385,7 @@ class Member:
 
     def _on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self.metadata.on_cluster_state(node_id, data, frame)
-        # It was made when it was sent: acks, commits and advisories tell what the time is elsewhere.
+        # Acks, commits and advisories are made when they are sent, so they show the sender's time.
         self._node.clocks.told(node_id, LEDGER_RECORD_HEADER.unpack(data, frame.body).timestamp)
 
     def _on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
@@ -407,13 +407,13 @@ class Member:
     # -- what is told
 
     def _on_active(self, partition_id: int) -> None:
-        """This node serves a shard from now on."""
+        """Begin to serve a partition."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
         self._judge_health()
 
     def _on_healed(self, leads: bool) -> None:
-        """The leader's state is agreed on. The words are the reference's: programs wait for them in the log."""
+        """Log that the leader's state is agreed on. The text is the reference's: programs wait for it in the log."""
         leader_id = self.election.leader_id
         if leader_id is not None:
             name = self._node.identity.cluster_name
@@ -423,12 +423,12 @@ class Member:
         self._judge_health()
 
     def _on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
-        """A shard's primary says whether it serves it."""
+        """Handle a primary's report on whether it serves its partition."""
         self.queues.primary_active(partition_id, node_id, active)
         self._judge_health()
 
     def _judge_health(self) -> None:
-        """Say when all is well again after it was not."""
+        """Log when the cluster is healthy again after a problem."""
         is_well = self.metadata.healed and all(each.is_served for each in self.partitions.values())
         if is_well and not self._is_well:
             log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
@@ -443,7 +443,7 @@ class Member:
             partition.set_quorum(min(self.majority, quorum or self.majority))
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
-        """The cluster has agreed on a shard's primary, or has none for it."""
+        """Handle a change of a partition's primary, which may be None."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
         self._judge_health()

@@ -1,7 +1,7 @@
-"""What all nodes of a cluster know alike: primaries with their leases, queues with their keys and apps.
+"""The cluster's shared state: primaries with their leases, queues with their keys and apps.
 
 `Metadata` walks the cluster state machine (`cluster_table`) and drives the replicated ledger. Elections are decided
-elsewhere; here it is told who leads, who is there, and what the peers say.
+elsewhere; this class is told of leaders, reachable nodes, and peers' messages.
 
 Source: mqbc::ClusterFSM, mqbc::ClusterStateManager, mqbblp::ClusterOrchestrator.
 """
@@ -55,7 +55,7 @@ WATCHDOG_MS = 10_000
 
 
 class Metadata(StateExchange):
-    """One node's part in the cluster's state. See the attributes that begin with `on_` for what it tells."""
+    """One node's part in the cluster's state. The attributes that begin with `on_` are callbacks."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Metadata(StateExchange):
         self.term = 0
         self.ledger = ledger
         self.partition_count = partition_count
-        # A shard's primary and its lease id, None when it is lost; upon each change.
+        # Called on each change with a partition's primary, None when it is lost, and its lease id.
         self.on_primary: Callable[[int, int | None, int], None] = lambda partition_id, node_id, lease_id: None
         self.on_queues: Callable[[QueueChange], None] = lambda change: None
-        # True for the leader.
+        # Called when healed, with True at the leader.
         self.on_healed: Callable[[bool], None] = lambda leads: None
-        # Every advisory that is committed.
+        # Called with every committed advisory.
         self.on_commit: Callable[[Number, Advisory], None] = lambda number, advisory: None
         self._links = links
         self._exchange = Exchange(requests)
@@ -96,7 +96,7 @@ class Metadata(StateExchange):
         self._damaged: set[int] = set()
         self._events: deque[tuple[Event, Cause]] = deque()
         self._pulled: ClusterState | None = None
-        # The term in which primaries were assigned by this node.
+        # The term in which this node assigned primaries.
         self._assigned_term = 0
         self.replicated = ReplicatedLedger(
             links, ledger, quorum, now, self._committed, self._primaries.fault_of, self._missed
@@ -138,7 +138,7 @@ class Metadata(StateExchange):
 
     @property
     def state(self) -> ClusterState:
-        """What is committed, as far as this node knows; of an earlier time until it is `healed`."""
+        """The committed state known to this node, which may be outdated until it is `healed`."""
         return self.ledger.state
 
     @property
@@ -148,42 +148,42 @@ class Metadata(StateExchange):
 
     @property
     def healed(self) -> bool:
-        """Return whether this node takes part: it leads, or has the leader's state."""
+        """True if this node takes part: it leads, or has the leader's state."""
         return self.fsm_state in HEALED
 
     @property
     def is_active_leader(self) -> bool:
-        """Return whether this node leads and may advise."""
+        """True if this node leads and may advise."""
         return self.fsm_state is State.LDR_HEALED
 
     def primary_of(self, partition_id: int) -> tuple[int | None, int]:
-        """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
+        """Return a partition's primary, None when it is lost, and its lease id, 0 when it never had one."""
         return self._primaries.get(partition_id)
 
     # -- what is wanted
 
     def set_quorum(self, quorum: int) -> None:
-        """So many nodes agree from now on."""
+        """Set the number of nodes that must agree."""
         self.replicated.set_quorum(quorum)
         if self.fsm_state is State.LDR_HEALING_STG1:
             self._check_quorum(Event.FOL_LSN_RSPN, NOBODY)
 
     def assign_queue(self, uri: str, config: DomainConfig, done: Assigned) -> None:
-        """Find or make a queue's place; `done` is called with it once that is committed, or with a refusal."""
+        """Find or assign a queue's partition; `done` is called with it once that is committed, or with a refusal."""
         self._queues.assign(uri, config, done)
 
     def unassign(self, info: QueueInfo, done: Changed) -> None:
-        """Take away a queue that nobody uses."""
+        """Unassign an unused queue."""
         self._queues.unassign(info, done)
 
     def update_apps(self, uri: str, domain: str, added: Iterable[str], removed: Iterable[str], done: Changed) -> None:
-        """Give a queue other apps: at the active leader only."""
+        """Change a queue's apps; for the active leader only."""
         self._queues.update_apps(uri, domain, added, removed, done)
 
     # -- what happens
 
     def leader_changed(self, leader_id: int | None, term: int) -> None:
-        """An election ended, or the leader is lost (None)."""
+        """Handle the end of an election, or the loss of the leader (None)."""
         if (leader_id, term) == (self.leader_id, self.term) and self.fsm_state is not State.UNKNOWN:
             return
         self._lose_leader()
@@ -213,7 +213,7 @@ class Metadata(StateExchange):
             self._apply(Event.RST_UNKNOWN)
 
     def node_up(self, node_id: int) -> None:
-        """A link is there, new or again."""
+        """Handle a new link."""
         self._primaries.silent.discard(node_id)
         self._primaries.statuses[node_id] = NodeStatus.UNKNOWN
         self._primaries.back(node_id, self.state)
@@ -224,7 +224,7 @@ class Metadata(StateExchange):
                 self._select()
 
     def node_down(self, node_id: int) -> None:
-        """A link is lost, and with it what was under way."""
+        """Handle the loss of a link, with its outstanding requests."""
         self._primaries.statuses[node_id] = NodeStatus.UNAVAILABLE
         self.replicated.node_down(node_id)
         self._damaged.discard(node_id)
@@ -243,43 +243,43 @@ class Metadata(StateExchange):
             self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
 
     def node_status(self, node_id: int, status: NodeStatus) -> None:
-        """A node, this one included, told what it is about."""
+        """Handle the status of a node, which may be this one."""
         self._primaries.statuses[node_id] = status
         if node_id == self._own_id and status is NodeStatus.STOPPING:
             self._queues.stop()
         if status is NodeStatus.UNAVAILABLE:
-            # It can be reached, and serves nothing.
+            # It is reachable but serves nothing.
             self._lose_primaries(node_id)
         if status in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE):
             self._reassign_lost()
 
     def node_silent(self, node_id: int) -> None:
-        """A leader gives no sign of life, though its link is there: its shards are not to wait until that is given up.
+        """Handle a silent leader whose link is up: its partitions must not wait for the loss of the link.
 
-        Should it only have been slow, it acknowledges nothing any longer: its records have an older lease.
+        If it was merely slow, it acknowledges nothing any longer: its records have an older lease.
         """
         self._primaries.silent.add(node_id)
 
     def node_heard(self, node_id: int) -> None:
-        """A sign of life."""
+        """Handle a sign of life of a node."""
         self._primaries.silent.discard(node_id)
 
     def stop(self) -> None:
-        """This node takes part no more."""
+        """Stop taking part."""
         self.replicated.rest()
         self._queues.pause()
         self._apply(Event.STOP_NODE)
 
     def on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """A CLUSTER_STATE event. FormatError if it is none."""
+        """Handle a CLUSTER_STATE event. Raises FormatError if it is malformed."""
         if self.fsm_state in (State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.STOPPED):
-            # An ack of what was advised before leading anew: the state that will be advised covers it.
+            # An ack of an advisory from before the new term: the state to be advised covers it.
             return
         with Change(f"what node {node_id} says of the cluster's state", FormatError):
             self.replicated.receive(node_id, data, frame)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """A peer's request that is no response to one of this node's; False if it is nothing for here."""
+        """Handle a peer's request; return False if it is not for this class."""
         if not isinstance(message.choice, ClusterMessage):
             return False
         choice = message.choice.choice
@@ -305,7 +305,7 @@ class Metadata(StateExchange):
     # -- the machine
 
     def _apply(self, event: Event, cause: Cause = NOBODY) -> None:
-        """Let an event change the state; those that come up meanwhile follow in their order."""
+        """Apply an event to the state; events raised meanwhile follow in order."""
         self._events.append((event, cause))
         if len(self._events) > 1:
             return
@@ -314,7 +314,7 @@ class Metadata(StateExchange):
                 self._step(*self._events[0])
                 self._events.popleft()
         finally:
-            # Left after a fault only: what was to follow from that.
+            # Events are left only after a fault.
             self._events.clear()
 
     def _step(self, event: Event, cause: Cause) -> None:
@@ -352,7 +352,7 @@ class Metadata(StateExchange):
         self._watchdog = None
 
     def _trigger_watchdog(self, event: Event, cause: Cause) -> None:
-        # Not at once: what keeps it from healing, a full disk for instance, may take its time.
+        # Not at once: the obstacle to healing, a full disk for instance, may last.
         self._arm_watchdog(self._watchdog_ms // 10)
 
     def _arm_watchdog(self, delay_ms: int) -> None:
@@ -368,7 +368,7 @@ class Metadata(StateExchange):
 
     @property
     def _what_is_missing(self) -> str:
-        """What it waits for, for people."""
+        """Describe the reason for waiting."""
         if self.fsm_state in FOLLOWING and self.ledger.damage.is_there:
             return f"{self.fsm_state.value}; the ledger of this node is damaged"
         if self._damaged:
@@ -380,13 +380,13 @@ class Metadata(StateExchange):
     # -- the state, as the leader advises it
 
     def _advise_state(self, event: Event, cause: Cause) -> None:
-        """Advise all that the most advanced ledger says, with primaries for all shards."""
+        """Advise the state of the most advanced ledger, with primaries for all partitions."""
         if cause.snapshot is not None:
             self._pulled = ClusterState()
             self._pulled.apply(ClusterMessage(choice=cause.snapshot))
         recorded = self._pulled or self.ledger.recorded
         if self._assigned_term == self.term:
-            # Another node's state may be of a time, or an imagination, with more of them.
+            # Another node's state may have more partitions, from another time or by mistake.
             known = range(self.partition_count)
             partitions = tuple(each for each in recorded.primaries.values() if each.partition_id in known)
         else:
@@ -405,9 +405,9 @@ class Metadata(StateExchange):
             self._assigned_term = self.term
 
     def lease_outdated(self, partition_id: int, lease_id: int) -> None:
-        """Records of a shard are of this lease, and its primary's, this node's, is none above it: a new one is needed.
+        """Request a lease above this one, of which a partition has records although its primary, this node, has none.
 
-        A majority that has lost its disks knows of no leases; a replica that has kept its own shows them. The leader
+        A majority that has lost its disks knows of no leases; a replica that has kept its disk shows them. The leader
         assigns one; another node tells the leader, and does so again for as long as it has none.
         """
         if self.leader_id == self._own_id:
@@ -416,7 +416,7 @@ class Metadata(StateExchange):
             self._exchange.advise(self.leader_id, _lease_wanted(partition_id, lease_id + 1))
 
     def lease_wanted(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
-        """A shard's primary says that it cannot serve it under a lease below the one that it names."""
+        """Handle a primary's request for a lease above the one that it names."""
         info = self.ledger.recorded.primaries.get(advisory.partition_id)
         if advisory.status is not PrimaryStatus.PASSIVE or info is None or info.primary_node_id != node_id:
             return
@@ -429,7 +429,7 @@ class Metadata(StateExchange):
             self._reassign_lost()
 
     def _reassign_lost(self) -> None:
-        """As the leader, give the shards of nodes that are gone to others."""
+        """Reassign the partitions of lost nodes, as the leader."""
         if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:
             return
         recorded = self.ledger.recorded
@@ -447,7 +447,7 @@ class Metadata(StateExchange):
     # -- what is committed
 
     def _missed(self) -> None:
-        """This follower has not what the leader advised: it begins anew, after a while."""
+        """Start over after a while, since this follower lacks the leader's advisories."""
 
         def again() -> None:
             if self.fsm_state in FOLLOWING:
@@ -456,7 +456,7 @@ class Metadata(StateExchange):
         self._timers.at(self._now.ms + self._watchdog_ms // 10, again)
 
     def _committed(self, number: Number, advisory: Advisory) -> None:
-        """The ledger's state has changed."""
+        """Handle a change of the ledger's state."""
         changed = self._primaries.changed_by(advisory)
         self.on_commit(number, advisory)
         change = self._known_queues.change(advisory, self.state)
@@ -482,9 +482,9 @@ class Metadata(StateExchange):
 
 
 def _lease_wanted(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
-    """A primary's word that it is passive until it has a lease as high as this one, which no leader has given yet.
+    """Make a primary's advisory that it is passive until it has a lease this high, not given by any leader yet.
 
-    Members that know nothing of that take it for one of another lease than the shard's, and ignore it.
+    Members without this feature take it for one of another lease than the partition's, and ignore it.
     """
     return PrimaryStatusAdvisory(partition_id=partition_id, primary_lease_id=lease_id, status=PrimaryStatus.PASSIVE)
 

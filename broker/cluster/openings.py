@@ -1,7 +1,7 @@
-"""What a hop has open upstream for its clients: each request goes up as it comes, and all of them go to a new
+"""A relay's opens upstream for its clients: each request goes up as it comes, and all of them go to a new
 upstream, summed (source: mqbblp::ClusterQueueHelper).
 
-The requests for a queue go up in the order in which they are made, so an answer is waited for only where it matters.
+The requests for a queue go up in the order in which they are made, so an answer is awaited only where it matters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("broker.relay")
 
 RETRY_MS = 200
 
-# A request that failed so may succeed when it is made again, here or at another node.
+# Failures after which a request may succeed when repeated, here or at another node.
 PASSING = {
     StatusCategory.TIMEOUT,
     StatusCategory.NOT_CONNECTED,
@@ -46,7 +46,7 @@ PASSING = {
 
 PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 
-# What became of an open request: None if it is open.
+# Callback with the result of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]
 
 
@@ -56,7 +56,7 @@ class Opening(NamedTuple):
 
 
 class UpstreamConsumer:
-    """An app as this hop reads it: `reads` counts how often it is open; `asked` says that this upstream knows of it."""
+    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream knows of it."""
 
     __slots__ = ("app_id", "asked", "asking", "reads", "sub_id", "subscriptions")
 
@@ -78,9 +78,9 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """One queue's. `opened` is called when an upstream knows all that is open, before it is told of subscriptions.
+    """The opens of one queue. `opened` is called when an upstream knows them all, before it is told of subscriptions.
 
-    `learn` is told each answer to a request that an upstream has met; `reads` of each app that it has opened since.
+    `learn` gets each successful answer; `reads` each app that the upstream has opened since.
     """
 
     def __init__(
@@ -112,21 +112,21 @@ class Openings:
         self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
-        # Another with each upstream: an answer of an older one counts for nothing.
+        # Incremented with each upstream: answers of older ones are ignored.
         self._generation = 0
 
     @property
     def writers(self) -> int:
-        """How often clients have it open for writing."""
+        """Number of clients' opens for writing."""
         return self.writes.open
 
     @property
     def is_unused(self) -> bool:
-        """Return whether nobody has it open, or is about to."""
+        """Return True if nobody has it open, or is about to."""
         return not (self.writers or self.consumers or self._waiting or self._asking)
 
     def finish(self) -> None:
-        """There will be no upstream again, and none is needed: whatever is asked for, is open."""
+        """Finish: there will be no upstream again, and every request succeeds at once."""
         self._finished = True
         self._open_waiting()
 
@@ -138,9 +138,9 @@ class Openings:
     # -- the upstream comes and goes
 
     def leave(self, answered: Callable[[], None]) -> int:
-        """The upstream is to be left soon: until then, it is to send no more messages.
+        """Ask the upstream, which will be left soon, to send no more messages.
 
-        How often it was asked that: `answered` is called so often, later.
+        Returns the number of requests: `answered` is called as often, later.
         """
         self._is_leaving = True
         consumers = [each for each in self.consumers.values() if each.subscriptions]
@@ -151,7 +151,7 @@ class Openings:
         return len(consumers)
 
     def found(self, upstream: Upstream) -> None:
-        """This is the upstream from now on: tell it what is open."""
+        """Set the upstream, and tell it the opens."""
         if self.state is not UpstreamState.NONE:
             self.lost()
         self.state = TRANSITIONS[self.state, Trigger.FOUND]
@@ -161,9 +161,9 @@ class Openings:
         self._reopen()
 
     def lost(self) -> None:
-        """There is no upstream. Who waits for a configuration waits no longer: the next upstream is told.
+        """Remove the upstream. Pending configurations are answered: the next upstream is told.
 
-        The next may be the same again: it must not think that this hop still has what it was sent.
+        The next may be the same again: it must not assume that this relay still has its messages.
         """
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
@@ -178,7 +178,7 @@ class Openings:
             configured()
 
     def _forget_asked(self) -> None:
-        """The next upstream knows of nothing."""
+        """Reset the state known to the upstream."""
         self._writers_asked = False
         self.writes.forget()
         for consumer in self.consumers.values():
@@ -230,7 +230,7 @@ class Openings:
             self._all_opened()
 
     def _not_asked(self, app_id: str) -> None:
-        """The upstream does not know of an app, or, without a name, of the writers."""
+        """Note that the upstream does not know of an app or, without a name, of the writers."""
         if not app_id:
             self._writers_asked = False
             self.writes.forget()
@@ -253,7 +253,7 @@ class Openings:
     # -- what clients ask
 
     def open(self, parameters: QueueHandleParameters, answered: Answered) -> None:
-        """A client opens the queue: so does this hop, once more."""
+        """Open the queue upstream for a client."""
         if self._finished:
             answered(None)
             return
@@ -292,7 +292,7 @@ class Openings:
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
                 self._drop_unused(consumer)
-                # Until then it must not look as if nobody wanted the queue.
+                # Until then the queue must not look unused.
                 self._asking += 1
                 self._timers.at(self._now.ms + RETRY_MS, lambda: self._open_again(parameters, answered))
             else:
@@ -311,7 +311,7 @@ class Openings:
             came(None)
 
     def _ask(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> QueueHandleParameters:
-        """What the upstream is asked for when a client opens the queue: nothing more of what it has the most of."""
+        """Return the request upstream for a client's open, without counts beyond the maximum."""
         flags = parameters.flags
         reads = writes = 0
         if consumer is not None:
@@ -341,19 +341,19 @@ class Openings:
             self._writers_asked |= granted
 
     def adopt_reads(self, app_id: str, count: int) -> UpstreamConsumer:
-        """Clients that have the queue open come from elsewhere; while there is no upstream."""
+        """Adopt opens of clients that come from a root; while there is no upstream."""
         assert self.state is UpstreamState.NONE
         consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
         consumer.reads.open += count
         return consumer
 
     def adopt_writes(self, count: int) -> None:
-        """As `adopt_reads`."""
+        """Adopt opens for writing, like `adopt_reads`."""
         assert self.state is UpstreamState.NONE
         self.writes.open += count
 
     def give_back_reads(self, app_id: str, count: int) -> None:
-        """A client has given up an app so often."""
+        """Give back a client's opens of an app."""
         consumer = self.consumers.get(app_id)
         if consumer is None:
             return
@@ -365,13 +365,13 @@ class Openings:
         self._drop_unused(consumer)
 
     def give_back_writes(self, count: int) -> None:
-        """A client has given up writing so often."""
+        """Give back a client's opens for writing."""
         known = self.writes.give_back(count)
         if self.upstream is not None and known:
             self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
 
     def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
-        """All that the clients want of an app; `configured` when it is so upstream, or when there is none."""
+        """Set the clients' subscriptions of an app; `configured` is called once the upstream, if any, has them."""
         consumer = self.consumers.get(app_id)
         if consumer is None or consumer.subscriptions == subscriptions:
             configured()
@@ -409,7 +409,7 @@ class Openings:
         ]
         if self.writes.told:
             given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
-        # What is under way is open there, too, by the time that this arrives.
+        # Outstanding requests are open there, too, by the time that this arrives.
         given_up += self._sent
         for number, parameters in enumerate(given_up, 1):
             self._close(parameters, is_final=number == len(given_up))

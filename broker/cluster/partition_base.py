@@ -1,4 +1,4 @@
-"""What a partition knows, and what primary and replica do alike (source: mqbc::StorageManager)."""
+"""A partition's state, and the actions common to primary and replica (source: mqbc::StorageManager)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 log = logging.getLogger("broker.partition")
 
 STATE_TIMEOUT_MS = 10_000
-# A replica that heals may take this long; a lost link ends it at once.
+# Time limit of a replica's healing; a lost link ends it at once.
 DATA_TIMEOUT_MS = 600_000
 RETRY_MS = 500
 
@@ -62,7 +62,7 @@ StateMessage = TypeVar(
 
 
 class Asked(NamedTuple):
-    """A request that waits for its answer."""
+    """A request to be answered."""
 
     node_id: int
     message: ControlMessage
@@ -77,7 +77,7 @@ class Received(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What comes with an event of the table, as far as it has that; `end` is also how far a node is."""
+    """The data of an event of the table, as far as it has them; `end` is also a node's position."""
 
     node_id: int = -1
     asked: Asked | None = None
@@ -93,14 +93,14 @@ NO_FACT = Fact()
 
 
 class Standing(NamedTuple):
-    """How far a node is, and the first sync point behind its last rollover."""
+    """A node's position, and the first sync point after its last rollover."""
 
     position: Position
     sync_point: Position
 
 
 class Receiving(NamedTuple):
-    """The records that a node will send; `asked` is the primary's request to take them."""
+    """The records that a node will send; `asked` is the primary's request to receive them."""
 
     node_id: int
     begin: Position
@@ -110,7 +110,7 @@ class Receiving(NamedTuple):
 
 
 class PartitionBase:
-    """The partition's data, and the actions that primary and replica share.
+    """The partition's data, and the actions common to primary and replica.
 
     `standings` are those of the nodes that have said how far they are, this one included; `healed` are the nodes, this
     one included, that have all that the primary had when it opened. `damaged` are other nodes that may have
@@ -142,7 +142,7 @@ class PartitionBase:
         self.copy = copy
         self.links = links
         self.requests = requests
-        self.quorum = quorum  # so many must be there for a primary to heal
+        self.quorum = quorum  # nodes that must be available for a primary to heal
         self.copies_wanted = quorum
         self._now = now
         self._timers = timers
@@ -150,9 +150,9 @@ class PartitionBase:
         self._watchdog_ms = watchdog_ms
         self.primary_id: int | None = None
         self.primary_lease_id = 0
-        self.primary_is_active = False  # another node that is primary says that it serves the shard
-        # By node, the lease under which it said so: maybe before this one knew that it is primary, and before one whose
-        # lease has ended said so, too.
+        self.primary_is_active = False  # the primary, another node, reports that it serves the partition
+        # The lease under which each node reported that: perhaps before this one knew that it is primary, and perhaps
+        # under a lease that has ended since.
         self._told_active: dict[int, int] = {}
         self.standings: dict[int, Standing] = {}
         self.damaged: set[int] = set()
@@ -179,7 +179,7 @@ class PartitionBase:
     # -- asking and answering
 
     def _state_message(self, kind: type[StateMessage], standing: Standing) -> StateMessage:
-        """How far this node is, as a question or an answer."""
+        """Make a message with this node's position, as a question or an answer."""
         return kind(
             partition_id=self.shard.partition_id,
             primary_lease_id=self.primary_lease_id,
@@ -213,7 +213,7 @@ class PartitionBase:
         self._asked_numbers.clear()
 
     def _later(self, ms: int, action: Callable[[], None]) -> None:
-        """Take an action after a while, unless healing begins again before."""
+        """Take an action after a delay, unless healing starts over before."""
         generation = self._generation
         self._timers.at(self._now.ms + ms, lambda: action() if generation == self._generation else None)
 
@@ -231,7 +231,7 @@ class PartitionBase:
         self._begins_anew = self.copy.is_rotten
 
     def clean_up(self, event: Event, fact: Fact) -> None:
-        """Forget what the other nodes have said; a primary leaves its office."""
+        """Forget the other nodes' answers; a primary resigns."""
         self._generation += 1
         shard = self.shard
         if shard.active:
@@ -264,7 +264,7 @@ class PartitionBase:
         self._writing = None
 
     def _say(self, node_id: int, status: PrimaryStatus) -> None:
-        """Tell a node whether this one serves the shard."""
+        """Tell a node whether this one serves the partition."""
         advisory = PrimaryStatusAdvisory(
             partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
         )
@@ -281,7 +281,7 @@ class PartitionBase:
 
     def reapply_later(self, event: Event, fact: Fact) -> None:
         def retry() -> None:
-            # The primary may have tried again before.
+            # The primary may have retried before.
             if self.state is not State.REPLICA_HEALED:
                 self.reapply_as_replica(event, fact)
 
@@ -300,7 +300,7 @@ class PartitionBase:
         self._timers.at(self._now.ms + self._watchdog_ms, bark)
 
     def _tell_what_is_missing(self) -> None:
-        """Damage needs an operator when the nodes that are left cannot heal it."""
+        """Alert the operator when the remaining nodes cannot heal the damage."""
         if self.is_replica and self.shard.damage.is_there:
             waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
         elif not self.is_replica and (self.damaged or self.shard.damage.is_there):
@@ -321,12 +321,12 @@ class PartitionBase:
 
     @property
     def _told(self) -> list[int]:
-        """The nodes that have said how far they are, and can be relied on."""
+        """Return the reliable nodes that have reported their positions."""
         is_sound = not self.shard.damage.is_there
         return [
             node_id
             for node_id in self.standings
-            # One that is being healed from here has a standing, too.
+            # One that is being healed from here has a position, too.
             if node_id not in self.damaged and (is_sound or node_id != self.links.own_id)
         ]
 
@@ -336,7 +336,7 @@ class PartitionBase:
     # -- standings
 
     def store_own(self, event: Event, fact: Fact) -> None:
-        # That may have been found while this node looked through what a cut had left.
+        # That may have been found while this node indexed the records left after truncation.
         self._begins_anew |= self.copy.is_rotten
         if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
             self.copy.settle()
@@ -375,8 +375,8 @@ class PartitionBase:
 
 
 def nothing() -> None:
-    """Nobody follows."""
+    """Do nothing."""
 
 
 def ignore(value: object) -> None:
-    """Nobody follows, or the answer does not matter."""
+    """Ignore an answer."""

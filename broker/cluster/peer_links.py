@@ -1,4 +1,4 @@
-"""The links of one member to the others, as far as they are up."""
+"""The links of one member to the others that are up."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["LinkOwner", "Peer", "PeerLink", "PeerLinks"]
 
 
 class Peer(Protocol):
-    """The link to a node that has said who it is."""
+    """The negotiated link to a node."""
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait to be sent to it, at most."""
+        """Upper bound of the bytes that wait to be sent to it."""
         ...
 
     @property
     def takes_removals(self) -> bool:
-        """Return whether it says that it can be told of removed messages."""
+        """True if it reports that it accepts removals."""
         ...
 
     def send_event(self, event: Buffer) -> None:
-        """Put whole events on their way."""
+        """Send whole events."""
         ...
 
     def end(self, reason: str) -> None:
@@ -36,12 +36,12 @@ class Peer(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """Close the link when this step is over: something went wrong with what was to be sent."""
+        """Close the link after this step, since preparing its output failed."""
         ...
 
 
 class PeerLinks:
-    """`Links` over whoever is connected; see `broker.cluster.links`."""
+    """`Links` to the connected members; see `broker.cluster.links`."""
 
     def __init__(self, own_id: int, other_ids: Iterable[int]) -> None:
         self.own_id = own_id
@@ -74,21 +74,21 @@ class PeerLinks:
 
 
 class LinkOwner(Protocol):
-    """Who keeps links, and is told of their begin and end."""
+    """The owner of links, which is told of their begin and end."""
 
     def begun(self, link: PeerLink) -> None:
-        """Both sides know who the other is."""
+        """Handle a negotiated link."""
         ...
 
     def ended(self, link: PeerLink) -> None:
-        """The link is gone."""
+        """Handle the end of a link."""
         ...
 
 
 class PeerLink:
-    """The link to one node: a `Peer` to send by, and where its session hands events on.
+    """The link to one node: a `Peer` for sending, and the receiver of its session's events.
 
-    Members tell each other of all queues of the cluster in one message. On a link may wait what is posted through this
+    Members send each other all queues of the cluster in one message. A link's output may hold posts through this
     broker (256 MiB at most), records for a replica that falls behind (64 MiB), and what heals it: less than the bound.
     """
 
@@ -119,7 +119,7 @@ class PeerLink:
         self.session.send_event(event)
 
     def outbox(self) -> Outbox:
-        """What goes out at the end of this step."""
+        """The output at the end of this step."""
         session = self.session
         session.host.dirty.add(session)
         return session.out
@@ -140,7 +140,7 @@ class PeerLink:
         self._owner.ended(self)
 
     def output_sent(self) -> None:
-        """Who sends by this link looks at the backlog."""
+        """Do nothing: senders on this link check the backlog."""
 
     def hold(self) -> None:
-        """Members hand each other's shards over."""
+        """Do nothing: members hand their partitions over."""

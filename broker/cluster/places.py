@@ -1,7 +1,7 @@
-"""Where a replica's messages are, and how much of them there is.
+"""A replica's index of its messages: their places, and the counts of each queue.
 
-A million of them may be stored, so what is known of each is one number of 60 bits: the size of its payload, which set
-of files has it, its place in DATA, and its compression. How many bytes a queue has is counted along with that.
+A million of them may be stored, so the entry of each is one number of 60 bits: the size of its payload, the
+set of files, its place in DATA, and its compression. The bytes of each queue are counted as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from formats.schema import Buffer
 
 __all__ = ["Place", "Places"]
 
-# So many records are looked at for a unit of work.
+# Number of records examined in a unit of work.
 ROWS_PER_UNIT = 3
 
 # From the lowest bit on: compression, where a multiple of a DWORD has no bits; the offset of the DATA record; the
@@ -38,7 +38,7 @@ _COMPRESSION_MASK = (1 << _COMPRESSION_BITS) - 1
 _SIZE_SHIFT = _OFFSET_BITS + _SET_BITS
 _WHERE_MASK = (1 << _SIZE_SHIFT) - 1 - _COMPRESSION_MASK
 _SETS = 1 << _SET_BITS
-# Of one that has more, its DATA record is asked for the size. With more bits each number would take more memory.
+# Larger sizes are read from the DATA record. With more bits each number would take more memory.
 SIZE_KNOWN_MAX = (1 << 60 - _SIZE_SHIFT) - 2
 _SIZE_ASKED = SIZE_KNOWN_MAX + 1
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class _Queue:
-    """What is stored of one queue: by GUID where each message is, and the bytes of all."""
+    """The stored messages of one queue: the place of each by GUID, and the bytes of all."""
 
     __slots__ = ("bytes", "places")
 
@@ -68,7 +68,7 @@ class _Queue:
 class Places:
     """The messages of one shard, which are in `files`, or while a rollover is under way also in others.
 
-    `current` is the number of the files that are written to. `is_finding` while it is yet to be found what is in them.
+    `current` is the number of the files written to. `is_finding` is True while the index is being built.
     """
 
     def __init__(self, files: PartitionFiles) -> None:
@@ -81,23 +81,23 @@ class Places:
     # -- files
 
     def go_on_in(self, files: PartitionFiles) -> None:
-        """Messages that are added from now on are in other files."""
+        """Add further messages in other files."""
         self.current = (self.current + 1) % _SETS
         assert self.current not in self._sets, "those have been let go of"
         self._sets[self.current] = files
 
     def go_back(self) -> None:
-        """No message is in the newest files, and none will be."""
+        """Return to the previous files, since no message is in the newest ones."""
         del self._sets[self.current]
         self.current = (self.current - 1) % _SETS
 
     @staticmethod
     def before(number: int) -> int:
-        """The number of the files before those with a number."""
+        """Return the number of the files before those with `number`."""
         return (number - 1) % _SETS
 
     def let_go(self, number: int) -> None:
-        """No message is in these files any longer."""
+        """Drop files in which there are no messages any longer."""
         self._sets.pop(number, None)
 
     # -- messages
@@ -109,7 +109,7 @@ class Places:
         return queue
 
     def add(self, key: bytes, guid: bytes, offset: int, compression: int, size: int) -> None:
-        """A message whose payload is of `size` bytes is at an offset of the current files."""
+        """Add a message with a payload of `size` bytes at an offset of the current files."""
         queue = self._queue(key)
         places = queue.places
         if guid in places.newest:
@@ -126,14 +126,14 @@ class Places:
         compressions: NDArray[np.uint8],
         sizes: NDArray[np.int64],
     ) -> None:
-        """As `add` for each."""
+        """Add messages like `add`."""
         queue = self._queue(key)
         newest = queue.places.newest
         known = np.where((sizes >= 0) & (sizes <= SIZE_KNOWN_MAX), sizes, _SIZE_ASKED)
         numbers = known << _SIZE_SHIFT | self.current << _OFFSET_BITS | offsets | compressions
         found = dict(zip(guids, numbers.tolist(), strict=True))
         if len(found) < len(guids) or not newest.keys().isdisjoint(found):
-            # A primary that names a message twice is not in order, and is not to disturb the counts.
+            # A primary that names a message twice is faulty, and must not disturb the counts.
             columns = zip(guids, offsets.tolist(), compressions.tolist(), sizes.tolist(), strict=True)
             for guid, offset, compression, size in columns:
                 self.add(key, guid, offset, compression, size)
@@ -148,7 +148,7 @@ class Places:
             self.add(found.queue_key, found.guid, found.offset, found.compression, found.size)
 
     def take(self, key: bytes, guid: bytes) -> None:
-        """A message is removed."""
+        """Remove a message."""
         queue = self._queues.get(key)
         if queue is None:
             return
@@ -158,7 +158,7 @@ class Places:
             queue.bytes -= size if size != _SIZE_ASKED else self._size_of(number)
 
     def take_all(self, key: bytes) -> list[dict[bytes, int]]:
-        """All messages of a queue are removed; the memory that is to be given back."""
+        """Remove all messages of a queue; return the memory to be freed."""
         queue = self._queues.pop(key, None)
         return queue.places.chunks if queue is not None else []
 
@@ -175,21 +175,21 @@ class Places:
         return Place(self._sets[number >> _OFFSET_BITS & _SETS - 1], offset, number & _COMPRESSION_MASK)
 
     def move(self, key: bytes, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """The message with a queue key and GUID is in other files: the number of these, and its offset."""
+        """Move a message to other files: their number, and its offset."""
         queue = self._queues.get(key[:KEY_SIZE])
         number = queue.places.get(key[KEY_SIZE:]) if queue is not None else None
-        # It may have gone, and come again, in the meantime.
+        # It may have been removed and posted again in the meantime.
         if queue is not None and number is not None and number & _WHERE_MASK == source[0] << _OFFSET_BITS | source[1]:
             queue.places[key[KEY_SIZE:]] = number & ~_WHERE_MASK | target[0] << _OFFSET_BITS | target[1]
 
     def stored(self) -> dict[bytes, tuple[int, int]]:
-        """The number of messages and their bytes, by queue key."""
+        """Return the number of messages and their bytes, by queue key."""
         return {key: (len(queue.places), queue.bytes) for key, queue in self._queues.items()}
 
     # -- all of them
 
     def find_all(self, work: Work, rotten: Callable[[FormatError], None]) -> Task:
-        """Find where each message is, in slices; nothing is added to the files meanwhile."""
+        """Build the index in slices; nothing is added to the files meanwhile."""
         self.is_finding = True
         return self._find_slowly(work, rotten)
 
@@ -218,7 +218,7 @@ class Places:
         self.is_finding = False
 
     def give_up(self) -> list[dict[bytes, int]]:
-        """Nobody asks any longer; the memory that is to be given back."""
+        """Clear the index; return the memory to be freed."""
         self.is_given_up = True
         self.is_finding = False
         queues, self._queues = self._queues, {}
@@ -226,7 +226,7 @@ class Places:
 
 
 def _payload_size(data: Buffer, offset: int) -> int:
-    """The size of the payload of a DATA record; 0 if it does not say."""
+    """Return the size of the payload of a DATA record; 0 if it is invalid."""
     if offset + 2 * WORD > len(data):
         return 0
     lengths, options = _two_u32(data, offset)

@@ -1,7 +1,7 @@
-"""Where a shard's journal stands: the lease id and sequence number of its records, and how they are found in it.
+"""Positions in a partition's journal: lease ids and sequence numbers of records, and the search for them.
 
-Records come in the order of their positions, also those that a rollover carried over. Behind the first sync point of a
-file every record of a lease is there, up to the last that its primary gave to this node.
+Records are in the order of their positions, including those carried over by a rollover. After the first sync point of a
+file every record of a lease is present, up to the last that its primary sent to this node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "position_at",
 ]
 
-# Where the first record of a journal is.
+# Offset of the first record of a journal.
 JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
 
 _HEAD = struct.Struct(">QI")
@@ -36,7 +36,7 @@ _NUMBER_MASK = (1 << 48) - 1
 
 
 class Position(NamedTuple):
-    """A record's place in the history of its shard; positions grow from record to record."""
+    """A record's position in the history of its partition; positions increase from record to record."""
 
     lease_id: int
     number: int
@@ -55,7 +55,7 @@ NOWHERE = Position(0, 0)
 
 
 def position_at(buffer: Buffer, offset: int = 0) -> Position:
-    """The position of the journal record at `offset`."""
+    """Return the position of the journal record at `offset`."""
     word, lease_id = _HEAD.unpack_from(buffer, offset)
     return Position(lease_id, word & _NUMBER_MASK)
 
@@ -67,7 +67,7 @@ def last_position(files: PartitionFiles) -> Position:
 
 
 def first_sync_point(files: PartitionFiles) -> Position:
-    """The sync point that the rollover into these files ended with; NOWHERE in a shard that never rolled over."""
+    """Return the sync point that ended the rollover into these files; NOWHERE if there was no rollover."""
     offset = _first_sync_point_offset(files)
     return position_at(files.journal.buffer, offset) if offset else NOWHERE
 
@@ -78,7 +78,7 @@ def _first_sync_point_offset(files: PartitionFiles) -> int:
 
 
 def history(files: PartitionFiles) -> list[Position]:
-    """The last position under each lease since the last rollover, newest first."""
+    """Return the last position under each lease since the last rollover, newest first."""
     start = _first_sync_point_offset(files) or JOURNAL_START
     lasts = []
     end = files.journal_end
@@ -90,9 +90,9 @@ def history(files: PartitionFiles) -> list[Position]:
 
 
 def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
-    """Where the first record from `start` on is that is at `position` or behind it; the journal's end if none is.
+    """Return the offset of the first record from `start` on at or after `position`; the journal's end if none is.
 
-    By halves: a journal has millions of records, and everybody waits.
+    Uses bisection, since a journal has millions of records and other work waits.
     """
     buffer = files.journal.buffer
     rows = range((files.journal_end - start) // JOURNAL_RECORD_SIZE)
@@ -101,16 +101,16 @@ def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
 
 
 def offset_of(files: PartitionFiles, position: Position) -> int | None:
-    """Where the record at `position` is, carried over or not; None if there is none."""
+    """Return the offset of the record at `position`, carried over or not; None if there is none."""
     offset = _offset_of(files, position, JOURNAL_START)
     is_there = offset < files.journal_end and position_at(files.journal.buffer, offset) == position
     return offset if is_there else None
 
 
 def offset_behind(files: PartitionFiles, position: Position) -> int | None:
-    """Where the journal goes on behind the record at `position`; None if there is no such record.
+    """Return the offset after the record at `position`; None if there is no such record.
 
-    Of the records that a rollover carried over, none counts: what was between them is gone.
+    Records carried over by a rollover do not count, since those between them are gone.
     """
     if position == NOWHERE:
         return JOURNAL_START

@@ -1,4 +1,4 @@
-"""The posts of a hop's clients, on their way up: each is kept until its acknowledgment comes down.
+"""The posts of a relay's clients, on their way up: each is kept until its acknowledgment comes down.
 
 Source: mqbblp::RemoteQueue.
 """
@@ -24,7 +24,7 @@ __all__ = ["Posts", "Unacknowledged"]
 
 log = logging.getLogger("broker.relay")
 
-# Until a root that was not ready for a post is sent it again.
+# Time until a post is repeated to a root that was not ready for it.
 RETRY_MS = 200
 
 _OPEN = UpstreamState.OPEN
@@ -44,14 +44,14 @@ class Unacknowledged(NamedTuple):
 
     @property
     def content(self) -> Content:
-        """What was posted."""
+        """The content of the post."""
         put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
         has_properties = put.flags & _PUT_PROPERTIES != 0
         return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
 
 
 class Posts:
-    """Those of one queue, whose number upstream is `queue_id`. Beyond `room` they are refused."""
+    """The posts of one queue, whose number upstream is `queue_id`. Beyond `room` they are refused."""
 
     def __init__(self, queue: Queue, queue_id: int, openings: Openings, room: PutRoom) -> None:
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
@@ -63,7 +63,7 @@ class Posts:
         self._refused: list[bytes] = []  # the root was not ready for them
 
     def post(self, guid: bytes, content: Content) -> Posted:
-        """Send a message up. Raises `Full` when too much is on its way already."""
+        """Send a message up. Raises `Full` if too many are in flight already."""
         if guid in self.unacknowledged:
             return PENDING
         queue = self._queue
@@ -85,7 +85,7 @@ class Posts:
         return KEPT if queue.broadcast else PENDING
 
     def adopt(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
-        """Somebody waits for a post that was begun elsewhere: it is to go up; while there is no upstream."""
+        """Adopt a post that was begun at a root, to be sent up; while there is no upstream."""
         self._keep(guid, content, self._packed(guid, content), tuple(posters))
 
     def _keep(
@@ -102,9 +102,9 @@ class Posts:
         self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
     def resend(self) -> None:
-        """The upstream knows what is open: now it gets what was kept."""
+        """Send the kept posts to an upstream that knows the opens."""
         if not self._openings.writers:
-            # It would refuse them, and those who posted them are gone.
+            # It would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
@@ -116,9 +116,9 @@ class Posts:
                 self._send(put.message)
 
     def forget_all(self) -> None:
-        """Nobody is there to hear of them any longer; those that have no way up are not sent.
+        """Drop all posts, whose posters are gone; those not sent yet are not sent.
 
-        They are gone at once; their room is free when their memory is, which takes slices if they are many.
+        They are dropped at once; their room is free when their memory is, which takes slices if they are many.
         """
         gone, self.unacknowledged = self.unacknowledged, {}
         self._queue.work.start(self._let_go(gone))
@@ -133,11 +133,11 @@ class Posts:
             self.room.give(sum(gone.popitem()[1].size for _ in range(count)), count)
 
     def on_ack(self, guid: bytes, status: int) -> None:
-        """What became of a post. A root that is no root any longer says NOT_READY: the next one will get it."""
+        """Handle the ack of a post. A former root answers NOT_READY: the next one will get it."""
         if status != AckStatus.NOT_READY:
             self._acknowledge(guid, status)
         elif guid in self.unacknowledged:
-            # Maybe the root is the same again, and says so to nobody.
+            # Possibly the root is the same again, without notice.
             self._refused.append(guid)
             if len(self._refused) == 1:
                 self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
@@ -152,14 +152,14 @@ class Posts:
                 self._send(put.message)
 
     def expire_later(self) -> None:
-        """See that what is kept is not kept for ever."""
+        """Schedule the expiry of kept posts."""
         if not self._expires and self.unacknowledged:
             self._expires = True
             oldest = next(iter(self.unacknowledged.values()))
             self._queue.timers.at(oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)
 
     def _expire(self) -> None:
-        """Give up posts that nobody has acknowledged for so long that they would not be known as the same again."""
+        """Give up posts unacknowledged for so long that a repetition would not be recognised."""
         self._expires = False
         limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms
         for guid, put in list(self.unacknowledged.items()):
@@ -189,7 +189,7 @@ class Posts:
         return put
 
     def _packed(self, guid: bytes, content: Content) -> bytes:
-        """A post as it goes up."""
+        """Encode a post for the upstream."""
         flags = 0 if self._queue.broadcast else _ACK_REQUESTED
         if content.has_properties:
             flags |= _PUT_PROPERTIES
@@ -214,5 +214,5 @@ class Posts:
             out = upstream.event(EventType.PUT)
             out += message
         except Exception as error:
-            # It is kept: the next upstream gets it.
+            # It is kept for the next upstream.
             upstream.fail(error)

@@ -1,4 +1,4 @@
-"""Who is primary of which shard, as this node's shards were told, and who can be: what nodes say of themselves."""
+"""The primaries of partitions known to this node, and the nodes that can be primary by their statuses."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["LEASE_TOLD_MAX", "Primaries", "Told"]
 
 log = logging.getLogger("broker.cluster")
 
-# Leases are numbered one by one. One further ahead than this is none of a leader's, and would use up the numbers.
+# Leases are numbered one by one. One further ahead than this is not from a leader, and would use up the numbers.
 LEASE_JUMP_MAX = 1 << 24
 # A node that has records of a lease beyond what is known is believed up to this one, however often it says so: leases
 # that were lost with the ledger are found again, and a node that knows of none takes those that follow for a long time.
 LEASE_TOLD_MAX = LEASE_JUMP_MAX >> 1
 
-# A shard, its primary (None when it is lost) and the lease id.
+# Called with a partition, its primary (None when it is lost) and the lease id.
 Told = Callable[[int, int | None, int], None]
 
 
 class Primaries:
-    """`told` is called upon each change. `leases` are the highest lease ids in the shards' files, by partition."""
+    """The primaries; `told` is called on each change. `leases` are the highest lease ids in partitions' files."""
 
     def __init__(
         self, links: Links, partition_count: int, leases: Mapping[int, int], told: Told, *, spread: bool
@@ -37,32 +37,32 @@ class Primaries:
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
         self.statuses: dict[int, NodeStatus] = {}
-        # Leaders whose links are there, but who gave no sign of life for so long that another was elected, or will be.
+        # Silent leaders whose links are up, after so long that another was elected, or will be.
         self.silent: set[int] = set()
         # Leases, by partition, whose nodes were lost while this one led: back again, they are other processes, maybe.
         self._spent: set[tuple[int, int]] = set()
 
     def get(self, partition_id: int) -> tuple[int | None, int]:
-        """A shard's primary, None when it is lost, and its lease id, 0 when it never had one."""
+        """Return a partition's primary, None when it is lost, and its lease id, 0 when it never had one."""
         return self._known.get(partition_id, (None, 0))
 
     def tell(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
-        """A shard has this primary from now on."""
+        """Set a partition's primary."""
         if self._known.get(partition_id) != (node_id, lease_id):
             self._known[partition_id] = (node_id, lease_id)
             self._told(partition_id, node_id, lease_id)
 
     def lose(self, partition_id: int) -> None:
-        """A shard's primary is lost; its lease id is remembered."""
+        """Note the loss of a partition's primary; its lease id is remembered."""
         self.tell(partition_id, None, self.get(partition_id)[1])
 
     def of(self, node_id: int) -> tuple[int, ...]:
-        """The shards whose primary is this node."""
+        """Return the partitions whose primary is `node_id`."""
         return tuple(partition_id for partition_id, (primary, _) in self._known.items() if primary == node_id)
 
     @property
     def served(self) -> set[int]:
-        """The shards that have a primary."""
+        """Return the partitions that have a primary."""
         return {partition_id for partition_id, (node_id, _) in self._known.items() if node_id is not None}
 
     @property
@@ -70,20 +70,20 @@ class Primaries:
         return list(self._known)
 
     def back(self, node_id: int, state: ClusterState) -> None:
-        """A node can be seen again: its leases are as good as before, as no leader has taken them away."""
+        """Restore the leases of a node that is reachable again, which no leader has taken away."""
         for partition_id, info in state.primaries.items():
             if info.primary_node_id == node_id and self._known.get(partition_id) == (None, info.primary_lease_id):
                 self.tell(partition_id, node_id, info.primary_lease_id)
 
     def changed_by(self, advisory: object) -> tuple[int, ...]:
-        """The shards for which an advisory names another primary or lease."""
+        """Return the partitions for which an advisory names another primary or lease."""
         if not isinstance(advisory, (LeaderAdvisory, PartitionPrimaryAdvisory)):
             return ()
         infos = [info for info in advisory.partitions if self._known.get(info.partition_id) != _pair(info)]
         return tuple(info.partition_id for info in infos)
 
     def fault_of(self, advisory: LeaderAdvisory | PartitionPrimaryAdvisory) -> str | None:
-        """What an advisory's primaries contradict: a lease must not go back, nor pass to another node as it is."""
+        """Return an advisory's contradiction, if any: a lease must not decrease, nor pass to another node."""
         nodes = {self._links.own_id, *self._links.other_ids}
         for info in advisory.partitions:
             if not 0 <= info.partition_id < self._count:
@@ -97,7 +97,7 @@ class Primaries:
         return self.excess(advisory.partitions)
 
     def excess(self, partitions: Iterable[PartitionPrimaryInfo]) -> str | None:
-        """Name a lease that no leader has come to."""
+        """Return the fault of a lease that no leader can have reached, if any."""
         for info in partitions:
             known = max(self.get(info.partition_id)[1], self._leases.get(info.partition_id, 0))
             if info.primary_lease_id > known + LEASE_JUMP_MAX:
@@ -107,16 +107,16 @@ class Primaries:
     # -- as the leader
 
     def lead(self) -> None:
-        """A term of this node's begins."""
+        """Begin a term of this node as leader."""
         self._spent.clear()
 
     def spend(self, node_id: int, recorded: ClusterState) -> None:
-        """A node is lost: its leases are over, committed or not, however soon it is back."""
+        """End the leases of a lost node, committed or not, even if it returns soon."""
         infos = recorded.primaries.values()
         self._spent |= {(each.partition_id, each.primary_lease_id) for each in infos if each.primary_node_id == node_id}
 
     def outdate(self, partition_id: int, lease_id: int) -> None:
-        """A shard has records of this lease: the next one is above it."""
+        """Note a lease of which a partition has records: the next one must be above it."""
         known = max(self.get(partition_id)[1], self._leases.get(partition_id, 0))
         if lease_id > max(known, LEASE_TOLD_MAX):
             log.error("partition %d: records of lease %d are not believed, known is %d", partition_id, lease_id, known)
@@ -127,22 +127,22 @@ class Primaries:
     def assign(
         self, known: ClusterState, stays: Callable[[PartitionPrimaryInfo], bool]
     ) -> tuple[PartitionPrimaryInfo, ...]:
-        """Primaries for all shards: they stay with the nodes that say so, the others go to this node, or are spread."""
+        """Assign all primaries: those that `stays` approves are kept, the others go to this node, or are spread."""
         candidates = [self._links.own_id]
         if self._spread:
             candidates += [node_id for node_id in self._links.other_ids if self.is_usable(node_id)]
         return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
 
     def serves(self, info: PartitionPrimaryInfo) -> bool:
-        """Return whether a primary has been serving all along, and still does."""
+        """Return True if a primary has been serving all along, and still does."""
         return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
 
     def holds(self, info: PartitionPrimaryInfo) -> bool:
-        """Return whether a lease is still good."""
+        """Return True if a lease is still valid."""
         return (info.partition_id, info.primary_lease_id) not in self._spent and self.is_usable(info.primary_node_id)
 
     def is_usable(self, node_id: int) -> bool:
-        """Return whether a node can be primary, now or soon."""
+        """Return True if a node can be primary, now or soon."""
         gone = (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE)
         return self._is_there(node_id) and node_id not in self.silent and self.statuses.get(node_id) not in gone
 

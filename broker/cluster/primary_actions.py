@@ -1,4 +1,4 @@
-"""What the rows of the partition's table do at its primary (source: mqbc::StorageManager's do_ functions)."""
+"""Actions of the partition's table at its primary (source: mqbc::StorageManager's do_ functions)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = logging.getLogger("broker.partition")
 
 
 class PrimaryActions(PartitionBase):
-    """It heals itself from a majority, then its replicas, and serves the shard once a majority has it all."""
+    """The primary's actions: it heals itself from a majority, then its replicas, and then serves the partition."""
 
     def store_replica(self, event: Event, fact: Fact) -> None:
         self.standings[fact.node_id] = Standing(fact.end, fact.sync_point)
@@ -58,7 +58,7 @@ class PrimaryActions(PartitionBase):
         self.damaged.add(fact.node_id)
 
     def ask_damaged(self, event: Event, fact: Fact) -> None:
-        """They can be healed from here. Each hears then how far this node is now."""
+        """Offer to heal damaged nodes, with this node's position."""
         for node_id in self.damaged:
             self.ask_replica(node_id)
 
@@ -84,7 +84,7 @@ class PrimaryActions(PartitionBase):
         highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
         highest = self.standings[highest_id].position
         if highest.lease_id > self.primary_lease_id:
-            # The cluster has lost its leases. Nobody takes records of one that is above the primary's.
+            # The cluster has lost its leases. No node takes records of one above the primary's.
             self._want_lease_above(highest.lease_id)
             return
         if highest == NOWHERE:
@@ -121,7 +121,7 @@ class PrimaryActions(PartitionBase):
         self._ask(node_id, request, answered, STATE_TIMEOUT_MS)
 
     def believes(self, node_id: int, end: PartitionSequenceNumber) -> bool:
-        """Return whether a replica can be as far as it says: its records are of a lease that a leader can come to."""
+        """Return True if a replica's position is possible: its lease is one that a leader can reach."""
         if end.primary_lease_id <= max(self.primary_lease_id, LEASE_TOLD_MAX):
             return True
         log.error(
@@ -176,7 +176,7 @@ class PrimaryActions(PartitionBase):
         self._later(RETRY_MS, retry)
 
     def cut_newest_lease(self, event: Event, fact: Fact) -> None:
-        """The replica that is ahead does not have this node's last records: they were never acknowledged."""
+        """Truncate this node's last records, which the replica ahead lacks: they were never acknowledged."""
         ends = history(self.shard.files)
         if self.copy.is_anew or len(ends) < 2 or not self.copy.cut(ends[1]):
             self._begin_primary_anew()
@@ -186,7 +186,7 @@ class PrimaryActions(PartitionBase):
 
     def pull(self, event: Event, fact: Fact) -> None:
         if self.copy.is_busy:
-            # It finds in slices what a cut has left. Who is ahead may be another by then.
+            # The remaining records are indexed in slices. Another replica may be ahead by then.
             self.reapply_as_primary(event, fact)
             return
         if self._begins_anew:
@@ -234,11 +234,11 @@ class PrimaryActions(PartitionBase):
 
     @property
     def _is_begun(self) -> bool:
-        """Return whether this process has written the lease's first record, and nobody any other."""
+        """Return True if this process has written the lease's first record, and no other exists."""
         return self._lease_begun == self.primary_lease_id and self.copy.position == Position(self._lease_begun, 1)
 
     def open(self, event: Event, fact: Fact) -> None:
-        """This node has all that a majority has: others can be healed from here."""
+        """Start healing others, since this node has everything that a majority has."""
         self.stream = stream = Stream(self.shard, self.links, self._pace)
         self.shard.before_rollover = self._before_rollover
         self.shard.after_rollover = stream.after_rollover
@@ -282,7 +282,7 @@ class PrimaryActions(PartitionBase):
         self._ask(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
 
     def drop_behind(self, node_id: int, begin: Position) -> None:
-        """Have a replica drop what follows `begin`; the reference's drops everything. It then asks again."""
+        """Have a replica truncate after `begin`; the reference's drops everything. It then asks again."""
         request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
         self._ask(node_id, request, ignore, STATE_TIMEOUT_MS)
 
@@ -299,10 +299,10 @@ class PrimaryActions(PartitionBase):
             self.fire(Event.QUORUM_REPLICA_DATA_RSPN)
 
     def activate(self, event: Event, fact: Fact) -> None:
-        """Put back what is there, to serve the shard then."""
+        """Restore the partition's queues, and then serve it."""
         shard = self.shard
         if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
-            # Its numbers may have been given to records that this node has lost: only a newer lease is safe.
+            # Its numbers may have been used for records that this node has lost: only a newer lease is safe.
             self._want_lease_above(self.copy.position.lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
@@ -310,13 +310,13 @@ class PrimaryActions(PartitionBase):
             self.reapply_primary_later(event, fact)
             return
         shard.copies_wanted = self.copies_wanted
-        # How old messages are is told by the last record that another primary has written.
+        # The age of messages follows from the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
         self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._cannot_restore)
         self.taking_over.begin()
 
     def _want_lease_above(self, lease_id: int) -> None:
-        """Have the leader give this node another lease, and heal again: under that, or to ask once more."""
+        """Request another lease from the leader, and heal again: under that, or to ask once more."""
         log.error("Partition [%d]: lease %d was written under before", self.shard.partition_id, self.primary_lease_id)
         self.outdated(lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
@@ -337,12 +337,12 @@ class PrimaryActions(PartitionBase):
         self.copy.note_rot(error)
         self.shard.damage.note(str(error))
         self._begins_anew = True
-        # Replicas have the lease's first record: they send what they have when they hear of another.
+        # Replicas have the lease's first record: they send their records when they learn of another lease.
         self.outdated(self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: Restoration) -> None:
-        """All is put back: take what is posted. The replicas hear of it first."""
+        """Accept posts after everything is restored. The replicas are told first."""
         self.taking_over = None
         shard = self.shard
         for node_id in self.links.other_ids:
@@ -362,12 +362,12 @@ class PrimaryActions(PartitionBase):
     # -- payloads that have rotted here
 
     def fetch_record(self, node_id: int, begin: Position, end: Position, answered: Callable[[], None]) -> None:
-        """Ask a replica for the record at `end`, which is behind the one at `begin`."""
+        """Request from a replica the record at `end`, the one after that at `begin`."""
         request = self._data_request(ReplicaDataType.PULL, begin, end)
         self._ask(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
 
     def who_has(self, position: Position) -> list[int]:
-        """The replicas that have a record."""
+        """Return the replicas that have a record."""
         followers = self.stream.followers.values() if self.stream is not None else ()
         return sorted(each.node_id for each in followers if each.is_live and self.links.is_up(each.node_id))
 

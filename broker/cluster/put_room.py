@@ -1,4 +1,4 @@
-"""How much of what is posted a broker keeps while it is on its way up, be it for want of an upstream."""
+"""Budget for posts that a broker keeps until the upstream acknowledges them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from broker.core.messages import Full
 
 __all__ = ["PutRoom"]
 
-# Of one queue, unless somebody says otherwise.
+# Default for one queue.
 PUT_BYTES_MAX = 256 << 20
 PUTS_MAX = 1 << 20
 
 
 class PutRoom:
-    """Bounds for the posts of one hop, or of several together, and what they keep: bytes and messages."""
+    """Limits for the posts of one relay, or of several together, and their usage: bytes and messages."""
 
     __slots__ = ("bytes", "bytes_max", "messages", "messages_max")
 
@@ -22,22 +22,22 @@ class PutRoom:
         self.bytes = self.messages = 0
 
     def check(self, size: int) -> None:
-        """Whether there is room for one more; `Full` otherwise."""
+        """Raise `Full` if there is no room for another post."""
         if self.messages >= self.messages_max:
             raise Full("LIMIT_MESSAGES", f"{self.messages} posts are on their way")
         if self.bytes + size > self.bytes_max:
             raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are on their way")
 
     def has(self, size: int, count: int) -> bool:
-        """Whether there is room for so many more, of so many bytes together."""
+        """Return True if there is room for `count` more, of `size` bytes together."""
         return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
 
     def take(self, size: int, count: int = 1) -> None:
-        """So many more are kept, be there room or not."""
+        """Count `count` more, even beyond the limits."""
         self.messages += count
         self.bytes += size
 
     def give(self, size: int, count: int = 1) -> None:
-        """So many are kept no longer, of so many bytes together."""
+        """Release `count` posts, of `size` bytes together."""
         self.messages -= count
         self.bytes -= size

@@ -1,6 +1,6 @@
-"""Queues are assigned, unassigned and given other apps by the leader; other nodes ask it to.
+"""Changes of queues by the leader: assignment, unassignment and change of apps; other nodes send it requests.
 
-Who asks for a queue is answered when its assignment is committed, whatever leaders come and go until then.
+A request for a queue is answered when its assignment is committed, whatever leaders come and go until then.
 Source: mqbblp::ClusterQueueHelper, mqbc::ClusterUtil.
 """
 
@@ -47,13 +47,13 @@ log = logging.getLogger("broker.cluster")
 ASSIGNMENT_TIMEOUT_MS = 15_000
 RETRY_MS = 500
 
-# What a queue is, or why there is none.
+# Callback with a queue, or the reason why there is none.
 Assigned = Callable[[QueueInfo | Refusal], None]
-# Why a change was not made; None if it was.
+# Callback with the reason why a change was not made, or None.
 Changed = Callable[[Refusal | None], None]
 
 
-# With these, the leader will not assign the queue however often it is asked.
+# Errors with which the leader will never assign the queue.
 FINAL = frozenset({ClusterError.LIMIT, ClusterError.CSL_FAILURE, ClusterError.UNKNOWN})
 
 
@@ -63,7 +63,7 @@ class Waiter(NamedTuple):
 
 
 class QueueChanges:
-    """What this node wants changed, and at the leader what others want."""
+    """The changes requested by this node and, at the leader, by others."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class QueueChanges:
         self._resolve_domain = resolve_domain
         self._has_primary = has_primary
         self._partitions = range(partition_count)
-        # Whom to ask, once healed: this node's own id when it leads.
+        # The leader, once healed: this node's own id when it leads.
         self._leader_id: int | None = None
         self._leads = False
         self._stopping = False
-        # Until then, what the ledger's file says may never have been committed.
+        # Before that, the contents of the ledger's file may never have been committed.
         self._was_healed = False
         self._waiting: dict[str, list[Waiter]] = {}
         self._asked: dict[str, int] = {}
@@ -98,7 +98,7 @@ class QueueChanges:
     # -- who leads
 
     def resume(self, leader_id: int, *, leads: bool) -> None:
-        """A healed leader is there: ask for what is still wanted."""
+        """Resume with a healed leader: repeat open requests."""
         self._leader_id, self._leads = leader_id, leads
         self._was_healed = True
         for uri in list(self._waiting):
@@ -107,7 +107,7 @@ class QueueChanges:
                 self._pursue(uri)
 
     def pause(self) -> None:
-        """No leader is there: what was asked of it waits for another; whether changes took place cannot be told."""
+        """Pause without a leader: requests wait for another; the outcome of changes is unknown."""
         self._leader_id, self._leads = None, False
         for number in self._asked.values():
             self._requests.cancel(number)
@@ -117,13 +117,13 @@ class QueueChanges:
             done(Refusal(StatusCategory.CANCELED, "The lead was lost", ClusterError.NOT_LEADER))
 
     def stop(self) -> None:
-        """This node assigns nothing any more."""
+        """Stop assigning."""
         self._stopping = True
 
     # -- assigning
 
     def assign(self, uri: str, config: DomainConfig, done: Assigned) -> None:
-        """Find or make a queue's place."""
+        """Find or assign a queue's partition."""
         info = self._ledger.state.queues.get(uri)
         if info is not None and self._was_healed and not self._is_unassigning(uri):
             done(info)
@@ -132,7 +132,7 @@ class QueueChanges:
         self._pursue(uri)
 
     def _pursue(self, uri: str) -> None:
-        """Assign a queue, or ask the leader to, unless that is under way or nobody leads."""
+        """Assign a queue, or ask the leader to, unless that is in progress or there is no leader."""
         if self._leads:
             refusal = self._propose(uri, self._waiting[uri][0].config)
             if refusal is not None:
@@ -144,12 +144,12 @@ class QueueChanges:
             )
 
     def _answered(self, uri: str, choice: object) -> None:
-        """The leader's answer; the queue itself comes with the commit."""
+        """Handle the leader's answer; the queue itself comes with the commit."""
         self._asked.pop(uri, None)
         if uri not in self._waiting or not isinstance(choice, Status):
             return
         if choice.category is StatusCategory.SUCCESS:
-            # Asked again, a leader that has it under way says so; this is for a commit that does not come.
+            # A leader answers a repeated request that it is in progress; this is for a commit that does not come.
             self._try_again(uri, ASSIGNMENT_TIMEOUT_MS)
         elif choice.category is StatusCategory.REFUSED and choice.code in FINAL:
             self._refuse(uri, Refusal(choice.category, choice.message, choice.code))
@@ -168,7 +168,7 @@ class QueueChanges:
             waiter.done(refusal)
 
     def _propose(self, uri: str, config: DomainConfig) -> Refusal | None:
-        """As the leader, advise that a queue is assigned, unless it is or was advised already."""
+        """Advise a queue's assignment, as the leader, unless it is or was advised already."""
         if self._stopping:
             return Refusal(StatusCategory.REFUSED, "Leader is stopping", ClusterError.STOPPING)
         pending = self._pending()
@@ -186,12 +186,12 @@ class QueueChanges:
         try:
             self._replicated.advise(lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,)))
         except Full as full:
-            # It is counted anew: the census does not agree with the ledger now.
+            # The counts are recomputed, as they do not agree with the ledger now.
             return Refusal(StatusCategory.REFUSED, f"CSL failure: {full}", ClusterError.CSL_FAILURE)
         return None
 
     def _pending(self) -> dict[str, QueueInfo]:
-        """The queues whose assignment is advised and not committed, and not taken back behind it."""
+        """Return the queues whose assignment is advised, not committed, and not revoked later."""
         pending: dict[str, QueueInfo] = {}
         for advisory, _ in self._ledger.uncommitted.values():
             if isinstance(advisory, QueueAssignmentAdvisory):
@@ -212,7 +212,7 @@ class QueueChanges:
         )
 
     def _take_census(self, pending: dict[str, QueueInfo]) -> None:
-        """Which keys are taken, and how many queues each shard has; counted anew when others have changed it."""
+        """Compute the keys in use and each partition's number of queues, if others have changed them."""
         known = self._ledger.state.queues
         if len(self._queue_keys) != len(known) + len(pending) or not self._counts:
             infos = [*known.values(), *pending.values()]
@@ -223,14 +223,14 @@ class QueueChanges:
                     self._counts[info.partition_id] += 1
 
     def _salt(self) -> int:
-        """What makes keys of the same name differ: it is another with every record of the ledger."""
+        """Return a salt for keys of the same name, different with every record of the ledger."""
         number = self._ledger.number
         return self._now.wall_s << 32 | (number.term & 0xFFF) << 20 | number.sequence_number & 0xF_FFFF
 
     # -- other changes
 
     def unassign(self, info: QueueInfo, done: Changed) -> None:
-        """Take away a queue that nobody uses; the shard's primary decides that."""
+        """Unassign an unused queue, as decided by the partition's primary."""
         if self._leads:
             self._propose_unassignment(info.uri, info.key, done)
             return
@@ -248,7 +248,7 @@ class QueueChanges:
     def _propose_unassignment(self, uri: str, key: bytes, done: Changed) -> None:
         info = self._recorded(uri)
         if info is None or info.key != key:
-            # Somebody was faster.
+            # Another request was faster.
             done(None)
             return
         primary = self._ledger.state.primaries.get(info.partition_id)
@@ -268,7 +268,7 @@ class QueueChanges:
         )
 
     def update_apps(self, uri: str, domain: str, added: Iterable[str], removed: Iterable[str], done: Changed) -> None:
-        """As the leader, give a queue other apps; those that it has, or has not, already are left out."""
+        """Change a queue's apps, as the leader; those already present, or absent, are left out."""
         if not self._leads:
             done(Refusal(StatusCategory.REFUSED, "Not an active leader", ClusterError.NOT_LEADER))
             return
@@ -293,7 +293,7 @@ class QueueChanges:
         self._advise(lambda number: QueueUpdateAdvisory(sequence_number=number, queue_updates=(update,)), done)
 
     def _recorded(self, uri: str) -> QueueInfo | None:
-        """A queue as it is once all that is recorded is committed."""
+        """Return a queue in its state once everything recorded is committed."""
         info = self._ledger.state.queues.get(uri)
         state = ClusterState(queues={} if info is None else {uri: info})
         for advisory, _ in self._ledger.uncommitted.values():
@@ -301,7 +301,7 @@ class QueueChanges:
         return state.queues.get(uri)
 
     def _advise(self, make: Make, done: Changed) -> None:
-        """Advise a change, and tell when it is committed."""
+        """Advise a change; `done` is called when it is committed."""
         try:
             number = self._replicated.advise(make)
         except Full as full:
@@ -315,7 +315,7 @@ class QueueChanges:
     # -- what others ask, and what is committed
 
     def on_request(self, node_id: int, message: ControlMessage, choice: object) -> None:
-        """Another node's wish, carried out if this one leads."""
+        """Handle another node's request, if this one leads."""
         if not self._leads:
             self._respond(
                 node_id, message, Refusal(StatusCategory.REFUSED, "Not an active leader", ClusterError.NOT_LEADER)
@@ -350,7 +350,7 @@ class QueueChanges:
         self._requests.respond(node_id, message, refusal.status if refusal else done)
 
     def committed(self, number: Number, advisory: Advisory) -> None:
-        """Tell those who waited for it."""
+        """Answer the requests that wait for a commit."""
         done = self._changes.pop(number, None)
         if done is not None:
             done(None)

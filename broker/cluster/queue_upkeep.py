@@ -1,8 +1,8 @@
-"""What happens to queues on behalf of the whole cluster: they are taken away when idle, and given other apps.
+"""Upkeep of queues for the whole cluster: removal of idle ones, and change of apps.
 
-The ledger says so first: a queue's primary asks for it, the leader advises it. Upon the commit, the primary writes it
-to its journal, and every node does as the ledger says. What a primary had no time to write, the next one does when it
-begins to serve.
+The ledger comes first: a queue's primary requests it, the leader advises it. Upon the commit, the primary writes it
+to its journal, and every node follows the ledger. Changes that a primary had no time to write are made by the next one
+when it begins to serve.
 
 Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueUpdated, matching with the domain).
 """
@@ -31,22 +31,22 @@ __all__ = ["QueueUpkeep"]
 
 log = logging.getLogger("broker.cluster")
 
-# A node that does not lead compares the apps of so many domains, so often.
+# Number of domains compared at once by a node that does not lead, and the interval.
 COMPARED_AT_ONCE = 8
 COMPARE_INTERVAL_MS = 50
 
 
 class QueueUpkeep:
-    """Takes over `take_away`, `renew_apps` and `place` of a node, and what `Metadata` tells of queues."""
+    """Replaces `take_away`, `renew_apps` and `place` of a node, and handles `Metadata`'s changes of queues."""
 
     def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
         self._node = node
         self._metadata = metadata
         self._queues = queues
         self._place = node.place
-        # The URIs of queues by their domains, whose apps are to be compared yet.
+        # URIs of queues by domain, whose apps are yet to be compared.
         self._uncompared: dict[str, list[str]] = {}
-        # Who wants to open a queue that is about to go.
+        # Requests to open a queue that is about to be removed.
         self._openings: dict[str, list[Callable[[], None]]] = {}
         node.take_away = self._take_away
         node.renew_apps = self._renew_apps
@@ -65,7 +65,7 @@ class QueueUpkeep:
         self._metadata.unassign(info, lambda refusal: self._answered(uri, refusal))
 
     def _answered(self, uri: str, refusal: Refusal | None) -> None:
-        """The queue is gone, or stays, and will be asked for again."""
+        """Handle the answer: the queue is removed, or it stays and is requested again later."""
         if refusal is not None:
             log.info("queue '%s' stays for now: %s", uri, refusal)
         self._queues.leaving.discard(uri)
@@ -88,7 +88,7 @@ class QueueUpkeep:
     # -- apps that a domain names
 
     def _renew_apps(self, config: DomainConfig) -> None:
-        """A domain has been configured: the leader sees to it that all its queues have its apps, and no others."""
+        """Handle a reconfigured domain: the leader gives all its queues its apps, and no others."""
         if config.mode is not Mode.FANOUT or not self._metadata.is_active_leader:
             return
         for info in list(self._metadata.state.queues.values()):
@@ -105,10 +105,10 @@ class QueueUpkeep:
             log.error("apps are not changed: %s", refusal)
 
     def _healed(self, leads: bool) -> None:
-        """The cluster's state is agreed on: compare the apps that queues have in it with those that domains name here.
+        """Compare the apps of queues in the agreed state with those that domains name here.
 
-        A new leader adds those that are missing. It removes none: its configuration may be older than the cluster's
-        apps, while another is rolled out node by node, and what they are owed would be lost.
+        A new leader adds missing apps. It removes none: its configuration may be older than the cluster's
+        apps, while a new one is rolled out node by node, and their pending messages would be lost.
         """
         by_domain: dict[str, list[str]] = {}
         for info in self._metadata.state.queues.values():
@@ -121,7 +121,7 @@ class QueueUpkeep:
             self._compare_some()
 
     def _compare_some(self) -> None:
-        """Compare a few domains, whose files may have to be read, and the next when others have had their turn."""
+        """Compare a few domains, whose files may have to be read, and the next ones later."""
         compared, uncompared = 0, self._uncompared
         while uncompared and compared < COMPARED_AT_ONCE:
             self._compare(leads=False)
@@ -155,9 +155,9 @@ class QueueUpkeep:
             alarm(log, APPS_DIFFER, f"{text}: {remedy} {name} to the leader.")
 
     def _config(self, name: str, *, loads: bool) -> DomainConfig | None:
-        """A domain's configuration; None if it has none that can be used.
+        """Return a domain's configuration; None if it has no usable one.
 
-        Who does not lead reads it only to compare: the file may be another when the domain is first used.
+        A node that does not lead reads it only for comparison: the file may change before the domain is first used.
         """
         node = self._node
         try:
@@ -181,7 +181,7 @@ class QueueUpkeep:
                 self._update(queue, info)
 
     def activated(self, partition_id: int) -> None:
-        """This node serves a shard: its queues are made to be as the ledger says."""
+        """Bring the queues of a partition, which this node serves, into the ledger's state."""
         for queue in list(self._node.queues.values()):
             if not queue.is_root or not self._is_in(queue, partition_id):
                 continue
@@ -202,7 +202,7 @@ class QueueUpkeep:
         try:
             erase_queue(self._node, queue, self._node.shards[partition_id])
         except Full as full:
-            # The next primary finds it in the journal, and erases it.
+            # The next primary finds it in the journal and erases it.
             log.error("queue '%s' is not removed from the journal: %s", queue.uri, full)
 
     def _update(self, queue: Queue, info: QueueInfo) -> None:
@@ -224,13 +224,13 @@ class QueueUpkeep:
         queue.configure_domain(queue.config)
 
     def _update_again(self, queue: Queue) -> None:
-        """There may be room now, if the queue is still served here."""
+        """Update a queue again, since there may be room now, if it is still served here."""
         info = self._metadata.state.queues.get(queue.uri)
         if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
             self._update(queue, info)
 
 
 def _differences(info: QueueInfo, config: DomainConfig) -> tuple[list[str], list[str]]:
-    """The apps that a domain names and a queue lacks, and those that a queue has and its domain does not name."""
+    """Return the apps of a domain that a queue lacks, and those of the queue that its domain does not name."""
     has = {app.app_id for app in info.app_ids}
     return [app_id for app_id in config.app_ids if app_id not in has], sorted(has.difference(config.app_ids))

@@ -1,7 +1,7 @@
-"""The queues of a cluster's member: those that it serves as their primary, and those that it is a hop to.
+"""The queues of a cluster's member: those that it serves as their primary, and those that it relays.
 
-Wherever a client opens a queue, it gets one: the root, if this node is the active primary of its shard, else a hop.
-That has the primary as its upstream, as soon as there is one (source: mqbblp::ClusterQueueHelper).
+A client can open a queue at any node: it gets the root, if this node is the active primary of its partition, else a
+relay with the primary as its upstream, as soon as there is one (source: mqbblp::ClusterQueueHelper).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
 
 log = logging.getLogger("broker.cluster")
 
-# How long after a journal had no room for something it is tried again.
+# Time until a retry after a journal had no room.
 NO_ROOM_MS = 1000
 
-# How long after a push of what is not here a hop opens its queue again.
+# Time until a relay reopens its queue after a push of a missing message.
 OUT_OF_STEP_MS = 100
 
-# A message in this node's copy of a shard: of a partition, a queue's key and a GUID.
+# Reads a message in this node's replica of a partition, by queue key and GUID.
 StoreRead = Callable[[int, bytes, bytes], Content | None]
 
 
 class Places(Protocol):
-    """Where queues are: see `broker.cluster.metadata.Metadata`."""
+    """The places of queues: see `broker.cluster.metadata.Metadata`."""
 
     @property
     def state(self) -> ClusterState: ...
@@ -58,7 +58,7 @@ class Places(Protocol):
 
 
 class PrimaryHost:
-    """What a member may open here: queues that this node serves, as their primary."""
+    """The queues that a member may open here: those that this node serves as their primary."""
 
     def __init__(self, queues: ClusterQueues) -> None:
         self._queues = queues
@@ -74,7 +74,7 @@ class PrimaryHost:
 
 
 class _Restoration(Restoration):
-    """One shard's, in a node that has hops to it until then."""
+    """The restoration of a partition, at a node that relays its queues until then."""
 
     def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
         super().__init__(queues.node, queues.node.shards[partition_id])
@@ -86,13 +86,13 @@ class _Restoration(Restoration):
         super().end()
 
     def give_up(self) -> None:
-        """Another node serves the shard, or this one begins anew."""
+        """Give up, since another node serves the partition, or this one starts over."""
         for queue in self.queues.values():
             retire(queue)
 
 
 class ClusterQueues:
-    """See the module. `flush` is to be called after each step, behind the partitions' own.
+    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
 
     `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there. `is_behind` says
     whether a member has yet to get what was written to a shard that is served here: till then it is pushed nothing.
@@ -128,34 +128,34 @@ class ClusterQueues:
         self._said_active: dict[int, int] = {}  # by partition, the node that said so last
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
-        # Queues that are about to be unassigned: nobody may open them until it is clear what became of them.
+        # Queues about to be unassigned, which nobody may open until the outcome is known.
         self.leaving: set[str] = set()
         node.place = self._place
 
     # -- where queues are
 
     def serves(self, uri: str) -> bool:
-        """Return whether this node is the active primary of a queue."""
+        """Return True if this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
-        """The cluster has another primary for a shard, or the same under another lease, or none."""
+        """Handle another primary of a partition, or the same under another lease, or none."""
         if self._primaries.get(partition_id) == (node_id, primary_lease_id):
             return
         self._primaries[partition_id] = (node_id, primary_lease_id)
-        # Whoever it is, it has yet to say that it serves the shard.
+        # Any new primary has yet to report that it serves the partition.
         self._said_active.pop(partition_id, None)
         self._connect(partition_id)
 
     def removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
-        """The primary has removed a message, or, without a GUID, all of a queue's."""
+        """Handle the removal of a message by the primary or, without a GUID, of all of a queue's."""
         relay = self._stored.get((partition_id, queue_key))
         if relay is not None:
             relay.removed(guid)
 
     def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
-        """A node says that as a shard's primary it serves it now, or no longer."""
+        """Handle a primary's report that it serves a partition, or no longer does."""
         if active:
             self._said_active[partition_id] = node_id
         elif self._said_active.get(partition_id) == node_id:
@@ -167,13 +167,13 @@ class ClusterQueues:
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
         if not self._has_copy(partition_id):
-            # What the primary pushes has no payload: that must be here.
+            # The primary's pushes have no payload: it must be here.
             self._without_copy.add(partition_id)
             return None
         return node_id
 
     def _connect(self, partition_id: int) -> None:
-        """Give the hops of a shard the upstream that is right now."""
+        """Give the relays of a partition their current upstream."""
         upstream = self._upstream_of(partition_id)
         for relay in self._relays_of(partition_id):
             old = relay.upstream
@@ -188,7 +188,7 @@ class ClusterQueues:
         return list(self._of_partition.get(partition_id, {}).values())
 
     def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """A client opens a queue."""
+        """Open a queue for a client."""
         queue = self.node.queues.get(name)
         if queue is None and name not in self._places.state.queues:
             self._places.assign_queue(
@@ -230,7 +230,7 @@ class ClusterQueues:
             if isinstance(outcome, Refusal) or not outcome.is_root:
                 opened(outcome)
                 return
-            # The root came here while an old upstream had yet to answer: it may have moved on since, or be gone.
+            # The root came here while an old upstream had yet to answer: it may have moved on since, or be removed.
             try:
                 self.node.place(relay.uri, domain, parameters, opened)
             except Refusal as refusal:
@@ -264,12 +264,12 @@ class ClusterQueues:
         return relay
 
     def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
-        """A message in this node's copy of the shard that a hop's queue is in now."""
+        """Read a message in this node's replica of the partition of a relay's queue."""
         info = self._places.state.queues.get(relay.uri)
         return None if info is None else self._read(info.partition_id, info.key, guid)
 
     def go_on(self, payloads: Payloads) -> None:
-        """Queues of a shard that is served here need not wait for payloads any longer."""
+        """Continue queues of a partition served here that waited for payloads."""
         settled = dict(payloads.settled)
         payloads.settled.clear()
         for queue in list(self.node.queues.values()):
@@ -277,9 +277,9 @@ class ClusterQueues:
                 queue.delivery.go_on(settled[queue.key])
 
     def _on_out_of_step(self, relay: RelayQueue) -> None:
-        """This node's copy lacks what the primary pushes: give all back, and open it again when the copy is healed.
+        """Reopen a queue when this node's replica, which lacks a pushed message, is healed; give all back until then.
 
-        It may look healed: the message has been removed since, or the primary has yet to say that records are missing.
+        It may look healed: the message has been removed since, or the primary has yet to report missing records.
         """
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
@@ -288,7 +288,7 @@ class ClusterQueues:
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
     def unassigned(self, relay: RelayQueue) -> None:
-        """A hop's queue is no more; it is made again if somebody still wants it."""
+        """Drop a relay whose queue was removed; it is created again if somebody still wants it."""
         if relay.openings.is_unused and not relay.unacknowledged:
             self._forget(relay)
             return
@@ -319,12 +319,12 @@ class ClusterQueues:
         self._hops.remove(relay)
         place = self._places_of.pop(relay.queue_id)
         if self._stored.get(place) is relay:
-            # Another's may have been given the same key.
+            # Another queue may have been given the same key.
             del self._stored[place]
         del self._of_partition[place[0]][relay.queue_id]
 
     def _forget(self, relay: RelayQueue) -> None:
-        """Nobody has it open any longer."""
+        """Drop a relay that nobody has open any longer."""
         if self._relays.get(relay.queue_id) is relay:
             self._unregister(relay)
             self._hops.end(relay)
@@ -334,11 +334,11 @@ class ClusterQueues:
     # -- this node becomes a primary, or is one no longer
 
     def restoring(self, partition_id: int) -> _Restoration:
-        """This node is about to serve a shard: what its queues and messages are put back with."""
+        """Return the restoration of queues and messages of a partition that this node is about to serve."""
         return _Restoration(self, partition_id)
 
     def restored(self, partition_id: int) -> None:
-        """All of a shard is put back, and nothing of it may be written yet: hops make room for what is here."""
+        """Replace relays by the restored queues of a partition, to which nothing may be written yet."""
         relays = self._relays_of(partition_id)
         for relay in relays:
             self.node.queues.pop(relay.uri, None)
@@ -346,7 +346,7 @@ class ClusterQueues:
         self._moving[partition_id] = relays
 
     def activated(self, partition_id: int) -> None:
-        """This node serves a shard from now on; `restored` came before."""
+        """Begin to serve a partition, after `restored`."""
         relays = self._moving.pop(partition_id)
         self._served.add(partition_id)
         handles = self._handles({id(relay) for relay in relays})
@@ -357,7 +357,7 @@ class ClusterQueues:
                 confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._hops.left.take(uri)))
 
     def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
-        """The root of a hop's queue is here now; if there is no room to make it, the hop waits and tries again."""
+        """Turn a relay into a root; if there is no room to make it, the relay waits and tries again."""
         try:
             root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
         except Refusal as refusal:
@@ -376,7 +376,7 @@ class ClusterQueues:
             self._begin_to_serve(relay, self._handles({id(relay)})[id(relay)])
 
     def deactivated(self, partition_id: int) -> None:
-        """This node serves a shard no longer, or cannot begin to, and still has all that it had of it."""
+        """Stop serving a partition, or give up beginning to, while its store is still complete."""
         self._served.discard(partition_id)
         state = self._places.state
         old = [
@@ -403,7 +403,7 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
-        """The confirms that the next primary may not have, oldest first: those of messages not here, and `unkept`."""
+        """Return the confirms that the next primary may lack, oldest first: of messages not here, and `unkept`."""
         now_ms = self.node.now.ms
         unknown = queue.unknown_confirms
         given = unknown.since(now_ms - SENT_CONFIRMS_MS) if unknown is not None else []
@@ -416,7 +416,7 @@ class ClusterQueues:
         return given[-SENT_CONFIRMS_MAX:]
 
     def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
-        """The shard was restored, and cannot be served: hops stay what they were."""
+        """Undo a restoration of a partition that cannot be served: relays stay as they were."""
         for queue in restored:
             retire(queue)
             del self.node.queues[queue.uri]
@@ -425,7 +425,7 @@ class ClusterQueues:
             self.node.queues[relay.uri] = relay
 
     def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
-        """The handles that clients have of these queues."""
+        """Return the clients' handles of these queues."""
         found: dict[int, list[Handle]] = {queue: [] for queue in queues}
         for session in self.node.sessions.values():
             for handle in session.handles.values():
@@ -436,7 +436,7 @@ class ClusterQueues:
     # -- links
 
     def peer_up(self, node_id: int) -> None:
-        """A member can be reached."""
+        """Handle a new link to a member."""
         outbox = self._hops.node_up(node_id)
         self._downstreams[node_id] = Downstream(
             self._host,
@@ -452,7 +452,7 @@ class ClusterQueues:
                 self._connect(partition_id)
 
     def peer_down(self, node_id: int) -> None:
-        """A member cannot be reached."""
+        """Handle the loss of the link to a member."""
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
             downstream.lost()
@@ -463,7 +463,7 @@ class ClusterQueues:
                 self._connect(partition_id)
 
     def flush(self) -> bool:
-        """Send what the step has brought about; whether there is more that could go at once."""
+        """Send the output of the step; return True if more can be sent at once."""
         if self._without_copy:
             for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
                 self._without_copy.discard(partition_id)
@@ -482,7 +482,7 @@ class ClusterQueues:
     # -- what comes over links
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """Take a request about a queue; False for anything else."""
+        """Handle a request about a queue; return False for anything else."""
         return self._downstreams[node_id].on_request(message)
 
     def on_put(self, node_id: int, data: memoryview, frame: Frame) -> None:

@@ -1,11 +1,11 @@
-"""A queue whose root is elsewhere: this node is a hop towards it.
+"""The relay of a queue whose root is elsewhere.
 
-It is the same tree of apps, streams and subscriptions as at the root. What the clients have open and want, goes up
+It has the same tree of apps, streams and subscriptions as the root. The clients' opens and subscriptions go up
 summed (`Openings`); posts go up, and are kept until their acknowledgment comes down; messages come down, each with the
-subscriptions that it is for, and are handed out here; confirms and rejects go up.
+subscriptions that it is for, and are delivered here; confirms and rejects go up.
 
 Invariant: a message is in `messages` as long as an app that it came for has not confirmed it; at the root it is with
-this hop then. What no consumer here has, is forgotten when the upstream is lost: the next one sends it again.
+this relay then. Messages that no consumer here has are dropped when the upstream is lost: the next one repeats them.
 Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 """
 
@@ -64,7 +64,7 @@ POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
 INT64_MAX = (1 << 63) - 1
 DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
-# The message of a GUID in this node's own store, or None.
+# Reads the message of a GUID in this node's own store, or None.
 StoreReader = Callable[[bytes], Content | None]
 
 
@@ -77,7 +77,7 @@ class RelayQueue(Queue):
     """
 
     is_root = False
-    # What a subscription upstream asks for at most: of bytes that are not confirmed yet.
+    # Limit of unconfirmed bytes in a subscription upstream.
     asked_bytes_max = INT64_MAX
 
     def __init__(
@@ -112,11 +112,11 @@ class RelayQueue(Queue):
         self._is_stored = False  # whether its messages are in this node's own store, too
         self._root: Queue | None = None
         self._unsettled = Unsettled(self, self.hold, self.found)
-        # Called when an upstream knows all that is open.
+        # Called when an upstream knows all opens.
         self.on_open: Callable[[], None] = lambda: None
 
     def app(self, app_id: str) -> App:
-        """The app of that name; whether the domain names it, the root knows."""
+        """Return the app of that name; the root checks if the domain names it."""
         app = self.apps.get(app_id)
         if app is None:
             app = self.apps[app_id] = App(app_id, b"", self.free_bit())
@@ -129,12 +129,12 @@ class RelayQueue(Queue):
         return ~taken & (taken + 1)
 
     def name_app(self, app_id: str, key: bytes) -> None:
-        """The cluster's state has given the queue an app; who reads it already, keeps what has come."""
+        """Add an app from the cluster's state; existing readers keep their messages."""
         self.app(app_id).key = key
         self.apps_changed()
 
     def unname_app(self, app: App) -> None:
-        """The queue has an app no longer. What it got, the root has taken back, or will have given anew."""
+        """Remove an app. The root has taken its messages back, or will send them again."""
         app.key = b""
         if not app.streams:
             strip(self, app)
@@ -143,7 +143,7 @@ class RelayQueue(Queue):
 
     def configure_domain(self, config: DomainConfig) -> None:
         super().configure_domain(relay_config(config))
-        # Duplicates are removed where the messages are kept.
+        # Duplicates are removed where the messages are stored.
         self.history.window_ms = 0
 
     @property
@@ -152,21 +152,21 @@ class RelayQueue(Queue):
 
     @property
     def is_idle(self) -> bool:
-        """It goes when nobody has it open; the root decides what becomes of the queue."""
+        """True if nobody has it open, since the root decides about the queue itself."""
         return False
 
     def learn(self, response: OpenQueueResponse) -> None:
-        """What the upstream says of a queue that it opened; a member of the cluster knows the domain itself."""
+        """Take the parameters in an upstream's response; a member of the cluster knows the domain itself."""
 
     # -- the upstream
 
     @property
     def upstream(self) -> Upstream | None:
-        """Its upstream, or the one that it will have when it has forgotten what the last one left."""
+        """The upstream, or the one that follows when the last one's messages are dropped."""
         return self._unsettled.upstream or self.openings.upstream
 
     def found(self, upstream: Upstream) -> None:
-        """There is a way up, which is gone once nothing is to be forgotten or taken in any longer."""
+        """Set the upstream, which takes effect when nothing is left to be dropped or taken in."""
         if self._unsettled.is_busy:
             self._unsettled.upstream = upstream
             return
@@ -174,11 +174,11 @@ class RelayQueue(Queue):
         self.openings.found(upstream)
 
     def leave(self, answered: Callable[[], None]) -> int:
-        """The upstream is to be left soon: what has come is handed out and confirmed. See `Openings.leave`."""
+        """Prepare to leave the upstream: received messages are delivered and confirmed. See `Openings.leave`."""
         return self.openings.leave(answered)
 
     def lost(self) -> None:
-        """There is none: what is to go up is kept, what no consumer has will come again."""
+        """Remove the upstream: outgoing data is kept, and messages without a consumer will come again."""
         self._unsettled.upstream = None
         self.openings.lost()
         if not self.openings.writers:
@@ -186,31 +186,31 @@ class RelayQueue(Queue):
         for app in self.apps.values():
             self._unsettled.forgetting.forget_waiting(app)
             for stream in app.streams:
-                # Another root may use the same numbers for other shapes of properties.
+                # Another root may use the same numbers for other schemas of properties.
                 stream.schemas_sent.clear()
         self._unsettled.later.finish()
 
     def move(self) -> None:
-        """The root is about to be here: there will be no upstream again, and what waits for one is done."""
+        """Prepare for the root to be here: there will be no upstream again, and work that waits for one is finished."""
         self._unsettled.upstream = None
         self.openings.lost()
         self._unsettled.later.finish()
 
     def _resend(self) -> None:
-        """The upstream knows what is open: now it gets what was kept."""
+        """Send the kept data to an upstream that knows the opens."""
         self.posts.resend()
         for guid, app_id in self.confirms.take():
             self.confirms.send(app_id, (guid,))
         self.on_open()
 
     def _reads(self, app_id: str) -> None:
-        """The upstream has opened an app, and pushes nothing of it yet."""
+        """Handle an app opened by the upstream, before its first push."""
         self.confirms.opened(app_id)
 
     # -- opening, configuring, closing
 
     def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open it upstream for a client, who has an answer in time."""
+        """Open the queue upstream for a client, who gets an answer within the time limit."""
         waits = True
 
         def answered(refusal: Refusal | None) -> None:
@@ -236,14 +236,14 @@ class RelayQueue(Queue):
             self.openings.open(parameters, answered)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:
-        """It was opened for somebody who waits for it no longer."""
+        """Give back an open whose client does not wait any longer."""
         if parameters.flags & QueueFlag.READ:
             self.give_back_reads(app_id_of(parameters), parameters.read_count)
         if parameters.flags & QueueFlag.WRITE:
             self.give_back_writes(parameters.write_count)
 
     def hand_over(self, root: Queue) -> None:
-        """The root is here now: whoever still waits for this queue, has that one."""
+        """Pass waiting clients on to the root, which is here now."""
         self._root = root
         self.openings.finish()
 
@@ -255,10 +255,10 @@ class RelayQueue(Queue):
                     compile_expression(each.text)
 
         def answered() -> None:
-            # Only now: before it has its answer, a client does not know these subscriptions.
+            # Only now, since a client does not know these subscriptions before it has its answer.
             if subscriptions and self._wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
-                # What a broker below has given back with that is for others, too.
+                # Messages that a broker below has given back are for others, too.
                 self._forget_unwanted(stream.app)
             configured()
 
@@ -270,8 +270,8 @@ class RelayQueue(Queue):
             self._tell(stream.app, answered)
 
     def _tell(self, app: App, answered: Callable[[], None]) -> None:
-        """Tell the upstream what the consumers of an app want, when it has heard all that it is to hear before."""
-        # As it is now: the upstream is to give to others what was not wanted in between, for it is forgotten here.
+        """Tell the upstream an app's subscriptions, after all earlier messages to it."""
+        # In the current state: the upstream must give others messages not wanted in between, as they are dropped here.
         summed = self._summed(app)
         self._unsettled.later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
 
@@ -285,9 +285,9 @@ class RelayQueue(Queue):
             self._tell(app, lambda: None)
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
-        """Others shall not get what the root has removed meanwhile: since it changed, two consumers may have had it.
+        """Return a filter of messages that go to other consumers here, without those removed by the root meanwhile.
 
-        What nobody here wants as things are now is forgotten: the root gives that to others.
+        Messages that nobody here wants now are dropped: the root gives them to others.
         """
         texts = self._texts(app)
         if "" in texts:
@@ -319,7 +319,7 @@ class RelayQueue(Queue):
             self.gone(message)
 
     def _drop_app(self, app_id: str) -> None:
-        """Nobody has the app open, or is about to: upstream nothing is with this hop any more."""
+        """Drop an app that nobody has open, or is about to open: at the upstream this relay holds no message of it."""
         app = self.apps.get(app_id)
         if app is not None and not app.streams and app_id not in self.openings.consumers:
             strip(self, app)
@@ -327,7 +327,7 @@ class RelayQueue(Queue):
                 del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
-        """Forget what waits here, and nobody wants any longer: the root gives that to others when it hears of it."""
+        """Drop waiting messages that nobody wants any longer: the root gives them to others when it is told."""
         texts = self._texts(app)
         if not texts or "" in texts:
             return
@@ -342,7 +342,7 @@ class RelayQueue(Queue):
         self.delivery.take_back(app)
 
     def _texts(self, app: App) -> set[str]:
-        """The expressions that the upstream was told."""
+        """Return the expressions that the upstream was told."""
         return {each.text for stream in app.streams for each in self._wanted.get(stream, ())}
 
     def give_back_reads(self, app_id: str, count: int) -> None:
@@ -364,13 +364,13 @@ class RelayQueue(Queue):
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
         if not self.openings.writers:
-            # Whatever the state: a broker further up may have forgotten them, and who comes back sends them again.
+            # In any state: a broker further up may have dropped them, and a returning client sends them again.
             self.posts.forget_all()
         if self.openings.is_unused:
             self._unused(self)
 
     def _summed(self, app: App) -> tuple[SubscriptionInfo, ...]:
-        """What all streams of an app want together: a subscription per expression, a consumer per priority."""
+        """Combine all streams of an app: a subscription for each expression, with a consumer for each priority."""
         summed: dict[str, dict[int, ConsumerInfo]] = {}
         for stream in app.streams:
             for each in self._wanted.get(stream, ()):
@@ -392,7 +392,7 @@ class RelayQueue(Queue):
         return tuple(found)
 
     def _subscription_id(self, app: App, text: str) -> int:
-        """The number of an app's expression upstream; kept as long as the app is open, for what is on its way."""
+        """Return the number of an app's expression upstream; kept while the app is open, for messages in flight."""
         known = self._ids.get((app.app_id, text))
         if known is None:
             self._last_id += 1
@@ -404,11 +404,11 @@ class RelayQueue(Queue):
 
     @property
     def unacknowledged(self) -> dict[bytes, Unacknowledged]:
-        """The posts that are on their way up, by their GUIDs."""
+        """The posts in flight to the upstream, by GUID."""
         return self.posts.unacknowledged
 
     def post(self, guid: bytes, content: Content) -> Posted:
-        """Send a message up. Raises `Full` when too much is on its way already."""
+        """Send a message up. Raises `Full` if too many are in flight already."""
         return self.posts.post(guid, content)
 
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
@@ -417,7 +417,7 @@ class RelayQueue(Queue):
     # -- messages down
 
     def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Hand out a message that has come down."""
+        """Deliver a message that has come down."""
         if self.broadcast:
             message = self._taken(push)
             if message is not None:
@@ -457,7 +457,7 @@ class RelayQueue(Queue):
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
 
     def _is_forgotten(self, message: Message) -> bool:
-        """Forget a message that comes anew, if a task is yet to do that: its place is behind all that is here."""
+        """Drop a repeated message if a task is yet to do that; return True if so. Its place is after all others."""
         ghosts = 0
         for bit in self.ghosts:
             ghosts |= bit
@@ -467,7 +467,7 @@ class RelayQueue(Queue):
         return True
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
-        """The app that alone gets messages with these subscriptions; None if there is more to know of them."""
+        """Return the only app that gets messages with these subscriptions; None if there is more to it."""
         if len(infos) > 1:
             return None
         info = infos[0] if infos else DEFAULT_INFO
@@ -494,21 +494,21 @@ class RelayQueue(Queue):
         return content
 
     def _taken(self, push: Push) -> Message | None:
-        """A new message for a push, or None if its content is missing (see `_content`)."""
+        """Make a new message for a push, or None if its content is missing (see `_content`)."""
         content = self._content(push)
         if content is None:
             return None
         message = Message(push.guid, len(content.data), content, 0, self.now.ms)
-        # Of this node's own store, too: the root may remove the message while a consumer here has it.
+        # From this node's own store, too: the root may remove the message while a consumer here has it.
         message.payload = bytes(content.data)
         self.pushed += 1
         message.offset = self.pushed
         return message
 
     def _hand_out(self, app: App, message: Message, data: Buffer, rda: int) -> None:
-        """Give a message to a consumer of the app, or keep it behind those that wait.
+        """Send a message to a consumer of the app, or keep it after those that wait.
 
-        The upstream sends each app its messages in their order. That one is flagged as out of order says that another
+        The upstream sends each app its messages in order. One flagged as out of order means that another
         app has had a newer one, or that this one has had it before.
         """
         guid = message.guid
@@ -540,7 +540,7 @@ class RelayQueue(Queue):
                 app.pending.append(message)
 
     def removed(self, guid: bytes | None) -> None:
-        """The root has removed a message, or all: nobody needs it any longer, whoever has it."""
+        """Drop a message, or all, that the root has removed, even from consumers."""
         if guid is None:
             self._unsettled.inherited.purge()
             take_all(self)
@@ -586,7 +586,7 @@ class RelayQueue(Queue):
             self._forget(app, message)
 
     def _reject_up(self, app: App, guid: bytes) -> int:
-        """Tell the upstream of a reject; how many attempts are left."""
+        """Tell the upstream of a reject; return the number of attempts left."""
         assert self._attempts_max is not None
         self.statistics.rejects += 1
         consumer = self.openings.consumers.get(app.app_id)
@@ -608,7 +608,7 @@ class RelayQueue(Queue):
         )
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """As at the root. The upstream hears of them before it hears that the consumer is gone: see `_tell`."""
+        """Reject like the root. The upstream is told of them before the end of the consumer: see `_tell`."""
         attempts_max = self._attempts_max
         if attempts_max is None:
             return None
@@ -629,16 +629,16 @@ class RelayQueue(Queue):
     # -- clients that come from elsewhere
 
     def follow(self, root: Queue) -> None:
-        """It was served here until now: what its consumers have is as it was there."""
+        """Take over the consumers and messages of a root that was here."""
         self._attempts_max = root.attempts_max
         self._is_stored = root.log.is_replicated
 
     def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
-        """Take in what the consumers hold that have come, before there is an upstream; see `Inherited.begin`."""
+        """Take in the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
         self._unsettled.inherited.begin(before)
 
     def hold(self, app: App, message: Message) -> None:
-        """A consumer of the app has a message from before."""
+        """Add a message that a consumer of the app has from before."""
         if message.guid not in self.messages:
             self.messages[message.guid] = message
             self.usage.add(message.size)
@@ -649,7 +649,7 @@ class RelayQueue(Queue):
         app.bytes += message.size
 
     def adopt(self, handle: Handle) -> None:
-        """A handle has become one of this queue; while there is no upstream."""
+        """Adopt a handle; while there is no upstream."""
         if handle.writes:
             self.openings.adopt_writes(handle.writes)
         for stream in handle.streams.values():

@@ -1,4 +1,4 @@
-"""What a hop keeps of messages and of a domain's parameters: what it needs to hand messages out, nothing else."""
+"""The part of messages and of a domain's parameters that a relay keeps for delivery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RelayLog", "relay_config"]
 
 
 def relay_config(config: DomainConfig) -> DomainConfig:
-    """A domain as a hop sees it: limits, expiry and what its apps want are the root's to watch over."""
+    """Reduce a domain's parameters for a relay: limits, expiry and its apps' subscriptions are the root's task."""
     return replace(
         config,
         queue_messages_max=0,

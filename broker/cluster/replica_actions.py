@@ -1,4 +1,4 @@
-"""What the rows of the partition's table do at a replica, and with records that arrive (source: as for the primary)."""
+"""Actions of the partition's table at a replica, and for records that arrive (source: as for the primary)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["ReplicaActions"]
 
 log = logging.getLogger("broker.partition")
 
-# So much of what waits is written for a unit of work.
+# Bytes of waiting records written in a unit of work.
 BYTES_PER_UNIT = 256
-# A replica that is busy with a rollover puts no more aside than that.
+# Maximum size of records set aside by a replica that is busy with a rollover.
 BUFFERED_MAX = 64 << 20
 NO_BODY = memoryview(b"")
 
 
 class ReplicaActions(PartitionBase):
-    """It asks the primary how far it is, takes or gives what is missing, and writes what comes."""
+    """The replica's actions: it asks for the primary's position, receives or sends missing records, writes new ones."""
 
     # -- the replica
 
@@ -66,7 +66,7 @@ class ReplicaActions(PartitionBase):
         self._ask(self.primary_id, request, answered, STATE_TIMEOUT_MS)
 
     def ask_primary_later(self, event: Event, fact: Fact) -> None:
-        """The primary does not know yet, and will ask; or its question was lost."""
+        """Ask again later, since the primary does not know yet, or its question was lost."""
 
         def ask() -> None:
             up = self.primary_id is not None and self.links.is_up(self.primary_id)
@@ -80,7 +80,7 @@ class ReplicaActions(PartitionBase):
         self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.standings[self.links.own_id]))
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
-        """The primary wants records of this replica, which is ahead of it."""
+        """Send records to the primary, which is behind this replica."""
         files = self.shard.files
         if fact.end != self.copy.position or self.copy.is_anew:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
@@ -94,7 +94,7 @@ class ReplicaActions(PartitionBase):
         self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done, begins=begins)
 
     def send_record(self, event: Event, fact: Fact) -> None:
-        """The primary wants one record, whose payload has rotted there."""
+        """Send one record to the primary, whose payload is corrupted there."""
         files = self.shard.files
         at = None if self.copy.is_rolling else offset_of(files, fact.end)
         if at is None or record_before(files, fact.end) != fact.begin:
@@ -128,7 +128,7 @@ class ReplicaActions(PartitionBase):
         self._answer(asked, response)
 
     def drop(self, event: Event, fact: Fact) -> None:
-        """Cut off what follows a position, or everything: then the old files stay until the new ones are whole."""
+        """Truncate after a position, or everything: then the old files are kept until the new ones are complete."""
         if fact.begin == NOWHERE or self.copy.is_anew or not self.copy.cut(fact.begin):
             self._begins_anew = True
             log.warning("Partition [%d]: is received anew", self.shard.partition_id)
@@ -139,10 +139,10 @@ class ReplicaActions(PartitionBase):
         self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
 
     def receive(self, event: Event, fact: Fact) -> None:
-        """The primary will send what follows `begin`."""
+        """Prepare to receive the records after `begin` from the primary."""
         self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
         try:
-            # What is empty is not received anew unless the primary's files begin with what a rollover carried over.
+            # An empty replica is not received from scratch unless the primary's files begin with records carried over.
             is_ready = self.copy.position == NOWHERE and (self.copy.is_anew or self._primary_sync_point == NOWHERE)
             if fact.begin == NOWHERE != fact.end and not is_ready:
                 self.copy.settle()
@@ -227,7 +227,7 @@ class ReplicaActions(PartitionBase):
             self.shard.hears = not self.copy.is_anew
 
     def _begin_writing(self) -> None:
-        """Write what waits in slices; what comes meanwhile gets in line."""
+        """Write waiting records in slices; new ones are queued."""
         work = self.shard.work
         self._writing = writing = object()
         task = self._write_slowly(work, writing)
@@ -252,7 +252,7 @@ class ReplicaActions(PartitionBase):
             self._writing = None
 
     def write_all_buffered(self) -> None:
-        """The node stops: what a healed replica was sent is kept."""
+        """Write all waiting records of a healed replica, when the node stops."""
         self.copy.finish_rollover()
         while self._writing is not None and (self._buffered or self.copy.rolls_again) and not self.copy.is_rolling:
             body = self._buffered.popleft() if self._buffered else NO_BODY
@@ -260,7 +260,7 @@ class ReplicaActions(PartitionBase):
             self.copy.finish_rollover()
 
     def _write_live(self, data: memoryview, start: int, end: int, bytes_max: int = NO_BOUND) -> int:
-        """Write records of the primary, and set aside what has to wait; where that begins."""
+        """Write records of the primary, and set aside those that must wait; return the offset of these."""
         copy = self.copy
         try:
             written, asking = copy.write_all(data, start, end, bytes_max=bytes_max)

@@ -1,9 +1,9 @@
-"""One ledger on several nodes: the leader's advisories go to all, and count once a quorum has recorded them.
+"""Replication of the ledger: the leader's advisories go to all nodes, and count once a quorum has recorded them.
 
-Records travel as they stand in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
-leader, acks to it. Acks are recorded nowhere. A follower takes part once it has recorded a snapshot of this leader's,
-newer than all that it has left out, and misses nothing from then on. The ack of a snapshot is one of all that came
-before.
+Records are sent as in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
+leader, acks to it. Acks are not recorded. A follower takes part once it has recorded a snapshot of this leader's,
+newer than all advisories that it has skipped, and misses nothing from then on. The ack of a snapshot covers all before
+it.
 
 Source: mqbc::IncoreClusterStateLedger.
 """
@@ -40,7 +40,7 @@ __all__ = ["ReplicatedLedger", "Role"]
 
 log = logging.getLogger("broker.cluster.ledger")
 
-# A leader numbers its advisories one by one: one whose number is further ahead than this is none of a leader's.
+# A leader numbers its advisories one by one: one further ahead than this is not from a leader.
 NUMBER_JUMP_MAX = 1 << 32
 
 ADVISORIES = (
@@ -53,7 +53,7 @@ ADVISORIES = (
 
 
 class Role(Enum):
-    """What this node does with the ledger."""
+    """The role of this node in the replication of the ledger."""
 
     RESTING = "no leader is known: nothing is taken in"
     FOLLOWING = "records come from the leader"
@@ -87,27 +87,27 @@ class ReplicatedLedger:
         self._committed = committed
         self._refused = refused
         self._missed = missed
-        # The last number that this leader, or the one that is followed, has given.
+        # The last number given by this leader, or by the followed one.
         self._last = Number(0, 0)
         self._term = 0  # of the leader
-        # Who has acked what, by number, of this leader's uncommitted advisories.
+        # The nodes that acked each of this leader's uncommitted advisories, by number.
         self._acked: dict[Number, set[int]] = {}
-        # Whether a follower has a snapshot of this leader's, and all since.
+        # True if a follower has a snapshot of this leader's, and everything since.
         self._in_step = False
-        # The last advisory of this leader's that a follower has left out: only a snapshot behind it has all.
+        # The last advisory of this leader's that a follower has skipped: only a later snapshot covers it.
         self._left_out = Number(0, 0)
 
     # -- who leads
 
     def rest(self) -> None:
-        """No leader is known."""
+        """Enter the role without a known leader."""
         self.role = Role.RESTING
         self.leader_id = None
         self._in_step = False
         self._acked.clear()
 
     def follow(self, leader_id: int, term: int) -> None:
-        """Take in what this leader tells."""
+        """Follow this leader."""
         self.rest()
         self.role = Role.FOLLOWING
         self.leader_id = leader_id
@@ -115,7 +115,7 @@ class ReplicatedLedger:
         self._last = max(Number(term, 0), self.ledger.number)
 
     def lead(self, term: int) -> None:
-        """Number what is advised from here on: above all that the ledger has."""
+        """Lead: number advisories from here on, above all in the ledger."""
         assert term >= self.ledger.number.term
         self.rest()
         self.role = Role.LEADING
@@ -123,14 +123,14 @@ class ReplicatedLedger:
         self._last = max(Number(term, 0), self.ledger.number)
 
     def node_down(self, node_id: int) -> None:
-        """A node is gone: it may come back with another disk."""
+        """Forget the acks of a lost node, which may return with another disk."""
         for acked in self._acked.values():
             acked.discard(node_id)
 
     # -- the leader's part
 
     def advise(self, make: Make) -> Number:
-        """Record an advisory and tell it to all; its number. `Full`, nothing told, when the disk is."""
+        """Record an advisory and send it to all; return its number. Raises `Full`, without effect, if the disk is."""
         assert self.role is Role.LEADING
         number = Number(self._last.term, self._last.sequence_number + 1)
         advisory = make(_sequence(number))
@@ -144,16 +144,16 @@ class ReplicatedLedger:
         return number
 
     def set_quorum(self, quorum: int) -> None:
-        """So many must have recorded an advisory from now on, those that wait among them."""
+        """Set the number of nodes that must have recorded an advisory, including waiting ones."""
         self.quorum = quorum
         self._commit()
 
     def _commit(self) -> None:
-        """Commit, in their order, the advisories that a quorum has."""
+        """Commit, in order, the advisories that a quorum has."""
         uncommitted = self.ledger.uncommitted
         while uncommitted and self.role is Role.LEADING:
             advised = next(iter(uncommitted))
-            # What earlier leaders advised is committed by the snapshot that holds it.
+            # Earlier leaders' advisories are committed by the snapshot that includes them.
             if advised.term != self._last.term or 1 + len(self._acked.get(advised, ())) < self.quorum:
                 return
             number = Number(self._last.term, self._last.sequence_number + 1)
@@ -175,7 +175,7 @@ class ReplicatedLedger:
     # -- records from others
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """A CLUSTER_STATE event; FormatError if it is none."""
+        """Handle a CLUSTER_STATE event. Raises FormatError if it is malformed."""
         record = parse_ledger_record(data, frame.body)
         if record.end != frame.end:
             raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes behind its record")
@@ -228,7 +228,7 @@ class ReplicatedLedger:
             fault = self._refused(advisory)
             if fault is not None:
                 log.error("advisory %s of node %d is ignored: %s", tuple(number), node_id, fault)
-                # Its number is worth as little as what it says.
+                # Its number is as unreliable as its contents.
                 self._fall_out()
                 return
         try:
@@ -244,7 +244,7 @@ class ReplicatedLedger:
         self._links.send(node_id, build_event(EventType.CLUSTER_STATE, self._record(LedgerRecordType.ACK, number, ack)))
 
     def _fall_out(self) -> None:
-        """An advisory was left out: what follows it cannot be taken in."""
+        """Note a skipped advisory, after which no others can be accepted."""
         self._in_step = False
         self._missed()
 
@@ -277,7 +277,7 @@ def _number(sequence: LeaderMessageSequence) -> Number:
 
 
 def _number_of(choice: object) -> Number | None:
-    """The number that a record's message says it has; None when it has none."""
+    """Return the number in a record's message; None if it has none."""
     if isinstance(choice, LeaderAdvisoryAck):
         return _number(choice.sequence_number_acked)
     if isinstance(choice, (LeaderAdvisoryCommit, *ADVISORIES)):

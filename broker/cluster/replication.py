@@ -1,4 +1,4 @@
-"""What a primary sends of its shard: one ordered stream of journal records, each with what it points to.
+"""Replication of a primary's partition: one ordered stream of journal records, each with its data.
 
 Records are read back from the mapped files, so writing them costs no more than in a cluster of one. A follower that is
 up to date gets each record once, in a STORAGE event that all such followers share. One that heals gets PARTITION_SYNC
@@ -32,15 +32,15 @@ from formats.wire.storage import append_storage
 
 __all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "Stream", "Transfer", "pack_records"]
 
-# About where an event ends and the next begins (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
+# Approximate maximum size of an event (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
 EVENT_BYTES_MAX = 4 << 20
 
-# A follower that heals gets slices of this size, one a step, so that others need not wait long;
+# A healing follower gets slices of this size, one in each step, so that others need not wait long;
 SLICE_BYTES = 224 << 10
-# the next when less than this waits on its link.
+# the next one when less than this waits on its link.
 HEALING_BACKLOG_MAX = 2 << 20
 
-# With more than this on its link, a follower no longer gets each record at once.
+# With more than this waiting on its link, a follower no longer gets each record at once.
 BACKLOG_MAX = 64 << 20
 
 _MESSAGE_TYPE = {
@@ -66,7 +66,7 @@ def pack_records(
     awaited: Container[int] = (),
     bytes_max: int = EVENT_BYTES_MAX,
 ) -> int:
-    """Add the records from `start` on to an event's body, up to `end` or until it is full; where the next one is.
+    """Add the records from `start` on to an event's body, up to `end` or until it is full; return the next offset.
 
     Messages whose sequence number is in `awaited` ask for a receipt.
     """
@@ -96,7 +96,7 @@ def pack_records(
 
 
 class Follower:
-    """A replica that gets the stream. `at` is what it gets next; records before `healing_end` are its PARTITION_SYNC.
+    """A replica that gets the stream. `at` is the next offset; records before `healing_end` are sent as PARTITION_SYNC.
 
     `position` is the last record that it is known to have. `removals` are events that go before the first record.
     """
@@ -113,9 +113,9 @@ class Follower:
 
 
 class Transfer:
-    """The records that this replica sends to a primary that is behind it: from `at` to its journal's end.
+    """The records that this replica sends to a primary behind it: from `at` to its journal's end.
 
-    To one that has none, if it `begins`, also what was removed before.
+    A primary without records, if it `begins`, also gets earlier removals.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class Transfer:
 
     @property
     def busy(self) -> bool:
-        """Return whether the link has room for the next slice."""
+        """Return True if the link has room for the next slice."""
         return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
 
     def flush(self) -> bool:
-        """Send a slice; whether that was the last."""
+        """Send a slice; return True if it was the last."""
         shard, links = self._shard, self._links
         if links.backlog(self._node_id) < HEALING_BACKLOG_MAX and (event := next(self._removals, None)) is not None:
             links.send(self._node_id, event)
@@ -158,9 +158,9 @@ class Transfer:
 
 
 class Stream:
-    """The followers of one shard and what each of them has got.
+    """The followers of one partition and their progress.
 
-    `heals` while a follower has yet to get something that is there: it is asked for after each step.
+    `heals` is True while a follower lacks existing records: it is checked after each step.
     """
 
     def __init__(self, shard: Shard, links: HealingLinks, pace: HealingPace) -> None:
@@ -173,24 +173,24 @@ class Stream:
         self.heals = False
 
     def has_fallen_behind(self, node_id: int) -> bool:
-        """Return whether a replica has all that it was to heal from, and not yet what was written since."""
+        """Return True if a replica has healed but not yet received everything written since."""
         follower = self.followers.get(node_id)
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     def _look(self) -> None:
-        """Note whether a follower heals: to be called when one comes or goes, or is live or not live any more."""
+        """Update `heals`: to be called when a follower comes or goes, or becomes live or not."""
         self.heals = not all(follower.is_live for follower in self.followers.values())
 
     @property
     def busy(self) -> bool:
-        """Return whether it may get it at once, and its link has room."""
+        """Return True if a follower may get a slice at once, and its link has room."""
         return self._pace.goes_on and any(
             not follower.is_live and self._links.backlog(node_id) < HEALING_BACKLOG_MAX
             for node_id, follower in self.followers.items()
         )
 
     def follow(self, node_id: int, position: Position, start: int) -> Position:
-        """Give a replica all that follows `position`, whose next record is at `start`; how far that heals it."""
+        """Send a replica everything after `position`, whose next record is at `start`; return the end of healing."""
         self.flush()
         files = self._shard.files
         follower = self.followers[node_id] = Follower(node_id, start, files.journal_end, position)
@@ -201,21 +201,21 @@ class Stream:
         return last_position(files)
 
     def forget(self, node_id: int) -> None:
-        """A replica is gone, or must begin anew."""
+        """Remove a replica that is lost, or must start over."""
         self.followers.pop(node_id, None)
         self._look()
 
     # -- sending
 
     def heal(self) -> None:
-        """Send a slice to those that heal, as far as the pace allows: first to who has waited for it longest."""
+        """Send slices to healing replicas, as far as the pace allows: first to the one that has waited longest."""
         for node_id, follower in list(self.followers.items()):
             if not follower.is_live and self._pace.may_send:
                 self.followers[node_id] = self.followers.pop(node_id)
                 self._send_slice(follower)
 
     def flush(self) -> None:
-        """Send what was written since the last time to those that have what is before."""
+        """Send new records to the followers that have all earlier ones."""
         shard, links = self._shard, self._links
         end = shard.files.journal_end
         if self._sent == end:
@@ -240,16 +240,16 @@ class Stream:
             for node_id in live:
                 links.send(node_id, event)
         self._sent = end
-        # Those that are held have yet to get theirs.
+        # Held records are yet to be sent.
         self._sent_number = last_position(shard.files).number
 
     def _may_await(self) -> range:
-        """The sequence numbers among which those of the messages are that somebody waits for."""
+        """Return the range of the sequence numbers of messages that somebody waits for."""
         awaiting = self._shard.awaiting
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
-        """The sequence numbers of the messages that somebody waits for, those behind a number."""
+        """Return the sequence numbers of messages that somebody waits for, after a number."""
         numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
 
@@ -270,7 +270,7 @@ class Stream:
         self._look()
 
     def before_rollover(self) -> list[int]:
-        """The files are about to be replaced: send what is in them; the replicas for which that would be too much."""
+        """Send the contents of files about to be replaced; return the replicas for which that would be too much."""
         self.flush()
         behind = [node_id for node_id, follower in self.followers.items() if not follower.is_live]
         for node_id in behind:
@@ -279,7 +279,7 @@ class Stream:
         return behind
 
     def after_rollover(self, start: int) -> None:
-        """The new files begin for everybody at `start`, with their first sync point."""
+        """Continue in the new files for all followers at `start`, with their first sync point."""
         self._sent = start
         for follower in self.followers.values():
             follower.at = follower.healing_end = start
@@ -287,16 +287,16 @@ class Stream:
     # -- receipts
 
     def has(self, node_id: int, position: Position) -> None:
-        """A replica has all records up to a position."""
+        """Note that a replica has all records up to a position."""
         follower = self.followers.get(node_id)
-        # One that has healed may have had all before: its receipts for that were lost with its link.
+        # A healed replica may have had everything before: its receipts for that were lost with its link.
         if follower is None or position < follower.position:
             return
         follower.position = position
         self.count()
 
     def count(self) -> None:
-        """Let go of what enough nodes have now."""
+        """Release messages that enough nodes have."""
         shard = self._shard
         if not shard.awaiting:
             return
@@ -307,7 +307,7 @@ class Stream:
 
 
 def _removals(shard: Shard, links: HealingLinks, node_id: int) -> Iterator[bytes]:
-    """The blocks of removed messages to tell a node, if it takes them."""
+    """Yield the blocks of removals to send to a node, if it accepts them."""
     if not links.takes_removals(node_id):
         return iter(())
     journal = shard.files.journal.buffer

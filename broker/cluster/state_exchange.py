@@ -1,4 +1,4 @@
-"""Whose ledger goes furthest, and what is in it: how a new leader finds out, and how followers register with it.
+"""Exchange of ledgers' states: a new leader's search for the most advanced ledger, and followers' registration.
 
 Source: mqbc::ClusterStateManager, its do_ functions for sequence numbers, follower states and registrations.
 """
@@ -37,7 +37,7 @@ log = logging.getLogger("broker.cluster")
 
 
 class Cause(NamedTuple):
-    """What comes with an event: who it is from, the request to answer, and what was told."""
+    """The cause of an event: its sender, the request to answer, and the data received."""
 
     node_id: int | None = None
     request: ControlMessage | None = None
@@ -50,7 +50,7 @@ NOBODY = Cause()
 
 
 class StateExchange:
-    """The actions of the cluster state machine that ask other nodes, or answer them; `Metadata` walks the machine."""
+    """The actions of the cluster state machine that query other nodes, or answer them; `Metadata` runs the machine."""
 
     fsm_state: State
     leader_id: int | None
@@ -60,9 +60,9 @@ class StateExchange:
     _exchange: Exchange
     _primaries: Primaries
     _numbers: dict[int, Number]
-    # The nodes that may have recorded more than their ledgers say.
+    # The nodes that may have recorded more than their ledgers show.
     _damaged: set[int]
-    # What a follower that is ahead has sent, until this node's own ledger has it.
+    # The state from a follower that is ahead, until this node's own ledger has it.
     _pulled: ClusterState | None
     _apply: Callable[..., None]
 
@@ -105,7 +105,7 @@ class StateExchange:
             self._apply(Event.LOST_QUORUM_LSN)
 
     def _find_highest(self, event: Event, cause: Cause) -> None:
-        # Of equals this node, then the first.
+        # Among equals prefer this node, then the first.
         highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))
         self._apply(Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, Cause(highest))
 
@@ -139,7 +139,7 @@ class StateExchange:
             self._respond(cause, FollowerLSNResponse(sequence_number=sequence_of(self.ledger.number)))
 
     def _is_sound(self, cause: Cause) -> bool:
-        """Whether this node's ledger may be relied on; otherwise the leader is told that it must not."""
+        """Return True if this node's ledger is reliable; otherwise tell the leader that it is not."""
         if self.ledger.damage.is_there:
             self._refuse(cause, ClusterError.CSL_FAILURE, "Ledger is damaged")
         return not self.ledger.damage.is_there
@@ -151,7 +151,7 @@ class StateExchange:
             self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
 
     def _is_leaders(self, cause: Cause) -> bool:
-        """Whether it is the leader that asks; anybody else is refused."""
+        """Return True if the request is the leader's; refuse any other."""
         if cause.node_id != self.leader_id:
             self._refuse(cause, ClusterError.SOURCE_NOT_LEADER, "Source node is not recognized as the leader")
         return cause.node_id == self.leader_id

@@ -1,4 +1,4 @@
-"""What a hop has yet to do before an upstream may send it messages, or hear more of its consumers."""
+"""Work that a relay must finish before an upstream may send it messages, or is told more of its consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Unsettled"]
 
 
 class Unsettled:
-    """Of one queue. `upstream` is the one that it will have then: `found` is called with it.
+    """The unfinished work of one queue. `upstream` is the one that follows: `found` is called with it.
 
     `hold` is that of `Inherited`.
     """
@@ -28,11 +28,11 @@ class Unsettled:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether messages are to be forgotten, or taken in."""
+        """Return True if messages are to be dropped, or taken in."""
         return bool(self.forgetting.bits or self.inherited.held)
 
     def _settled(self) -> None:
-        """All is forgotten, or taken in, that was to be, or all of one app."""
+        """Continue after everything, or everything of one app, is dropped or taken in."""
         upstream = self.upstream
         if upstream is not None and not self.is_busy:
             self.upstream = None

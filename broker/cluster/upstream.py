@@ -1,4 +1,4 @@
-"""The way from a hop to where a queue's root is: a node that is primary, or any node on the way to it."""
+"""The link from a relay towards a queue's root: a primary, or any node on the way to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["TRANSITIONS", "Trigger", "Upstream", "UpstreamState"]
 
 
 class Upstream(Protocol):
-    """A link upwards. What is asked and what is sent go out in the order of the calls."""
+    """A link upwards. Requests and events go out in the order of the calls."""
 
     @property
     def description(self) -> str:
-        """Which node it is, for people."""
+        """A description of the node, for people."""
         ...
 
     @property
     def is_up(self) -> bool:
-        """Whether the link still is."""
+        """True if the link is still up."""
         ...
 
     def request(self, choice: object, answered: Answered) -> None:
@@ -38,7 +38,7 @@ class Upstream(Protocol):
 
 
 class UpstreamState(Enum):
-    """How a hop's queue stands with its upstream."""
+    """The state of a relay with respect to its upstream."""
 
     NONE = "none"
     OPENING = "opening"
@@ -51,7 +51,7 @@ class Trigger(Enum):
     LOST = "lost"
 
 
-# While it is not OPEN, what is to go up is kept; OPENING says again what the clients have open.
+# While it is not OPEN, outgoing data is kept; OPENING repeats the clients' opens.
 TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
     (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
     (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,

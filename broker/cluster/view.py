@@ -13,7 +13,7 @@ __all__ = ["view_of"]
 
 
 def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Mapping[int, str]) -> ClusterView:
-    """What the member sees now; `faults` says why nodes cannot be connected to."""
+    """Make the member's current view; `faults` are the reasons why nodes cannot be connected to."""
     links, election, metadata = member.links, member.election, member.metadata
     own_id = links.own_id
     nodes = [NodeView(own_id, endpoints[own_id], True, True, member.status.name, "")]

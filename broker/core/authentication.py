@@ -1,4 +1,4 @@
-"""Who a peer is: the mechanisms that can tell, and one session's standing under them.
+"""Authentication of peers: the mechanisms, and a session's state under them.
 
 Source: mqbauthn::AuthenticationController and its built-in authenticators, mqba::Authenticator,
 mqbnet::AuthenticationContext; status codes and the texts that peers are sent are theirs.
@@ -33,7 +33,7 @@ log = logging.getLogger("broker.authentication")
 
 ANONYMOUS = "ANONYMOUS"
 
-# How long a principal of the built-in mechanisms stands before it must authenticate again.
+# Time after which a principal of the built-in mechanisms must re-authenticate.
 LIFETIME_MS = 600_000
 
 HIDDEN = "********"
@@ -44,7 +44,7 @@ CODE_DENIED = -11
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A peer is `principal`, for `lifetime_ms`; None as long as it stays."""
+    """Success: the peer is `principal` for `lifetime_ms`; None as long as it stays connected."""
 
     principal: str
     lifetime_ms: int | None = None
@@ -52,7 +52,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A peer is not who it says, or cannot be known; `code` and `reason` are what it is told."""
+    """Failure: `code` and `reason` are sent to the peer."""
 
     code: int
     reason: str
@@ -62,11 +62,11 @@ Outcome = Granted | Denied
 
 
 class Unauthenticated(Exception):
-    """What an authenticator says no with."""
+    """An authenticator's rejection of a peer."""
 
 
 class Authenticator(Protocol):
-    """One mechanism. `blocking`: it takes its time, so it is asked in a thread of its own."""
+    """One mechanism. If it is `blocking`, it is called in a thread."""
 
     @property
     def mechanism(self) -> str: ...
@@ -74,17 +74,17 @@ class Authenticator(Protocol):
     def blocking(self) -> bool: ...
 
     def authenticate(self, data: bytes, peer: str) -> Granted:
-        """Who the peer at the address `peer` is, by what it sent. Raises `Unauthenticated`."""
+        """Authenticate the peer at the address `peer` by its data. Raises `Unauthenticated`."""
         ...
 
 
 def basic_principal(user: str) -> str:
-    """The principal that a user of BASIC is."""
+    """Return the principal of a user of BASIC."""
     return f"BASIC_USER-{user}"
 
 
 class BasicAuthenticator:
-    """BASIC: `user:password` against a list (source: mqbauthn::BasicAuthenticator)."""
+    """BASIC: `user:password` from a list (source: mqbauthn::BasicAuthenticator)."""
 
     mechanism = "BASIC"
     blocking = False
@@ -104,7 +104,7 @@ class BasicAuthenticator:
 
 
 class AnonymousAuthenticator:
-    """ANONYMOUS: everybody, or nobody (source: mqbauthn::AnonAuthenticator)."""
+    """ANONYMOUS: accepts everybody, or nobody (source: mqbauthn::AnonAuthenticator)."""
 
     mechanism = ANONYMOUS
     blocking = False
@@ -120,7 +120,7 @@ class AnonymousAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a peer counts as having sent that sends no authentication request."""
+    """The credential assumed for a peer that sends no authentication request."""
 
     mechanism: str
     data: bytes = field(repr=False)
@@ -132,7 +132,7 @@ def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> bo
 
 
 class Authentications:
-    """All mechanisms of a node. `anonymous` is None where every peer must authenticate.
+    """All mechanisms of a node. `anonymous` is None if every peer must authenticate.
 
     `run_blocking` carries out a blocking authenticator's work and hands on its outcome; False, having done nothing,
     when too many wait already. The shell puts its own in.
@@ -145,7 +145,7 @@ class Authentications:
 
     @classmethod
     def open(cls) -> Authentications:
-        """What stands without configuration: everybody is anonymous."""
+        """Make the default without configuration: everybody is anonymous."""
         return cls([AnonymousAuthenticator()], Credential(ANONYMOUS, b""))
 
     @property
@@ -153,7 +153,7 @@ class Authentications:
         return sorted(self._by_mechanism)
 
     def begin(self, mechanism: str, data: bytes, peer: str, done: Callable[[Outcome], None]) -> None:
-        """Find out who a peer is; `done` is called with the outcome, now or later."""
+        """Authenticate a peer; `done` is called with the outcome, at once or later."""
         name = mechanism.upper()
         authenticator = self._by_mechanism.get(name)
         if authenticator is None:
@@ -171,7 +171,7 @@ def _ask(authenticator: Authenticator, name: str, data: bytes, peer: str) -> Out
     except Unauthenticated as refusal:
         why = str(refusal)
     except Exception:
-        # Another package's fault must not end the node; the peer is told nothing of it.
+        # Another package's fault must not end the node, and is not revealed to the peer.
         text = _without(data, traceback.format_exc())
         log.error("the authenticator of mechanism '%s' failed for %s\n%s", name, peer, text, extra={"multiline": True})
         why = "the authenticator failed"
@@ -179,7 +179,7 @@ def _ask(authenticator: Authenticator, name: str, data: bytes, peer: str) -> Out
 
 
 def _without(data: bytes, text: str) -> str:
-    """A traceback without the credentials that an authenticator's exception may quote, whole or from the colon on."""
+    """Remove credentials that an authenticator's exception may quote, whole or from the colon on, from a traceback."""
     for secret in (data, data.partition(b":")[2]):
         for shown in (secret.decode(errors="backslashreplace"), repr(secret)[2:-1], secret.hex()):
             if shown:
@@ -188,18 +188,18 @@ def _without(data: bytes, text: str) -> str:
 
 
 class Standing:
-    """What a session knows of its peer: nobody yet, somebody by a mechanism, until when."""
+    """The authentication state of a session's peer: its principal, if any, its mechanism, and its deadline."""
 
     __slots__ = ("deadline_ms", "mechanism", "pending", "principal")
 
     def __init__(self) -> None:
         self.mechanism = ""
         self.principal: str | None = None
-        self.deadline_ms: int | None = None  # when it must have authenticated again
+        self.deadline_ms: int | None = None  # time by which it must have re-authenticated
         self.pending = False  # an outcome is awaited
 
     def settle(self, mechanism: str, outcome: Outcome, now_ms: int) -> Outcome:
-        """Take in an outcome: a peer that was somebody must stay the same; what it comes to then."""
+        """Apply an outcome and return the resulting one: a peer's principal must not change."""
         self.pending = False
         if isinstance(outcome, Denied):
             return outcome

@@ -1,8 +1,8 @@
-"""What a peer may do, once it is known who it is.
+"""Authorization: the permissions of authenticated peers.
 
-An authorizer is asked when a peer has connected and says what it is, at each open request of a client, and at each
-command of an administrator. Between brokers nothing is asked again: the first broker that a client is connected to has
-decided. Source: mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
+An authorizer is consulted when a peer has connected and negotiates, at each open request of a client, and at each
+command of an administrator. Between brokers there is no further check: the first broker that a client is connected to
+decides. Source: mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ log = logging.getLogger("broker.authorization")
 
 CODE_REFUSED = -1
 
-# The mechanism of those whom their certificates name.
+# The mechanism of peers identified by their certificates.
 TLS = "TLS"
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """A peer that has authenticated, or counts as if it had: its principal, and the mechanism that vouches for it.
+    """An authenticated peer, or one treated as such: its principal, and the mechanism that established it.
 
-    A name in the certificate that a peer has shown is a principal, too, of mechanism TLS.
+    A name in a peer's certificate is a principal, too, of mechanism TLS.
     """
 
     principal: str
@@ -68,7 +68,7 @@ class ConnectClient:
 
 @dataclass(frozen=True, slots=True)
 class ConnectProxy:
-    """Connect as a broker that is no node of a cluster."""
+    """Connect as a broker that is not a node of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class QueueWrite:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteAdminCommand:
-    """Have a command carried out; it may be words or JSON."""
+    """Execute a command, which may be words or JSON."""
 
     command: str
 
@@ -108,7 +108,7 @@ Action = ConnectClient | ConnectProxy | ConnectAdmin | ConnectClusterNode | Queu
 
 
 class Authorizer(Protocol):
-    """Says whether somebody may do something, at once: it is asked in the middle of a step."""
+    """Decides whether a peer may do something. It must not block: it is called within a step."""
 
     @property
     def name(self) -> str: ...
@@ -126,7 +126,7 @@ class DefaultAuthorizer:
 
 
 class Permission(Enum):
-    """What a rule permits."""
+    """The permission that a rule grants."""
 
     ADMINISTER = "administer"
     BROKER = "broker"
@@ -135,7 +135,7 @@ class Permission(Enum):
 
 
 class Rule:
-    """Permissions of those whose principal and mechanism match a pattern each; in patterns `*` is any text.
+    """Permissions of peers whose principal and mechanism match a pattern each; in patterns `*` is any text.
 
     READ and WRITE hold for domains whose names match, as the client names them.
     """
@@ -179,7 +179,7 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 class RuleAuthorizer:
-    """What some rule permits may be done, and nothing else."""
+    """Permits exactly what some rule permits."""
 
     name = "RuleAuthorizer"
 
@@ -191,19 +191,19 @@ class RuleAuthorizer:
 
 
 class Authorizations:
-    """A broker's authorizer; one that fails has not allowed anything."""
+    """A broker's authorizer; a failure counts as a denial."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     @classmethod
     def open(cls) -> Authorizations:
-        """The default: everybody may do everything."""
+        """Make the default: everybody may do everything."""
         return cls(DefaultAuthorizer())
 
     def allows(self, action: Action, who: Who) -> bool:
         try:
-            # Another package may answer with anything.
+            # Another package may return anything.
             return self._authorizer.authorize(action, who) is True
         except Exception:
             log.exception("authorizer '%s' failed about %s by '%s'", self._authorizer.name, action, who.principal)
@@ -211,7 +211,7 @@ class Authorizations:
 
 
 def connection_action(identity: ClientIdentity) -> Action:
-    """What a peer does that connects and says this of itself."""
+    """Return the action of a peer that connects with this identity."""
     match identity.client_type:
         case ClientType.TCPADMIN:
             return ConnectAdmin()
@@ -224,14 +224,14 @@ def connection_action(identity: ClientIdentity) -> Action:
 
 
 class Host(Protocol):
-    """What rights ask of the node."""
+    """The node's interface for rights."""
 
     @property
     def authorizations(self) -> Authorizations: ...
 
 
 class Known(Protocol):
-    """What is known of a peer; see `broker.core.entrance.Entrance`."""
+    """The known facts about a peer; see `broker.core.entrance.Entrance`."""
 
     @property
     def standing(self) -> Standing: ...
@@ -240,7 +240,7 @@ class Known(Protocol):
 
 
 class Rights:
-    """What the peer of one session may do."""
+    """The rights of one session's peer."""
 
     __slots__ = ("_host", "_peer")
 
@@ -263,7 +263,7 @@ class Rights:
             raise Refusal(StatusCategory.REFUSED, f"Not authorized to write to queue '{uri}'", CODE_REFUSED)
 
     def _may(self, action: Action) -> bool:
-        """Whether one of those that the peer is may do it."""
+        """Return True if one of the peer's principals may do it."""
         allows = self._host.authorizations.allows
         standing = self._peer.standing
         if standing.principal is not None and allows(action, Who(standing.principal, standing.mechanism)):

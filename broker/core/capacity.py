@@ -1,4 +1,4 @@
-"""How full queues and domains are, and when that is worth an alarm (source: mqbu::CapacityMeter, ResourceUsageMonitor).
+"""Usage of queues and domains, with alarms (source: mqbu::CapacityMeter, ResourceUsageMonitor).
 
 Messages and bytes each have a state; the fuller one is the meter's:
 
@@ -6,7 +6,7 @@ Messages and bytes each have a state; the fuller one is the meter's:
     HIGH_WATERMARK  from there; NORMAL again at half of it
     FULL            from the limit; HIGH_WATERMARK again at the high watermark
 
-What rises to a state raises an alarm. A limit may be exceeded by the one message that reaches beyond it.
+A rise to a state raises an alarm. A limit may be exceeded by the one message that crosses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("broker.capacity")
 WATERMARK_RATIO = 0.8
 LOW_PART_OF_HIGH = 0.5
 
-# No value is at or beyond these; whole numbers, since comparing them is faster.
+# Bounds that no value reaches; integers, since comparing them is faster.
 NEVER_RISES = 1 << 62
 NEVER_FALLS = -1
 
@@ -40,7 +40,7 @@ class Fullness(IntEnum):
 
 
 class Gauge:
-    """One amount against its limit, 0 for none: what its state is, and at which values that changes.
+    """One amount with its limit, 0 for none: its state, and the values at which that changes.
 
     Invariant: for values below `rises_at` and above `falls_at` the state stays.
     """
@@ -52,7 +52,7 @@ class Gauge:
         self.set_limit(0, WATERMARK_RATIO)
 
     def set_limit(self, limit: int, ratio: float) -> None:
-        """Take up a limit; the state follows with the next `update`."""
+        """Set the limit; the state follows with the next `update`."""
         self.limit = limit
         self.high = int(limit * ratio)
         self.low = int(limit * ratio * LOW_PART_OF_HIGH)
@@ -64,7 +64,7 @@ class Gauge:
         self.falls_at = (NEVER_FALLS, self.low, self.high)[state]
 
     def update(self, value: int) -> None:
-        """Take up the state that a value calls for that is at one of the bounds, or beyond."""
+        """Update the state for a value at or beyond one of the bounds."""
         if value >= self.rises_at:
             self._enter(Fullness.FULL if value >= self.limit else Fullness.HIGH_WATERMARK)
         elif value <= self.falls_at:
@@ -72,9 +72,9 @@ class Gauge:
 
 
 class Usage:
-    """Messages and bytes that a queue holds, or a domain's queues together, against its limits.
+    """The messages and bytes of a queue, or of a domain's queues together, with their limits.
 
-    `name` is as it stands in alarms; `parent` is the domain's; `details` gives what an alarm says beyond the figures.
+    `name` is that in alarms; `parent` is the domain's; `details` returns additional text of an alarm.
     Only while `at_limit`, of a queue or its domain, need a message be checked before it is taken.
     """
 
@@ -120,7 +120,7 @@ class Usage:
         messages_ratio: float = WATERMARK_RATIO,
         bytes_ratio: float = WATERMARK_RATIO,
     ) -> None:
-        """Take up limits, now or later; a ratio is where the high watermark is."""
+        """Set the limits, at first or later; a ratio is the high watermark's part of a limit."""
         self._messages_gauge.set_limit(messages_max, messages_ratio)
         self._bytes_gauge.set_limit(bytes_max, bytes_ratio)
         self._messages_gauge.update(self.messages)
@@ -128,7 +128,7 @@ class Usage:
         self._take_bounds()
 
     def _take_bounds(self) -> None:
-        """Copy from the gauges what every message is compared with."""
+        """Copy the bounds that every message is compared with from the gauges."""
         messages, size = self._messages_gauge, self._bytes_gauge
         self.messages_rise_at, self.messages_fall_at = messages.rises_at, messages.falls_at
         self.bytes_rise_at, self.bytes_fall_at = size.rises_at, size.falls_at
@@ -136,7 +136,7 @@ class Usage:
         self.at_limit = self.state is Fullness.FULL
 
     def check(self) -> None:
-        """Whether one more message may come. `Full` if it may not."""
+        """Raise `Full` if no more messages may be taken."""
         usage: Usage | None = self
         while usage is not None:
             limit = usage.messages_max
@@ -148,7 +148,7 @@ class Usage:
             usage = usage.parent
 
     def add(self, size: int) -> None:
-        """A message of `size` bytes has come."""
+        """Count a message of `size` bytes."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = messages = usage.messages + 1
@@ -158,7 +158,7 @@ class Usage:
             usage = usage.parent
 
     def add_many(self, size: int, messages: int) -> None:
-        """As many messages have come, of `size` bytes together."""
+        """Count messages of `size` bytes together."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages += messages
@@ -168,7 +168,7 @@ class Usage:
             usage = usage.parent
 
     def restore(self, size: int) -> None:
-        """A message of `size` bytes was here before: that raises no alarm."""
+        """Count a restored message of `size` bytes, without an alarm."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = messages = usage.messages + 1
@@ -180,7 +180,7 @@ class Usage:
             usage = usage.parent
 
     def remove(self, size: int, messages: int = 1) -> None:
-        """A message has gone, or as many as `messages`, of `size` bytes together."""
+        """Count the removal of `messages` messages, of `size` bytes together."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = left = usage.messages - messages
@@ -209,7 +209,7 @@ class Usage:
         )
 
     def summary(self) -> str:
-        """The figures in short, as they stand in other alarms."""
+        """Return the figures in short, for other alarms."""
         return (
             f"Messages [current: {pretty_number(self.messages)} / {pretty_number(self.messages_max)}], "
             f"Bytes [current: {pretty_bytes(self.bytes)} / {pretty_bytes(self.bytes_max)}]"

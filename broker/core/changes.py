@@ -1,6 +1,6 @@
-"""What changes while a node runs: domains are configured anew, queues that nobody uses are deleted.
+"""Changes while a node runs: domains are reconfigured, unused queues are deleted.
 
-Order, as everywhere: first the ledger says what will be, then the journal, then it is so.
+As everywhere, the order is: first the ledger, then the journal, then the change itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger("broker.node")
 
 QUEUES_WATERMARK = 0.8
 
-# An alarm: the apps that a domain names are others here than those that its queues have.
+# Alarm that a domain's apps differ from those of its queues.
 APPS_DIFFER = "FANOUT_APPIDS_DIFFER"
 REMEDY = (
     "They stay, and messages are kept for them: to remove them with what they are owed, send DOMAINS RECONFIGURE {} "
@@ -55,7 +55,7 @@ REMEDY = (
 
 
 class Holder(Protocol):
-    """The node, as far as its queues go."""
+    """The node's interface to its queues."""
 
     ledger: Ledger
     now: Now
@@ -68,9 +68,9 @@ class Holder(Protocol):
 
 
 def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
-    """Take up a domain's parameters anew, for all of its queues.
+    """Apply a domain's new parameters to all of its queues.
 
-    ValueError, nothing changed, for what cannot change; `Full` if new apps cannot be recorded.
+    Raises ValueError, without effect, for a parameter that cannot change; `Full` if new apps cannot be recorded.
     """
     old = domain.config
     if config.mode is not old.mode:
@@ -98,7 +98,7 @@ def _storage(config: DomainConfig) -> str:
 def sync_apps_at_start(holder: Holder) -> None:
     """Give all fanout queues the apps that their domains name now.
 
-    Whoever edited a domain's file may not have meant to lose messages: an app that is owed some stays in all queues of
+    The editor of a domain's file may not have meant to lose messages: an app with pending ones stays in all queues of
     its domain, with an alarm, until `reconfigure` is asked for.
     """
     owed: dict[str, set[str]] = {}
@@ -120,7 +120,7 @@ def sync_apps_at_start(holder: Holder) -> None:
 
 
 def names_of(app_ids: Iterable[str]) -> str:
-    """App ids as an alarm names them."""
+    """Format app ids for an alarm."""
     return "the apps " + ", ".join(f"'{printable(app_id)}'" for app_id in sorted(app_ids))
 
 
@@ -148,7 +148,7 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig, kept: Collecti
 
 
 def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple[str, bytes]], list[App]]:
-    """The apps that a queue lacks, as ids and keys, and those that it should not have, according to the ledger."""
+    """Return the apps that a queue lacks, as ids and keys, and its surplus apps, according to the ledger."""
     wanted = {info.app_id: info.app_key for info in infos}
     removed = [app for app in queue.apps.values() if wanted.get(app.app_id) != app.key]
     kept = set(queue.apps) - {app.app_id for app in removed}
@@ -158,14 +158,14 @@ def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple
 def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]) -> None:
     """Give a queue other apps, which the ledger says already. `Full`, nothing written, if the journal has no room.
 
-    Half of it would tell a restart that an app came when it did not, and count it for messages that it never had.
+    A partial change would make a restart count an app for messages that it never had.
     """
     qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
     shard.make_room(bool(added) + 2 * len(removed), qlist)
     with Change(f"the change of the apps of queue '{queue.uri}'"):
         if added:
             shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
-        # An app that comes back under another key goes first.
+        # An app that is added again under another key is removed first.
         for app in removed:
             first = first_of(queue, app)
             if first is not None:
@@ -183,9 +183,9 @@ def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], 
 
 
 def key_salt(holder: Holder) -> int:
-    """What makes keys differ that are derived from the same name: it is another with every record of the ledger.
+    """Return a salt for keys derived from the same name, different with every record of the ledger.
 
-    An app that comes back must not have its old key: the journal may still tell of that one.
+    An app that is added again must not have its old key, which may still be in the journal.
     """
     ledger = holder.ledger
     number = (ledger.state.term & 0xFFF) << 20 | ledger.sequence_number & 0xF_FFFF
@@ -193,7 +193,7 @@ def key_salt(holder: Holder) -> int:
 
 
 def room_for_queue(domain: Domain, count: int) -> bool:
-    """Whether a domain that has `count` queues may have one more; the operator is told in time."""
+    """Return True if a domain with `count` queues may have one more; log alarms in time."""
     limit = domain.config.queues_max
     name = f"domain 'bmq://{domain.config.name}'"
     if count + 1 > limit:
@@ -207,7 +207,7 @@ def room_for_queue(domain: Domain, count: int) -> bool:
 
 
 def delete_queue(holder: Holder, queue: Queue) -> None:
-    """Remove a queue that nobody has open and that holds nothing. `Full` if that cannot be recorded."""
+    """Delete an unused, empty queue. Raises `Full` if that cannot be recorded."""
     assert queue.is_idle
     info = holder.ledger.state.queues[queue.uri]
     holder.ledger.unassign(info, holder.ledger.state.primaries[info.partition_id])
@@ -215,7 +215,7 @@ def delete_queue(holder: Holder, queue: Queue) -> None:
 
 
 def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
-    """Remove a queue that the ledger does not know any more. `Full` if the journal has no room."""
+    """Remove a queue that is no longer in the ledger. Raises `Full` if the journal has no room."""
     with Change(f"the removal of queue '{queue.uri}'", Full):
         shard.append_queue_op(QueueOpType.DELETION, queue.key)
         shard.forget(queue.key)
@@ -226,7 +226,7 @@ def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
 
 
 def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = None) -> int:
-    """Take away the queues (of one domain) that were idle for so long; their number. `Full` as in `delete_queue`."""
+    """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. `Full` as in `delete_queue`."""
     idle = [
         queue
         for queue in holder.queues.values()
@@ -240,7 +240,7 @@ def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = 
 
 
 def has_been_idle(queue: Queue, now_ms: int, keepalive_ms: int) -> bool:
-    """Whether a queue was seen to be idle for so long; to be asked now and then."""
+    """Return True if a queue has been idle for `keepalive_ms`; to be called periodically."""
     if not queue.is_idle:
         queue.idle_since_ms = None
         return False

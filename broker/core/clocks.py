@@ -1,7 +1,7 @@
-"""This node's clock, beside the time that passes and beside the clocks of other nodes.
+"""Comparison of this node's wall clock with its monotonic clock and with other nodes' clocks.
 
-Records carry the wall clock, and messages of earlier processes and primaries are as old as it says. Nothing that this
-process has seen itself is measured by it.
+Records have times of the wall clock, by which the age of messages of earlier processes and primaries is known. The
+monotonic clock is used for everything that this process has seen itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ log = logging.getLogger("broker.node")
 
 ALARM = "CLOCK"
 
-# Clocks that differ by so much are not kept alike by anybody.
+# A difference of clocks that are certainly not synchronised.
 TOLERANCE_S = 60
 
 
 class Heard(NamedTuple):
-    """A record of a primary that came when it was written: its time, and when that was by the monotonic clock."""
+    """A primary's record that arrived when it was written: its time, and the monotonic time of its arrival."""
 
     timestamp: int
     ms: int
 
 
 class Clocks:
-    """What is known about the wall clocks of a cluster. Of all, their distance to the monotonic clock here is kept."""
+    """The wall clocks of a cluster, each by its distance to the monotonic clock here."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
@@ -41,19 +41,19 @@ class Clocks:
         return wall_s * 1000 - self._now.ms
 
     def told(self, node_id: int, wall_s: int) -> None:
-        """Another node has just sent what it wrote at that time."""
+        """Note a wall time that another node has just sent."""
         self._others_ms[node_id] = self._distance_ms(wall_s)
 
     @property
     def agrees(self) -> bool | None:
-        """Whether another node's clock is like this one's; None if none is known."""
+        """True if another node's clock agrees with this one; None if none is known."""
         if not self._others_ms:
             return None
         own_ms = self._distance_ms(self._now.wall_s)
         return any(abs(own_ms - other_ms) <= TOLERANCE_S * 1000 for other_ms in self._others_ms.values())
 
     def look(self) -> None:
-        """Notice that the clock was set; to be called once a second."""
+        """Detect that the clock was set; to be called once a second."""
         was_ms, self._own_ms = self._own_ms, self._distance_ms(self._now.wall_s)
         moved_s = (self._own_ms - was_ms) // 1000
         if abs(moved_s) > TOLERANCE_S:
@@ -66,7 +66,7 @@ class Clocks:
 
 
 def span(seconds: int) -> str:
-    """A length of time, for people."""
+    """Format a length of time."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if number]

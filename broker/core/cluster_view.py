@@ -1,4 +1,4 @@
-"""What one member sees of its cluster, for people: nodes, leader, shards, and what is not well."""
+"""A member's view of its cluster, for administration: nodes, leader, partitions and problems."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["ClusterView", "NodeView", "PartitionView", "ProxyView", "ReplicaView
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """`endpoint` is HOST:PORT, as the other nodes dial it; empty in a cluster of one.
+    """A node. `endpoint` is HOST:PORT, as the other nodes dial it; empty in a cluster of one.
 
-    `status` is what the node says of itself, UNAVAILABLE while it cannot be asked; `fault` says why it cannot.
+    `status` is reported by the node itself, UNAVAILABLE while it is unreachable for the reason `fault`.
     """
 
     node_id: int
@@ -24,7 +24,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica, as the primary sees it: how many records it lacks, None while that is not known."""
+    """A replica, as the primary sees it: the number of records that it lacks, None if unknown."""
 
     node_id: int
     is_live: bool
@@ -33,9 +33,9 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A shard. `state` is this node's; `lease_id` and `sequence_number` are those of its last record here.
+    """A partition. `state` is this node's; `lease_id` and `sequence_number` are those of its last record here.
 
-    `waiting` messages have not enough copies yet; they and `replicas` are known to the primary only.
+    `waiting` messages do not have enough replicas yet; they and `replicas` are known to the primary only.
     """
 
     partition_id: int
@@ -51,9 +51,9 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """`role` is this node's in the election; `state` is that of the cluster's state machine here.
+    """A cluster. `role` is this node's in the election; `state` is that of the cluster's state machine here.
 
-    `quorum` is how many nodes elect a leader, `copies_wanted` how many must have a record before it counts as kept.
+    `quorum` nodes elect a leader; `copies_wanted` nodes must have a record before it counts as stored.
     """
 
     name: str
@@ -73,7 +73,7 @@ class ClusterView:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is not well, the causes first."""
+        """List the problems, causes first."""
         found = [
             f"node {node.node_id} is not connected" + (f": {node.fault}" if node.fault else "")
             for node in self.nodes
@@ -100,7 +100,7 @@ class ClusterView:
 
 
 def partition_problems(partition: PartitionView) -> list[str]:
-    """What is not well with a shard."""
+    """List the problems of a partition."""
     name = f"partition {partition.partition_id}"
     if partition.primary_node_id is None:
         return [f"{name} has no primary"]
@@ -113,9 +113,9 @@ def partition_problems(partition: PartitionView) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ProxyView:
-    """What a proxy sees of a cluster: its nodes by id and what they say of themselves, and which of them is in use.
+    """A proxy's view of a cluster: its nodes by id with their statuses, and the one in use.
 
-    `queue_ids` are of its queues there, by their URIs; `posts` and `post_bytes` what it keeps of posts that nobody has
+    `queue_ids` are those of its queues, by URI; `posts` and `post_bytes` count its posts that are not yet
     acknowledged.
     """
 

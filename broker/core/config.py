@@ -1,4 +1,4 @@
-"""What the core needs to know of the configuration, free of files and schemas."""
+"""The parts of the configuration that the core uses, independent of files and schemas."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity"]
 
-# The app id of queues that have no app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
+# The app id of queues without app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
 DEFAULT_APP_ID = "__default"
 
 
 class Mode(Enum):
-    """How a domain's queues route (source: mqbconf::QueueMode)."""
+    """The routing of a domain's queues (source: mqbconf::QueueMode)."""
 
     PRIORITY = "priority"
     FANOUT = "fanout"
@@ -61,12 +61,12 @@ class DomainConfig:
 
     @property
     def queue_app_ids(self) -> tuple[str, ...]:
-        """The apps of each of its queues: one, unnamed, unless the mode is fanout."""
+        """The apps of each of its queues: one default app, unless the mode is fanout."""
         return self.app_ids if self.mode is Mode.FANOUT else (DEFAULT_APP_ID,)
 
     @property
     def app_subscriptions(self) -> dict[str, str]:
-        """The expression of each app that has one. Queues of one app take the first, whatever app it names."""
+        """The expression of each app that has one. Queues with one app take the first, whatever app it names."""
         if self.mode is Mode.FANOUT:
             return dict(self.subscriptions)
         return {DEFAULT_APP_ID: self.subscriptions[0][1]} if self.subscriptions else {}
@@ -74,7 +74,7 @@ class DomainConfig:
 
 @dataclass(frozen=True, slots=True)
 class MessageThrottle:
-    """How long poisonous messages keep a distance: those with few attempts left, and those with fewer.
+    """Delays before poisonous messages: of those with few attempts left, and of those with fewer.
 
     Source: mqbcfg::MessageThrottleConfig.
     """
@@ -87,7 +87,7 @@ class MessageThrottle:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node says it is, and how it watches its peers.
+    """The identity of this node, and its parameters for watching peers.
 
     `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
     that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;

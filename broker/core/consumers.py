@@ -1,4 +1,4 @@
-"""The consumers of a queue as they come, change what they want, and go."""
+"""The consumers of a queue: their arrival, reconfiguration and departure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("broker.queue")
 
 
 class Source(Protocol):
-    """The queue that is consumed."""
+    """The interface of the consumed queue."""
 
     uri: str
     log: Log
@@ -33,11 +33,11 @@ class Source(Protocol):
     unregistered: dict[str, App]
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """All that a lost consumer holds has one attempt less; which of it is still wanted, None for all."""
+        """Decrement the attempts of a lost consumer's messages; return a filter of those still wanted, None for all."""
         ...
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
-        """Of what is given back as a consumer leaves, which is still wanted, None for all."""
+        """Return a filter of a leaving consumer's messages that are still wanted, None for all."""
         ...
 
 
@@ -50,9 +50,9 @@ class Consumers:
         self._source = source
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
-        """As `Queue.configure`."""
+        """Configure a stream; see `Queue.configure`."""
         for each in subscriptions:
-            # They are remembered: whatever is wrong with one shows before anything is changed.
+            # Compiled expressions are cached, and faults must show before anything is changed.
             if each.text:
                 with suppress(ExpressionError):
                     compile_expression(each.text)
@@ -68,14 +68,14 @@ class Consumers:
             self._settle(stream.app, self._give_back(stream, left, texts, wanted))
 
     def _settle(self, app: App, task: Task) -> None:
-        """Do a task that gives messages back, now or in slices; nothing is sent before the broker has its answer."""
+        """Run a task that gives messages back, at once or in slices; nothing is sent before the broker's answer."""
         if app.is_behind or any(True for _ in islice(task, 1)):
             self._source.delivery.begin_with(app, task)
         else:
             self._source.delivery.take_back(app)
 
     def _give_back(self, stream: Stream, left: set[Subscription], texts: set[str], wanted: Wanted | None) -> Task:
-        """Take from a broker what none of its clients wants any longer, of the subscriptions that it has left.
+        """Take messages of dropped subscriptions back from a broker that no client there wants any more.
 
         It has forgotten that itself before it said so. Between slices the app hands nothing out: neither can the broker
         get any of this again, nor anything newer go before it.
@@ -98,7 +98,7 @@ class Consumers:
     def _take_from(
         self, stream: Stream, unwanted: dict[bytes, tuple[Message, Subscription]], wanted: Wanted | None
     ) -> None:
-        # A stream that has gone, or was purged, has given back all.
+        # A stream that was removed or purged has given back everything.
         lot = {guid: held for guid, held in unwanted.items() if stream.unconfirmed.take(guid) is held}
         for message, subscription in lot.values():
             release(subscription, message)
@@ -106,7 +106,7 @@ class Consumers:
             stream.app.give_back([lot], wanted)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
-        """Return whether one of these expressions matches a message; such as do not compile match all."""
+        """Return True if one of these expressions matches a message; one that does not compile matches all."""
         for text in texts:
             try:
                 expression = compile_expression(text) if text else None
@@ -119,7 +119,7 @@ class Consumers:
         return False
 
     def detach(self, stream: Stream, *, lost: bool) -> None:
-        """As `Queue.detach`."""
+        """Detach a stream; see `Queue.detach`."""
         if stream in stream.app.streams:
             with Change(f"the end of a consumer of queue '{self._source.uri}'"):
                 self._detach(stream, lost=lost)
@@ -150,7 +150,7 @@ class Consumers:
         self._source.delivery.deliver(app)
 
     def rebuild(self, app: App) -> None:
-        """The app's streams or what they want are others: route anew."""
+        """Recompute the routing after a change of the app's streams or their subscriptions."""
         app.delayed_until_ms = NEVER_MS
         for text, fault in app.rebuild().items():
             log.warning(

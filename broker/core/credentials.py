@@ -1,4 +1,4 @@
-"""What this broker authenticates by at the brokers that it dials (source: mqbplug::CredentialProvider)."""
+"""The credentials of this broker at brokers that it dials (source: mqbplug::CredentialProvider)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Found = Credential | str
 
 
 class NoCredential(Exception):
-    """What a provider says with that it has no credential now; the text says why, and tells no secret."""
+    """A provider's error that it has no credential at present; the text is the reason, without secrets."""
 
 
 class CredentialProvider(Protocol):
-    """Where credentials come from. `blocking`: it takes its time, so it is asked in a thread."""
+    """A source of credentials. If it is `blocking`, it is called in a thread."""
 
     @property
     def blocking(self) -> bool: ...
 
     def credential(self) -> Credential:
-        """What to authenticate by now; asked for each connection, and again before its time is over.
+        """Return the current credential; called for each connection, and again before it expires.
 
         Raises `NoCredential`.
         """
@@ -50,7 +50,7 @@ def _at_once(work: Callable[[], Found], done: Callable[[Found], None]) -> None:
 
 
 class Credentials:
-    """The provider, asked so that nobody waits: `run_blocking` does in a thread what takes its time."""
+    """Access to the provider without blocking the loop: `run_blocking` runs blocking work in a thread."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Credentials:
         self._run_blocking = run_blocking
 
     def get(self, done: Callable[[Found], None]) -> None:
-        """Find out what to authenticate by; `done` is called with it, or with why there is nothing, now or later."""
+        """Obtain the credential; `done` is called with it, or with the reason of a failure, at once or later."""
         if self._provider.blocking:
             self._run_blocking(self._ask, done)
         else:
@@ -73,6 +73,6 @@ class Credentials:
         except NoCredential as reason:
             return str(reason)
         except Exception as error:
-            # Another package's fault must not end the node. Its text may quote what is secret.
+            # Another package's fault must not end the node. Its text may contain secrets.
             log.error("the credential provider failed: %s", type(error).__name__)
             return "the credential provider failed"

@@ -1,10 +1,10 @@
-"""Handing a queue's messages to the consumers of its apps.
+"""Delivery of a queue's messages to the consumers of its apps.
 
 A message is offered to an app's groups (see `broker.core.routing`), and is sent, put aside, or stops the app: then
-nobody has room, and all that is newer waits behind it. What was put aside is looked at again when a group that it
+no consumer has room, and all newer messages wait. Messages put aside are tried again when a group that
 matches has room, and when the app's subscriptions change.
 
-What waits is delivered up to so much in a step; beyond that the app `is_behind`, and a task goes on (see
+The amount delivered in one step is limited; beyond that the app `is_behind`, and a task continues (see
 `broker.core.work`).
 
 A message that was rejected, and has few attempts left, goes only to a consumer that was not sent a message that had
@@ -40,13 +40,13 @@ __all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
 log = logging.getLogger("broker.queue")
 
-# Lines about deliveries that end for want of room: at most so many per app in so much time.
+# Limit of log lines about deliveries that end for lack of room, by app and time.
 EXIT_LINES_MAX = 32
 EXIT_LINES_MS = 5000
 
 
 class Outcome(Enum):
-    """What became of a message that was offered to an app's consumers."""
+    """The result of offering a message to an app's consumers."""
 
     SENT = "sent"
     ASIDE = "put aside"
@@ -58,7 +58,7 @@ SENT, ASIDE, STOP = Outcome.SENT, Outcome.ASIDE, Outcome.STOP
 
 
 class Source(Protocol):
-    """The queue whose messages are handed out."""
+    """The interface of the queue whose messages are delivered."""
 
     uri: str
     config: DomainConfig
@@ -86,7 +86,7 @@ class Source(Protocol):
 class Delivery:
     """Offers the messages of one queue, and remembers the properties of the last.
 
-    A fault in one consumer's push is that consumer's: the message counts as sent to it, and goes to others when its
+    A fault in a push affects that consumer only: the message counts as sent to it, and goes to others when its
     session has ended. An expression that cannot be evaluated for a message does not match it.
     """
 
@@ -95,21 +95,21 @@ class Delivery:
         self._log = source.log
         self._now = source.now
         self._work = source.work
-        self.is_over = False  # somebody else hands the messages out
+        self.is_over = False  # another object delivers the messages
         self._statistics = source.statistics
         self._values_of: Message | None = None
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
-        self._first: dict[App, deque[Task]] = {}  # before anything of these apps is handed out
-        # What consumers hold from before the queue was here, and have yet to get back.
+        self._first: dict[App, deque[Task]] = {}  # to be done before deliveries of these apps
+        # Messages that consumers hold from before the queue was here, and that must come back.
         self.inherited: dict[Stream, Chunked[tuple[Message, Subscription]]] = {}
 
     def end(self) -> None:
-        """Somebody else hands the queue's messages out from now on."""
+        """Stop delivering: another object does it from now on."""
         self.is_over = True
 
     def deliver(self, app: App) -> None:
-        """Send what waits, oldest first, for as long as somebody has room; now, or a part of it in slices."""
+        """Send waiting messages, oldest first, while a consumer has room; at once, or partly in slices."""
         try:
             if not (app.is_behind or self.is_over or self._deliver(app)):
                 self._catch_up_later(app)
@@ -117,7 +117,7 @@ class Delivery:
             raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def begin_with(self, app: App, task: Task) -> None:
-        """Do a task, after others like it, before anything of an app is handed out: till then it is behind."""
+        """Run a task, after similar ones, before any delivery of an app, which is behind until then."""
         self._first.setdefault(app, deque()).append(task)
         if not app.is_behind:
             app.is_behind = True
@@ -127,11 +127,11 @@ class Delivery:
                 raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def is_settled(self, app: App) -> bool:
-        """Return whether nothing is on its way back to an app, nor may be."""
+        """Return True if no messages are being returned to an app, or may be."""
         return app.returning is None and app not in self._first
 
     def take_back(self, app: App) -> None:
-        """Bring what is given back to the app in order with what waits."""
+        """Merge messages returned to the app with waiting ones, in order."""
         with Change(f"giving back messages of queue '{self._source.uri}'"):
             if app.returning is not None and not (app.is_behind or self._settle(app, app.returning)):
                 self._catch_up_later(app)
@@ -162,7 +162,7 @@ class Delivery:
         return True
 
     def _deliver(self, app: App) -> bool:
-        """Whether nothing is left that could be sent now."""
+        """Send waiting messages; return True if none are left that could be sent now."""
         work = self._work
         for group in app.groups.values():
             if group.waiting and not group.blocked and not self._drain(app, group):
@@ -192,7 +192,7 @@ class Delivery:
                 self._source.consumption.on_sent(app)
 
     def _drain(self, app: App, group: Group) -> bool:
-        """Send what was put aside until the group has no room; whether that is done, or nothing is left."""
+        """Send messages put aside until the group has no room; return True when done."""
         work = self._work
         while group.waiting:
             if work.left <= 0 and not work.may_go_on():
@@ -217,7 +217,7 @@ class Delivery:
         return True
 
     def offer(self, app: App, message: Message, data: Buffer | None) -> Outcome:
-        """Find a consumer; `data` is None for a message that has waited."""
+        """Find a consumer for a message and send it; `data` is None for a message that has waited."""
         if app.only is not None:
             subscription = app.only.choose()
             if subscription is None:
@@ -256,21 +256,21 @@ class Delivery:
                 break
         if not app.has_room():
             return STOP
-        # Nobody wants it, or those who do have no room: others must not wait for them.
+        # No consumer wants it, or those who do have no room: others must not wait for them.
         for group in matched:
             group.waiting.append(message)
         app.aside[message.guid] = message
         return ASIDE
 
     def _withhold(self, app: App, message: Message) -> Outcome:
-        """Its payload has rotted: wait as long as it may be had elsewhere, then let others pass it."""
+        """Handle a corrupted payload: wait while it may be obtained elsewhere, then let others pass it."""
         if self._log.awaits_payload(message):
             return STOP
         app.aside[message.guid] = message
         return ASIDE
 
     def go_on(self, mended: Iterable[Message]) -> None:
-        """Some payloads are whole again, and others have been given up: the apps need not wait any longer."""
+        """Continue after payloads were restored or given up: the apps need not wait any longer."""
         for app in self._source.apps.values():
             lot = {each.guid: each for each in mended if app.aside.take(each.guid) is each}
             if lot:
@@ -279,7 +279,7 @@ class Delivery:
             self.deliver(app)
 
     def properties(self, message: Message, data: Buffer) -> Values:
-        """What expressions see of a message; kept for the next that asks."""
+        """Return a message's properties for expressions; cached for the next caller."""
         if self._values_of is not message:
             try:
                 values = _message_values(message, memoryview(data))
@@ -300,7 +300,7 @@ class Delivery:
         return False
 
     def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
-        """A message goes to a consumer, who is to confirm it."""
+        """Send a message to a consumer, who is to confirm it."""
         stream = subscription.stream
         unconfirmed = stream.unconfirmed.newest
         unconfirmed[message.guid] = (message, subscription)
@@ -334,7 +334,7 @@ class Delivery:
             stream.sink.fail(error)
 
     def _push_to_broker(self, stream: Stream, message: Message, data: Buffer) -> None:
-        """A message that is broadcast goes to a broker once if some consumer there has the highest priority."""
+        """Push a broadcast message to a broker once, if a consumer there has the highest priority."""
         if stream.sink.ready and any(
             each.group is not None and each.priority == each.group.priority for each in stream.subscriptions
         ):
@@ -365,7 +365,7 @@ class Delivery:
         return app.attempts[message.guid] <= self._source.throttle.high_threshold
 
     def _offer_poisonous(self, app: App, message: Message) -> Outcome:
-        """Find a consumer that was sent nothing for a while; until then the app waits."""
+        """Find a consumer that was sent nothing for a while; otherwise the app waits."""
         throttle, now = self._source.throttle, self._source.now.ms
         left = app.attempts[message.guid]
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
@@ -404,7 +404,7 @@ class Delivery:
             stream.last_sent, stream.last_sent_ms = message, self._source.now.ms
 
     def broadcast(self, message: Message, data: Buffer) -> None:
-        """At most once, to whoever listens now and has room; nothing is kept."""
+        """Send a message at most once to connected consumers with room; nothing is stored."""
         for app in self._source.apps.values():
             for stream in app.streams:
                 if stream.sink.takes_all:
@@ -423,7 +423,7 @@ class Delivery:
 
 
 def release(subscription: Subscription, message: Message) -> None:
-    """A consumer is done with a message: it has room for more."""
+    """Release a message from a consumer's limits."""
     subscription.messages_left += 1
     subscription.bytes_left += message.size
     if subscription.group is not None:
@@ -439,9 +439,9 @@ def _message_values(message: Message, data: memoryview) -> Values:
 
 
 def _inflated_properties(data: memoryview) -> bytes:
-    """The properties' area at the head of what was compressed with the payload, which stays as it is; or less of it.
+    """Decompress the properties' area at the head of data compressed with the payload; it may be shorter.
 
-    A producer may send a little that inflates to a lot: no more is inflated than the area may have.
+    A small input may decompress to a large output: only as much is decompressed as the area may have.
     """
     stream = zlib.decompressobj()
     try:
@@ -455,7 +455,7 @@ def _inflated_properties(data: memoryview) -> bytes:
 
 
 def _announced(stream: Stream, schema_id: int) -> int:
-    """The wire schema id, its low bit set when this reader meets the id for the first time."""
+    """Return the wire schema id, with its low bit set when this reader meets the id for the first time."""
     if schema_id in stream.schemas_sent and not schema_id & 1:
         return schema_id
     stream.schemas_sent.add(schema_id & ~1)

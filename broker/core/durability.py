@@ -1,8 +1,8 @@
-"""When what was written goes to the disk, beyond what the kernel does by itself.
+"""Durability: flushing to the disk, beyond what the kernel does by itself.
 
 Written pages are the kernel's: they outlive the process, not the machine's power. `NEVER` leaves it at that, as the
 reference does. `INTERVAL` bounds what a power failure takes. `ALWAYS` is group commit: a step's records are on the disk
-before anything that the step has to say leaves the node, so acks, receipts and votes name only what is there.
+before any output of the step leaves the node, so acks, receipts and votes name only records on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FsyncMode(Enum):
 
 
 class FsyncPolicy(NamedTuple):
-    """The policy; `interval_ms` is of INTERVAL."""
+    """The policy; `interval_ms` is for INTERVAL."""
 
     mode: FsyncMode
     interval_ms: int = 0
@@ -38,7 +38,7 @@ NEVER = FsyncPolicy(FsyncMode.NEVER)
 
 
 def parse_fsync(text: str) -> FsyncPolicy:
-    """`never`, `always`, or an interval in milliseconds; ValueError for anything else."""
+    """Parse `never`, `always`, or an interval in milliseconds. Raises ValueError for anything else."""
     if text in ("never", "always"):
         return FsyncPolicy(FsyncMode(text))
     if text.isascii() and text.isdigit() and 1 <= int(text) <= INTERVAL_MS_MAX:
@@ -47,7 +47,7 @@ def parse_fsync(text: str) -> FsyncPolicy:
 
 
 class _Synced(NamedTuple):
-    """How far a shard has been taken to the disk. The files alone would not tell a tail that was written anew."""
+    """The flushed state of a partition. The ends alone would not distinguish a tail that was rewritten."""
 
     files: PartitionFiles
     data_end: int
@@ -58,19 +58,19 @@ class _Synced(NamedTuple):
 
 
 class Durability:
-    """Knows what has been written since it was last taken to the disk."""
+    """Tracks data written since the last flush."""
 
     def __init__(self, shards: Iterable[Shard], ledger: Ledger) -> None:
         self._shards = tuple(shards)
         self._ledger = ledger
-        # What is there at the start may be an earlier process's, never synced.
+        # Data present at the start may be an earlier process's, never flushed.
         self._synced: dict[int, _Synced] = {}
         self._ledger_synced: tuple[StoreFile | None, int] = (None, 0)
 
     def unsynced(self) -> list[StoreFile | Directory]:
-        """What is to be flushed, in this order; it counts as flushed from here on.
+        """Return the files to flush, in this order; they count as flushed from here on.
 
-        DATA and QLIST come before the journal that names what is in them, and so do the names of new files: a journal
+        DATA and QLIST come before the journal that refers to them, and so do the names of new files: a journal
         without the others beside it would look like one whose files somebody has removed.
         """
         found: list[StoreFile | Directory] = []
@@ -94,7 +94,7 @@ class Durability:
             return
         self._synced[shard.partition_id] = now
         is_new = before is None or before.files is not files
-        # A tail that was cut and written anew, under another lease, may end where the old one did.
+        # A tail that was truncated and rewritten under another lease may end at the same offset.
         is_other = before is None or is_new or before.primary_lease_id != now.primary_lease_id
         if is_other or before is None or before.data_end != now.data_end:
             found.append(files.data)
@@ -105,6 +105,6 @@ class Durability:
         found.append(files.journal)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk."""
+        """Wait until everything written is on the disk."""
         for each in self.unsynced():
             each.flush()

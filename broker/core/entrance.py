@@ -1,4 +1,4 @@
-"""What comes before a session: maybe an authentication request, then the peer's identity; and authenticating again.
+"""The handshake before a session: an optional authentication request, then the peer's identity; and re-authentication.
 
 Source: mqbnet::InitialConnectionContext, mqba::Authenticator, mqbnet::TCPSessionFactory.
 """
@@ -32,7 +32,7 @@ log = logging.getLogger("broker.authentication")
 
 
 class Host(Protocol):
-    """What an entrance asks of the node."""
+    """The node's interface for an entrance."""
 
     @property
     def now(self) -> Now: ...
@@ -41,7 +41,7 @@ class Host(Protocol):
 
 
 class Guest(Protocol):
-    """The session that is entered, as its entrance sees it. While it is `paused` it takes no input."""
+    """The session, as its entrance sees it. While it is `paused` it takes no input."""
 
     paused: bool
 
@@ -53,7 +53,7 @@ class Guest(Protocol):
     def send_event(self, event: bytes) -> None: ...
 
     def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
-        """The peer is known, and says this of itself."""
+        """Accept the identity of an authenticated peer."""
         ...
 
     def log_improper(self, what: str) -> None: ...
@@ -61,19 +61,19 @@ class Guest(Protocol):
     def end(self, reason: str) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """The session's work failed."""
+        """Report that the session's work failed."""
         ...
 
 
 def uncertified() -> frozenset[str]:
-    """The names that a peer has without a certificate: none."""
+    """Return the names of a peer without a certificate: none."""
     return frozenset()
 
 
 class Entrance:
-    """One session's, which is `paused` until there is an outcome, while no input can be handled.
+    """The handshake of a session, which is `paused` until there is an outcome, since no input can be handled meanwhile.
 
-    `standing` is who the peer is. `certified` gives the names in the certificate that the peer has shown, once its
+    `standing` is the peer's authentication. `certified` returns the names in its certificate, once its
     identity is here. `proven` is the principal of a peer that has authenticated itself, rather than being taken for the
     anonymous one.
     """
@@ -90,15 +90,15 @@ class Entrance:
         self._identity: tuple[ClientIdentity, EncodingType] | None = None
 
     def hold(self) -> None:
-        """Let the peer wait, whose identity is here: what it is will be known later."""
+        """Let a peer wait whose identity has arrived, while its kind is being determined."""
         self._guest.paused = True
 
     def release(self) -> None:
-        """Let the peer wait no longer."""
+        """End the peer's wait."""
         self._guest.paused = False
 
     def resume(self) -> None:
-        """Let the peer wait no longer, and look at its identity anew."""
+        """End the peer's wait, and process its identity again."""
         self.release()
         if self._identity is not None and not self._guest.finished:
             self._guest.identify(*self._identity)
@@ -109,12 +109,12 @@ class Entrance:
 
     @property
     def has_expired(self) -> bool:
-        """Return whether the peer should have authenticated again."""
+        """Return True if the peer's time to re-authenticate has passed."""
         deadline = self.standing.deadline_ms
         return deadline is not None and self._host.now.ms >= deadline and not self.standing.pending
 
     def on_event(self, data: memoryview, frame: Frame) -> None:
-        """An event of a peer that has not said who it is."""
+        """Handle an event of a peer without an identity yet."""
         if frame.type == EventType.AUTHENTICATION and self.standing.principal is None:
             self._guest.paused = True
             self.on_authentication(data, frame)
@@ -138,7 +138,7 @@ class Entrance:
         self._host.authentications.begin(anonymous.mechanism, anonymous.data, self.peer, done)
 
     def on_authentication(self, data: memoryview, frame: Frame) -> None:
-        """A request to authenticate: the first, or again under the same principal and mechanism."""
+        """Handle a request to authenticate: the first, or a repetition with the same principal and mechanism."""
         encoding = schema_encoding(frame.type_specific)
         request = received(AuthenticationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(request, AuthenticationRequest):
@@ -155,7 +155,7 @@ class Entrance:
         self._host.authentications.begin(request.mechanism, request.data or b"", self.peer, done)
 
     def _settle(self, then: Callable[[Outcome], None], outcome: Outcome) -> None:
-        """Take in an outcome, maybe in a step that is not this session's."""
+        """Apply an outcome, possibly in another session's step."""
         try:
             then(outcome)
         except Exception as error:
@@ -183,13 +183,13 @@ class Entrance:
             guest.end(f"authentication failed: {outcome.reason}")
 
     def _on_anonymous(self, identity: ClientIdentity, encoding: EncodingType, mechanism: str, outcome: Outcome) -> None:
-        """The outcome for a peer that did not authenticate; it is not told."""
+        """Apply the outcome for a peer that did not authenticate; it is not sent."""
         self._guest.paused = False
         guest = self._guest
         if guest.finished:
             return
         outcome = self.standing.settle(mechanism, outcome, self._host.now.ms)
-        # Who cannot authenticate cannot do so again: such a peer stays.
+        # A peer that cannot authenticate cannot re-authenticate: it stays.
         self.standing.deadline_ms = None
         if isinstance(outcome, Denied):
             guest.end(f"authentication failed: {outcome.reason}")

@@ -43,9 +43,9 @@ QUEUES_NAMED = 3
 
 
 class Restoring(NamedTuple):
-    """A shard that this node begins to serve.
+    """A partition that this node begins to serve.
 
-    `newest_s` is the time of its newest record. `wall_s` is the present by the clock of those who wrote the records, as
+    `newest_s` is the time of its newest record. `wall_s` is the present time by the clock of the records' writers, as
     far as that is known, and this node's otherwise.
     """
 
@@ -65,16 +65,16 @@ class Restoring(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A queue that was just restored, and how many of its messages came when, by the monotonic clock."""
+    """A queue that was just restored, and the counts of its messages by time of arrival, by the monotonic clock."""
 
     queue: Queue
     arrivals: Counter[int]
 
 
 class Hold:
-    """Why the restored messages of a queue do not expire yet.
+    """A hold that keeps a queue's restored messages from expiring.
 
-    `waits_for_clock` if nothing may expire while all other nodes' clocks are unlike this one.
+    `waits_for_clock` is True if nothing may expire while all other nodes' clocks disagree with this one.
     """
 
     __slots__ = ("_clocks", "_distance_ms", "_now", "_waits_for_clock", "since_ms")
@@ -87,26 +87,26 @@ class Hold:
         self.since_ms = now.ms
 
     def holds(self, ttl_s: int) -> bool:
-        """Return whether nothing may expire now, in a queue whose messages may live so long."""
+        """Return True if nothing may expire now, in a queue with this time to live."""
         held_ms = self._now.ms - self.since_ms
         is_alone = self._waits_for_clock and self._clocks.agrees is False
         return held_ms < (ttl_s * 1000 if is_alone else min(ttl_s * 1000, GRACE_MS))
 
     @property
     def younger_ms(self) -> int:
-        """By how much restored messages are younger than was thought: as much as the clock was set back."""
+        """Time by which restored messages are younger than assumed: as much as the clock was set back."""
         return max(0, self._distance_ms - (self._now.wall_s * 1000 - self._now.ms))
 
 
 class Due(NamedTuple):
-    """A queue most of whose messages would expire at once."""
+    """A queue of which most messages would expire at once."""
 
     queue: Queue
     number: int
 
 
 def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks: Clocks) -> None:
-    """Judge the messages of a shard's queues, which were just restored, and tell the operator."""
+    """Hold the expiry of a partition's restored queues where needed, and alert the operator."""
     ahead_s = now.wall_s - about.wall_s
     if abs(ahead_s) > TOLERANCE_S:
         way = "ahead of" if ahead_s > 0 else "behind"
@@ -167,7 +167,7 @@ def _tell(due: list[Due], about: Restoring, text: str) -> None:
 
 
 def _count(arrivals: Counter[int], before_ms: int) -> int:
-    """The number of messages that came before. By their records' times: with a clock that was set, in no order."""
+    """Count the messages that arrived before a time. Records' times are unordered if a clock was set."""
     return sum(count for arrived_ms, count in arrivals.items() if arrived_ms < before_ms)
 
 

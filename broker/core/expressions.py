@@ -1,16 +1,16 @@
-"""Subscription expressions: what a consumer or an app wants of a message, said of its properties.
+"""Subscription expressions: conditions on a message's properties.
 
     expression  := expression OP expression | ("!" | "~" | "-") expression | "(" expression ")" | operand
     operand     := property | "exists" "(" property ")" | integer | string | "true" | "false"
 
     from loosest to tightest:   ||   &&   == !=   < <= > >=   + -   * / %   ! ~ and the sign
 
-Comparisons do not chain. A property is a letter and then letters, digits, dots and underscores; an integer has 64 bits
-and its sign belongs to it, so that `x -1` is no expression; a string stands in double quotes, and a backslash in it
+Comparisons do not chain. A property is a letter followed by letters, digits, dots and underscores; an integer has 64
+bits and includes its sign, so that `x -1` is not an expression; a string is in double quotes, and a backslash in it
 stands for itself.
 
 A message that lacks a property, or whose property is of another type than the expression compares it with, does not
-match; `exists(p)` asks without that. What stands to the right of `&&` and `||` is looked at only if it decides.
+match; `exists(p)` has no such effect. The right side of `&&` and `||` is evaluated only if needed.
 
 Source: the reference's bmqeval::SimpleEvaluator, its grammar, limits and messages.
 """
@@ -43,7 +43,7 @@ EXPRESSION_SIZE_MAX = 128  # bytes of UTF-8
 OPERATORS_MAX = 10  # a property counts as one
 PROPERTIES_MAX = 10
 
-# Compiled expressions that are remembered: many consumers ask for the same.
+# Number of cached compiled expressions: many consumers use the same.
 COMPILED_MAX = 4096
 
 Value = bool | int | str
@@ -88,7 +88,7 @@ BLANK: /[ \t\n]/
 %ignore BLANK
 """
 
-# What the reference calls a token in its messages, where that is not the token's own name.
+# The reference's names of tokens in its messages, if different from the token's own name.
 _NAMES = {
     "$END": "end of expression",
     "PROPERTY": "property",
@@ -112,7 +112,7 @@ _NAMES = {
     "GE": ">=",
     "GT": ">",
 }
-# The two places where a syntax error also says what could stand there.
+# The two places where a syntax error also lists expected tokens.
 _EXPECTATIONS = {
     frozenset({"PROPERTY", "EXISTS"}): ", expecting property or exists",
     frozenset({"RPAR"}): ", expecting )",
@@ -122,7 +122,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ErrorCode(IntEnum):
-    """Why an expression cannot be used or did not match (source: bmqeval::ErrorType)."""
+    """The reason why an expression cannot be used or did not match (source: bmqeval::ErrorType)."""
 
     SYNTAX = -100
     NO_PROPERTIES = -101
@@ -150,7 +150,7 @@ _TEXTS = {
 
 
 class ExpressionError(ValueError):
-    """An expression that cannot be compiled, or not be evaluated on a message; the message says where and why."""
+    """An expression that cannot be compiled or evaluated; the message has the place and the reason."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -167,14 +167,14 @@ class Expression:
         self._evaluate = evaluate
 
     def value(self, values: Values) -> bool:
-        """Its value for a message with these properties; `ExpressionError` if it has none, or one that is no bool."""
+        """Evaluate the expression for a message's properties. Raises `ExpressionError` without a boolean result."""
         result = self._evaluate(values)
         if type(result) is not bool:
             raise ExpressionError(ErrorCode.TYPE, f"{result!r} is no truth value")
         return result
 
     def matches(self, values: Values) -> bool:
-        """Whether a message with these properties is wanted: an expression without a value does not match."""
+        """Return True if a message with these properties matches; an expression without a value does not."""
         try:
             return self._evaluate(values) is True
         except ExpressionError:
@@ -182,8 +182,10 @@ class Expression:
 
 
 def property_values(data: memoryview, has_properties: bool, schema_id: int) -> Values:
-    """What expressions see of a message, whose data is not compressed as far as its properties go: none if they
-    cannot be read. Binary properties are not seen, a character is a number."""
+    """Read a message's properties for expressions: none if they are invalid; binary ones are omitted.
+
+    The properties in `data` must not be compressed. A character is a number.
+    """
     if not has_properties:
         return {}
     try:
@@ -200,14 +202,14 @@ def property_values(data: memoryview, has_properties: bool, schema_id: int) -> V
 
 
 class _Node(NamedTuple):
-    """A part of an expression; `literal` is its value where that is a boolean literal."""
+    """A part of an expression; `literal` is its value if it is a boolean literal."""
 
     evaluate: Callable[[Values], Value]
     literal: bool | None = None
 
 
 class _Compiler:
-    """Turns a syntax tree into closures, and counts on the way."""
+    """Compiles a syntax tree to closures, and counts operators."""
 
     def __init__(self) -> None:
         self.operators = 0
@@ -278,7 +280,7 @@ def _number(value: Value) -> int:
 
 
 def _wrapped(number: int) -> int:
-    """A result in 64 bits: beyond them it wraps."""
+    """Wrap a result to 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -303,7 +305,7 @@ def _either(left: _Node, right: _Node) -> _Node:
 
 
 def _equality(compare: Callable[[Value, Value], bool]) -> Callable[[_Node, _Node], _Node]:
-    """`==` or `!=`: with a boolean literal it is the other side or its negation, whatever that has for a type."""
+    """Make `==` or `!=`; with a boolean literal it is the other side or its negation, of any type."""
 
     def make(left: _Node, right: _Node) -> _Node:
         if left.literal is not None and right.literal is not None:
@@ -318,7 +320,7 @@ def _equality(compare: Callable[[Value, Value], bool]) -> Callable[[_Node, _Node
 
 
 def _comparison(compare: Callable[..., bool]) -> Callable[[_Node, _Node], _Node]:
-    """Of two strings, byte by byte, or of two numbers."""
+    """Make a comparison of two strings, bytewise, or of two numbers."""
 
     def make(left: _Node, right: _Node) -> _Node:
         first, second = left.evaluate, right.evaluate
@@ -349,14 +351,14 @@ def _arithmetic(calculate: Callable[[int, int], int]) -> Callable[[_Node, _Node]
 
 
 def _divide(a: int, b: int) -> int:
-    """Rounded towards zero."""
+    """Divide with rounding towards zero."""
     _check_division(a, b)
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
 def _remainder(a: int, b: int) -> int:
-    """With the sign of the dividend."""
+    """Return the remainder with the sign of the dividend."""
     _check_division(a, b)
     remainder = abs(a) % abs(b)
     return -remainder if a < 0 else remainder
@@ -391,7 +393,7 @@ def _parser() -> Lark:
 
 @lru_cache(COMPILED_MAX)
 def compile_expression(text: str) -> Expression:
-    """Compile an expression. `ExpressionError` says in the reference's words what is wrong with it."""
+    """Compile an expression. Raises `ExpressionError` with the reference's text."""
     # One character per byte: sizes and offsets count bytes.
     raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
     if len(raw) > EXPRESSION_SIZE_MAX:
@@ -420,7 +422,7 @@ def compile_expression(text: str) -> Expression:
 def _syntax_error(raw: str, error: UnexpectedToken) -> str:
     token = error.token
     if token.type == "$END":
-        # The reference names the place of what it read last, be it a blank.
+        # The reference gives the position of the last token that it read, including a blank.
         last = list(_parser().lex(raw, dont_ignore=True))
         at = (last[-1].start_pos or 0) if last else 0
     else:

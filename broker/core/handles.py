@@ -1,4 +1,4 @@
-"""A client's hold on a queue: what it may do there, and the streams it reads (source: mqbblp::QueueHandle)."""
+"""A client's handle of a queue: its permissions, and the streams that it reads (source: mqbblp::QueueHandle)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RESERVED_QUEUE_ID = 0xFFFF_FFFE - 9
 
 
 def wire_id(number: int) -> int:
-    """A queue or sub-queue id of a request as messages carry it: the same 32 bits, signed."""
+    """Convert a request's queue or sub-queue id to the form in messages: the same 32 bits, signed."""
     return number - (1 << 32) if number >> 31 else number
 
 
 class Refusal(Exception):
-    """A request that is answered with a failure status."""
+    """A failure status for the answer to a request."""
 
     def __init__(self, category: StatusCategory, message: str, code: int) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 def check_open(parameters: QueueHandleParameters) -> None:
-    """Whether an open request makes sense by itself; `Refusal` otherwise."""
+    """Raise `Refusal` if an open request is inconsistent."""
     reads, writes = bool(parameters.flags & QueueFlag.READ), bool(parameters.flags & QueueFlag.WRITE)
     invalid = StatusCategory.INVALID_ARGUMENT
     if parameters.read_count <= 0 and parameters.write_count <= 0:
@@ -61,7 +61,7 @@ def check_open(parameters: QueueHandleParameters) -> None:
 
 
 def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
-    """Whether the domain allows one more producer or consumer; `Refusal` otherwise."""
+    """Raise `Refusal` if the domain does not allow one more producer or consumer."""
     config = queue.config
     beyond = []
     if config.producers_max and parameters.write_count + queue.writers > config.producers_max:
@@ -75,17 +75,17 @@ def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
 
 
 def app_id_of(parameters: QueueHandleParameters) -> str:
-    """The app that a request is about."""
+    """Return the id of a request's app."""
     return parameters.sub_id_info.app_id if parameters.sub_id_info else DEFAULT_APP_ID
 
 
 def sub_id_of(parameters: QueueHandleParameters) -> int:
-    """The number by which messages name the app that a request is about."""
+    """Return the number of a request's app in messages."""
     return wire_id(parameters.sub_id_info.sub_id) if parameters.sub_id_info else 0
 
 
 def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
-    """An open request that the queue has taken came to nothing."""
+    """Undo an open request that the queue has accepted."""
     if parameters.flags & QueueFlag.READ:
         queue.give_back_reads(app_id_of(parameters), parameters.read_count)
     if parameters.flags & QueueFlag.WRITE:
@@ -93,9 +93,9 @@ def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
 
 
 class Handle:
-    """One queue id of one session. `streams` are by sub-queue id, `by_app` the same by app id.
+    """The handle of one queue id in one session. `streams` are by sub-queue id, `by_app` the same by app id.
 
-    The ids are those of messages, see `wire_id`. `writes` is how often it is open for writing.
+    The ids are those of messages, see `wire_id`. `writes` counts the opens for writing.
     """
 
     __slots__ = ("by_app", "queue", "queue_id", "sink", "streams", "writes")
@@ -109,7 +109,7 @@ class Handle:
         self.by_app: dict[str, Stream] = {}
 
     def open(self, parameters: QueueHandleParameters, queue: Queue) -> None:
-        """Take in one more open request for this id; its URI, which a redirection may have changed, names `queue`."""
+        """Apply another open request for this id; its URI, which a redirection may have changed, names `queue`."""
         check_limits(queue, parameters)
         if queue is not self.queue:
             raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
@@ -132,7 +132,7 @@ class Handle:
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         known = self.by_app.get(app_id)
         if self.streams.get(sub_id, known) is not known:
-            # The reference asserts that no other app has it.
+            # The reference asserts that no other app has this id.
             message = f"subId {sub_id & 0xFFFF_FFFF} is already in use for a different appId"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, -1)
 
@@ -141,7 +141,7 @@ class Handle:
         known = self.by_app.get(app_id)
         if known is not None:
             known.readers += parameters.read_count
-            # A broker whose last request was answered too late for it has numbered the app anew.
+            # A broker that received the last answer too late has renumbered the app.
             del self.streams[known.sub_queue_id]
             known.sub_queue_id = sub_id
             self.streams[sub_id] = known
@@ -152,7 +152,7 @@ class Handle:
         self.streams[sub_id] = self.by_app[app_id] = stream
 
     def close(self, parameters: QueueHandleParameters, is_final: bool) -> None:
-        """Give up what a close request names; a final one gives up everything."""
+        """Release what a close request names; a final one releases everything."""
         if parameters.read_count <= 0 and parameters.write_count <= 0 and parameters.admin_count <= 0:
             message = "At least one of [read|write|admin]Count must be > 0"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
@@ -177,7 +177,7 @@ class Handle:
         self.queue.give_back_reads(stream.app.app_id, count)
 
     def drop(self, *, lost: bool = False) -> None:
-        """Give up everything; `lost` says that the client is gone without a word."""
+        """Release everything; with `lost` the client disconnected without closing."""
         with Change(f"closing queue '{self.queue.uri}'"):
             for stream in self.by_app.values():
                 self.queue.detach(stream, lost=lost)
@@ -194,7 +194,7 @@ class Handle:
                 self.queue.give_back_writes(count)
 
     def resume(self) -> None:
-        """The session can be sent to again."""
+        """Resume deliveries to the session."""
         for stream in self.streams.values():
             self.queue.resume(stream)
 

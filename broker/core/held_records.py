@@ -1,9 +1,9 @@
-"""Records that are written while a shard's files must stay as they are: they follow once it goes on.
+"""Records held back while a partition's files must not change, and written afterwards.
 
-All copies of a shard roll over between the same two records. So from the moment at which a primary begins to carry over
-what is alive, until its new files are in use, nothing may be added to the old ones. Nobody waits for the records of
-confirms and removals, so these are kept in memory meanwhile; a process that is killed then has not written them, as if
-it had been killed before.
+All replicas of a partition roll over between the same two records. From the moment when a primary begins to carry over
+live records, until its new files are in use, nothing may be added to the old ones. Nobody waits for the records of
+confirms and removals, so these are kept in memory meanwhile; a process killed then has not written them, as if
+it had been killed earlier.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NUMBER_MASK = np.uint64((1 << 48) - 1)
 
 
 class _Memory:
-    """As much of a file as is written to."""
+    """A growing file in memory."""
 
     __slots__ = ("buffer",)
 
     def __init__(self, size: int) -> None:
-        # Such zeros take neither memory nor time before they are written to.
+        # These zeros take neither memory nor time until they are written to.
         self.buffer: memoryview = np.zeros(size, np.uint8).data
 
     def reserve(self, end: int) -> bool:
@@ -36,7 +36,7 @@ class _Memory:
 
 
 class HeldRecords:
-    """A journal and QLIST in memory, behind those of a shard whose last record has the sequence number `number`."""
+    """A journal and QLIST in memory, after those of a partition whose last record has the sequence number `number`."""
 
     __slots__ = ("journal", "journal_end", "number", "qlist", "qlist_end")
 
@@ -48,9 +48,9 @@ class HeldRecords:
         self.number = number
 
     def append_to(self, files: PartitionFiles, number: int) -> int:
-        """Write all that is held to files whose last record has that number; the number of the last one then.
+        """Write all held records to files whose last record has that number; return the new last number.
 
-        There is room for them: it was set aside for what they are about.
+        There is room for them: it was reserved for the messages that they concern.
         """
         count = self.journal_end // JOURNAL_RECORD_SIZE
         records = np.frombuffer(self.journal.buffer, ANY_RECORD.dtype, count).copy()

@@ -1,8 +1,8 @@
-"""GUIDs of messages that are gone, so that a producer's second try is known (source: bmqc::OrderedHashMapWithHistory).
+"""GUIDs of removed messages, to recognise a producer's repetition (source: bmqc::OrderedHashMapWithHistory).
 
-A GUID ends with its producer, after a count of ticks that only grows: nearly every post is later than all that its
-producer posted before, and is new without a search. What is gone is just written down, 16 bytes each; an index of it is
-made when somebody asks. The index has 64 bits of each GUID: there is one chance in 2**64 per message kept that a new
+A GUID ends with its producer, after an increasing tick: nearly every post is later than all earlier ones of its
+producer, and is new without a search. Removed GUIDs are appended to a list, 16 bytes each; an index of it is
+made on demand. The index has 64 bits of each GUID: with a chance of one in 2**64 for each stored GUID a new
 one is taken for an old one.
 """
 
@@ -20,12 +20,12 @@ from formats.guid import CLIENT_ID_SIZE, GUID_SIZE
 __all__ = ["History"]
 
 CHUNK_BYTES = GUID_SIZE << 17
-# What was written down since the index was made is searched as it stands, up to so much.
+# The list since the last index is searched linearly up to this size.
 TAIL_BYTES = GUID_SIZE << 12
 
 
 class Chunk:
-    """GUIDs in the order of their leaving, or 64 bits of each in ascending order; `until_ms` is when the last left."""
+    """GUIDs in the order of removal, or 64 bits of each in ascending order; `until_ms` is the last one's time."""
 
     __slots__ = ("_index", "_indexed", "data", "since_ms", "until_ms")
 
@@ -37,7 +37,7 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """How many GUIDs are in it."""
+        """Number of GUIDs."""
         return len(self.data) // GUID_SIZE or len(self._index)
 
     def has(self, guid: bytes) -> bool:
@@ -55,7 +55,7 @@ class Chunk:
 
 
 class History:
-    """What was here within `window_ms`; 0 for no memory at all.
+    """The GUIDs removed within `window_ms`; 0 for none.
 
     `_chunks` are in the order of time; the last is written to. `_latest` are the greatest ticks by producer in this
     window, `_latest_before` those in the one before.
@@ -74,11 +74,11 @@ class History:
 
     @property
     def size(self) -> int:
-        """How many GUIDs are remembered."""
+        """Number of remembered GUIDs."""
         return sum(chunk.size for chunk in self._chunks)
 
     def is_new(self, guid: bytes) -> bool:
-        """Whether no message with this GUID has come and gone; notes that one has come.
+        """Return True if no message with this GUID has been seen, and note it as seen.
 
         For the places of a GUID's parts see `formats.guid`.
         """
@@ -93,7 +93,7 @@ class History:
         return not any(chunk.has(guid) for chunk in self._chunks) and not any(guid in each for each in self._buried)
 
     def add(self, guid: bytes, now_ms: int) -> None:
-        """A message is gone."""
+        """Add the GUID of a removed message."""
         data = self._data
         if data is not None and len(data) < CHUNK_BYTES:
             data += guid
@@ -102,18 +102,18 @@ class History:
             self.add(guid, now_ms)
 
     def bury(self, guids: Container[bytes]) -> None:
-        """Very many messages are gone, which are `add`ed as they are taken from the container."""
+        """Note very many removed messages, which are `add`ed as they are taken from the container."""
         if self.window_ms:
             self._buried.append(guids)
 
     def unbury(self, guids: Container[bytes]) -> None:
-        """They all have been."""
+        """End a `bury`: all of them have been added."""
         self._buried = [each for each in self._buried if each is not guids]
 
     def restore(self, guids: bytes, now_ms: int, before: Iterable[Removed] = ()) -> None:
-        """Messages that were removed before this process began to look: `guids` as if they had been removed now.
+        """Restore messages removed before this process: `guids` count as removed now.
 
-        To be called first. `before` is oldest first; of it, what is older than the window is left out.
+        To be called first. `before` is oldest first; parts older than the window are left out.
         """
         removed = [each for each in before if each.age_ms <= self.window_ms]
         if guids:
@@ -132,7 +132,7 @@ class History:
             self._chunks.append(Chunk(now_ms - age_ms, hashes))
 
     def expire(self, now_ms: int) -> None:
-        """Forget what is older than the window; to be called now and then."""
+        """Drop GUIDs older than the window; to be called periodically."""
         if self._data is not None and now_ms - self._chunks[-1].since_ms > self.window_ms // 8:
             self._close_chunk(now_ms)
         while self._chunks and self._chunks[0].data is not self._data:

@@ -1,4 +1,4 @@
-"""The cluster-state ledger (CSL): which queues there are, where, and who is primary.
+"""The cluster-state ledger (CSL): the cluster's queues, their partitions, and the partitions' primaries.
 
 Every change is an update that a commit follows, in a file that starts with a snapshot; (term, sequence number) orders
 all records (source: mqbc::IncoreClusterStateLedger). In a cluster of one a commit follows at once, and the term grows
@@ -57,7 +57,7 @@ log = logging.getLogger("broker.ledger")
 
 NO_ROOM = "no room for the cluster-state ledger"
 
-# What changes the state. A snapshot is a `LeaderAdvisory`.
+# The messages that change the state. A snapshot is a `LeaderAdvisory`.
 Advisory = (
     LeaderAdvisory
     | PartitionPrimaryAdvisory
@@ -65,26 +65,26 @@ Advisory = (
     | QueueUnAssignmentAdvisory
     | QueueUpdateAdvisory
 )
-# An advisory under the number that it is given.
+# Makes an advisory with a given number.
 Make = Callable[[LeaderMessageSequence], Advisory]
 
-# Room for the commit of each advisory, in bytes: what its record takes with the highest numbers.
+# Room for the commit of each advisory, in bytes: the size of its record with the highest numbers.
 COMMIT_SIZE_MAX = 104
 
 
-# The part of a record's header that says how long header and record are.
+# The part of a record's header that holds the sizes of header and record.
 LENGTHS_SIZE = 8
 
 
 class Number(NamedTuple):
-    """What orders the records of a ledger: of a later leader, or later of the same."""
+    """The number of a ledger's record: by leader's term, and within it by sequence."""
 
     term: int
     sequence_number: int
 
 
 class Uncommitted(NamedTuple):
-    """An advisory that is recorded but may still be given up, and its record."""
+    """An advisory that is recorded but may still be discarded, and its record."""
 
     advisory: Advisory
     record: bytes
@@ -92,14 +92,14 @@ class Uncommitted(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterState:
-    """What the ledger says when read from its start."""
+    """The state of the cluster according to the ledger, read from its start."""
 
     term: int = 0
     queues: dict[str, QueueInfo] = field(default_factory=dict)
     primaries: dict[int, PartitionPrimaryInfo] = field(default_factory=dict)
 
     def apply(self, message: ClusterMessage) -> None:
-        """Take in one record's message."""
+        """Apply one record's message."""
         choice = message.choice
         match choice:
             case LeaderAdvisory():
@@ -126,9 +126,9 @@ class ClusterState:
 
 
 class Ledger:
-    """The open ledger. `end` is where the next record goes.
+    """The open ledger. `end` is the offset of the next record.
 
-    `state` is what is recorded and committed. What a file says when it is opened counts as committed: whether its last
+    `state` is recorded and committed. The contents of a file at opening count as committed: whether its last
     advisories were is known again when a leader has told its state. `uncommitted` are those recorded since, in order.
     While there is `damage`, this node may have recorded more than it has.
     """
@@ -157,11 +157,11 @@ class Ledger:
 
     @property
     def number(self) -> Number:
-        """The highest number of a record."""
+        """The number of the latest record."""
         return Number(self.state.term, self.sequence_number)
 
     def recover(self) -> bool:
-        """Read the newest ledger in the folder; False when there is none.
+        """Read the newest ledger in the folder; return False if there is none.
 
         A record that the end of a process cut short is cut off, and so is a file that holds no whole record, or was
         being filled: the one before it is still there then, and is used. FormatError when a ledger is damaged; `file`
@@ -180,7 +180,7 @@ class Ledger:
         return found
 
     def _read(self, file: StoreFile) -> bool:
-        """Take in a file's records; False when there is no whole one."""
+        """Read a file's records; return False if there is no whole one."""
         try:
             header, first = open_ledger(readable(file))
             name = parse_ledger_file_name(file.name)
@@ -194,7 +194,7 @@ class Ledger:
         self.end = first
         try:
             for record in iter_ledger(readable(file)):
-                # A rollover's snapshot may have a higher number than uncommitted advisories behind it.
+                # A rollover's snapshot may have a higher number than the uncommitted advisories after it.
                 number = Number(record.header.elector_term, record.header.sequence_number)
                 self.state.term, self.sequence_number = max(self.number, number)
                 self.state.apply(ber.decode(ClusterMessage, record.body))
@@ -212,7 +212,7 @@ class Ledger:
         return self.end > first
 
     def lead(self, primaries: dict[int, PartitionPrimaryInfo]) -> None:
-        """Begin a term: the snapshot of all that is known, with these primaries, committed. `Full` when the disk is."""
+        """Begin a term with a committed snapshot of the state with these primaries. Raises `Full` if the disk is."""
         self.state.term += 1
         self.sequence_number = 0
         self.state.primaries = primaries
@@ -222,13 +222,13 @@ class Ledger:
             self._append(LedgerRecordType.SNAPSHOT, self._snapshot)
 
     def assign(self, info: QueueInfo) -> None:
-        """Record a new queue. `Full`, nothing recorded, when the disk is."""
+        """Record a new queue. Raises `Full`, without effect, if the disk is."""
         self._advise(lambda number: QueueAssignmentAdvisory(sequence_number=number, queues=(info,)))
 
     def update_apps(
         self, info: QueueInfo, domain: str, added: tuple[AppIdInfo, ...], removed: tuple[AppIdInfo, ...]
     ) -> None:
-        """Record which apps a queue has now and has no longer. `Full`, nothing recorded, when the disk is."""
+        """Record a queue's added and removed apps. Raises `Full`, without effect, if the disk is."""
         update = QueueInfoUpdate(
             uri=info.uri,
             key=info.key,
@@ -240,7 +240,7 @@ class Ledger:
         self._advise(lambda number: QueueUpdateAdvisory(sequence_number=number, queue_updates=(update,)))
 
     def unassign(self, info: QueueInfo, primary: PartitionPrimaryInfo) -> None:
-        """Record that a queue is no more. `Full`, nothing recorded, when the disk is."""
+        """Record the removal of a queue. Raises `Full`, without effect, if the disk is."""
         self._advise(
             lambda number: QueueUnAssignmentAdvisory(
                 sequence_number=number,
@@ -260,30 +260,30 @@ class Ledger:
 
     @property
     def recorded(self) -> ClusterState:
-        """What all records say together, committed or not: what a new leader begins with."""
+        """Return the state of all records, committed or not, with which a new leader begins."""
         state = ClusterState(self.state.term, dict(self.state.queues), dict(self.state.primaries))
         for uncommitted in self.uncommitted.values():
             state.apply(ClusterMessage(choice=uncommitted.advisory))
         return state
 
     def append(self, number: Number, advisory: Advisory, record: bytes) -> None:
-        """Write an advisory's record. `Full`, nothing recorded, when the disk is: there is room for its commit then."""
+        """Write an advisory's record, with room for its commit. Raises `Full`, without effect, if the disk is."""
         self._write(number, record, COMMIT_SIZE_MAX * (len(self.uncommitted) + 1))
         if isinstance(advisory, LeaderAdvisory):
-            # A later leader's state replaces whatever an earlier one did not get through.
+            # A later leader's state replaces advisories that an earlier one could not commit.
             for old in [old for old in self.uncommitted if old.term < number.term]:
                 del self.uncommitted[old]
             if self.damage.is_there:
-                # And it knows all that a quorum has recorded.
+                # And it includes everything that a quorum has recorded.
                 self.flush()
                 self.damage.heal()
         self.uncommitted[number] = Uncommitted(advisory, record)
 
     def commit(self, number: Number, committed: Number, record: bytes) -> Advisory:
-        """Write the record, numbered `number`, that commits an advisory; the state is as that says from now on."""
+        """Write the record, numbered `number`, that commits an advisory, and apply that to the state."""
         self._write(number, record, 0)
         advisory = self.uncommitted[committed].advisory
-        # Commits are in order: of what is older, a follower missed the commit, and has had a snapshot with it since.
+        # Commits are in order: for older advisories a follower missed the commit, and has received a snapshot since.
         for old in [old for old in self.uncommitted if old <= committed]:
             del self.uncommitted[old]
         self.state.apply(ClusterMessage(choice=advisory))
@@ -304,9 +304,9 @@ class Ledger:
         self.state.term, self.sequence_number = number
 
     def _roll_over(self, room: int) -> None:
-        """Go on in a new file: the committed state, under the number of the last record, then what is uncommitted.
+        """Continue in a new file: the committed state, with the number of the last record, then uncommitted advisories.
 
-        Every node does so when its own file is full: the others are told nothing. The first file of all begins empty.
+        Every node does so when its own file is full, without telling others. The very first file begins empty.
         """
         head = b""
         if self.file is not None:
@@ -341,7 +341,7 @@ class Ledger:
             log.info("Applied advisory: %s", printed(ClusterMessage(choice=make(self._number(-1)))))
 
     def _records(self, kind: LedgerRecordType, make: Make) -> bytes:
-        """The next two records: the advisory and its commit."""
+        """Make the next two records: the advisory and its commit."""
         advised, committing = self._number(1), self._number(2)
         commit = LeaderAdvisoryCommit(sequence_number=committing, sequence_number_committed=advised)
         return self._record(kind, advised, make(advised)) + self._record(LedgerRecordType.COMMIT, committing, commit)
@@ -356,12 +356,12 @@ class Ledger:
         return build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
 
     def _start_file(self, room: int = 0) -> None:
-        """Go on in a new file that begins with the state so far and has room for so many bytes more."""
+        """Continue in a new file that begins with the current state and has room for `room` bytes more."""
         self._begin(self._records(LedgerRecordType.SNAPSHOT, self._snapshot), room)
         self.sequence_number += 2
 
     def _begin(self, records: bytes, room: int) -> None:
-        """Start a new file with these records. The old one, all of it being in there, is dropped."""
+        """Start a new file with these records, and delete the old one, whose contents they include."""
         try:
             timestamp = self.make_timestamp("bmq_csl_")
         except OSError as error:
@@ -389,7 +389,7 @@ class Ledger:
         self.end = len(head)
 
     def _replace(self, file: StoreFile, head: bytes) -> None:
-        """Fill the file that is to replace the one in use, its header last: it counts for nothing without.
+        """Fill the file that is to replace the one in use. Its header, without which it does not count, comes last.
 
         When power fails, any part of what was not waited for may be on the disk. Some of the records alone would pass
         for all, as a snapshot has the number of the newest.
@@ -413,7 +413,7 @@ class Ledger:
             self.directory.remove(name)
 
     def let_go(self) -> None:
-        """Close a damaged file as it is."""
+        """Close a damaged file unchanged."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -424,19 +424,19 @@ class Ledger:
             self.file.flush()
 
     def close(self) -> None:
-        """Cut the file to what is written."""
+        """Truncate the file to its written part, and close it."""
         if self.file is not None:
             self.file.close(self.end)
             self.file = None
 
 
 def _is_unfinished(file: StoreFile) -> bool:
-    """Return whether a file was being filled to replace the one before it."""
+    """Return True if a file was being filled to replace its predecessor."""
     return not any(file.buffer[: LEDGER_FILE_HEADER.size])
 
 
 def _is_torn(file: StoreFile, at: int) -> bool:
-    """Whether the bytes from `at` on are the head of one record and nothing else."""
+    """Return True if the bytes from `at` on are the beginning of one record and nothing else."""
     written = written_end(file)
     if written < at + LEDGER_RECORD_HEADER.size:
         return True
@@ -445,7 +445,7 @@ def _is_torn(file: StoreFile, at: int) -> bool:
 
 
 def _has_rotten_length(file: StoreFile, at: int) -> bool:
-    """Whether the record at `at` is sound but for one bit of what says how long it is: nothing has torn it then."""
+    """Return True if the record at `at` is sound except for one bit of its sizes: then it is not torn."""
     record = bytearray(readable(file)[at:])
     for bit in range(min(8 * LENGTHS_SIZE, 8 * len(record))):
         mask = 1 << bit % 8
@@ -460,5 +460,5 @@ def _has_rotten_length(file: StoreFile, at: int) -> bool:
 
 
 def app_infos(apps: list[tuple[str, bytes]]) -> tuple[AppIdInfo, ...]:
-    """App ids and keys as the ledger has them."""
+    """Convert app ids and keys to the ledger's form."""
     return tuple(AppIdInfo(app_id=app_id, app_key=key) for app_id, key in apps)

@@ -1,4 +1,4 @@
-"""Where a queue's messages are kept: in its shard's files, or in memory."""
+"""Storage of a queue's messages: in its partition's files, or in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FileLog", "MemoryLog"]
 
 
 class FileLog:
-    """One queue's messages in its shard; see `broker.core.messages.Log`."""
+    """One queue's messages in its partition; see `broker.core.messages.Log`."""
 
     __slots__ = ("_key", "_shard")
 

@@ -1,4 +1,4 @@
-"""What a queue holds and what it asks of the world: messages, the log that keeps them, the sinks that take them."""
+"""Messages of queues, and the interfaces of their storage and their recipients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Buffer = bytes | memoryview
 
 
 class Content(NamedTuple):
-    """What a producer posted: `data` is properties and payload as they came, maybe compressed.
+    """The content of a post: `data` is properties and payload as received, possibly compressed.
 
     `schema_id` is the wire form (see `SchemaMultiplexer`); `data` may be a view that is only valid now.
     """
@@ -42,7 +42,7 @@ class Content(NamedTuple):
 
 
 class Message:
-    """One stored message. `offset` is where its log has it: it grows from message to message, so it sorts them.
+    """One stored message. `offset` is its place in its log: it increases from message to message, so it sorts them.
 
     `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
     """
@@ -70,13 +70,13 @@ class Message:
         self.schema_id = content.schema_id
         self.outstanding = outstanding  # bits of the apps that have yet to confirm
         self.arrived_ms = arrived_ms
-        self.sent_ms = arrived_ms  # when it last went to a consumer
+        self.sent_ms = arrived_ms  # time at which it last went to a consumer
         self.offset = 0
         self.payload: bytes | None = None  # only where the log keeps no bytes itself
 
 
 class Full(Exception):
-    """A limit stands against a message: `status` is the name of the NACK, the text is for the log."""
+    """Rejection of a message by a limit: `status` is the name of the NACK, the text is for the log."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -84,11 +84,11 @@ class Full(Exception):
 
 
 class Held(Exception):
-    """The log takes no messages for now, and will again: see `Log.when_open`."""
+    """Notice that the log takes no messages at present; see `Log.when_open`."""
 
 
 class Posted(Enum):
-    """What became of a post that was not refused."""
+    """The result of a post that was not refused."""
 
     KEPT = "kept"
     DUPLICATE = "kept before"
@@ -100,23 +100,23 @@ KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
 
 
 class Poster(Protocol):
-    """Who posted a message, and is told later what became of it."""
+    """The poster of a message, who is told the result later."""
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
-        """`status` is an `AckStatus`, 0 when the message is kept."""
+        """Report the result of a post; `status` is an `AckStatus`, 0 when the message is kept."""
         ...
 
     def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
-        """Several messages are kept."""
+        """Report that several messages are kept."""
         ...
 
     def fail(self, error: Exception) -> None:
-        """Telling it has failed: its session is to end, once the step that told it is over."""
+        """Report a failure to tell it: its session ends after the current step."""
         ...
 
 
 class Log(Protocol):
-    """Where a queue's messages are kept.
+    """The storage of a queue's messages.
 
     `append` raises `Full`, having written nothing, when it cannot keep one more, and `Held` when it cannot now; room
     for what becomes of a message is set aside with it, so that the others cannot fail.
@@ -124,17 +124,17 @@ class Log(Protocol):
 
     @property
     def has_copies(self) -> bool:
-        """Return whether other nodes keep what is appended, too, so that a message can wait for them."""
+        """True if other nodes replicate appended messages, so that a message can wait for them."""
         ...
 
     @property
     def is_cut_off(self) -> bool:
-        """Return whether too few nodes can be reached: messages wait for copies, lest only this one has them."""
+        """True if too few nodes can be reached: messages wait for replicas, lest only this node has them."""
         ...
 
     @property
     def is_replicated(self) -> bool:
-        """Return whether the other members of a cluster have the messages in their own stores."""
+        """True if the other members of a cluster have the messages in their own stores."""
         ...
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
@@ -142,27 +142,27 @@ class Log(Protocol):
         ...
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        """Keep a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
+        """Store a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
         ...
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        """One app is done with it, others are not."""
+        """Record a confirm by one app, not the last."""
         ...
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Nobody wants it any longer."""
+        """Record the removal of a message."""
         ...
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        """All messages, or all of one app from its `first` on, are removed; raises `Full`, having written nothing.
+        """Record a purge of all messages, or those of one app from its `first` on. Raises `Full`, without effect.
 
-        Those that are `awaiting` copies nobody has had. Of a purge of all, `first` is the first of them, if there are
+        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if there is
         any: all behind it wait as well, were never acknowledged, and may be posted again.
         """
         ...
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:
-        """These are the queue's messages from now on: they are others, not some more or less."""
+        """Set the container of the queue's messages, which replaces the previous one."""
         ...
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
@@ -171,47 +171,47 @@ class Log(Protocol):
 
     @property
     def is_copying(self) -> bool:
-        """Return whether messages that a purge has removed are still being copied, as a rollover began before."""
+        """Return True if purged messages are still being copied by a rollover that began before."""
         ...
 
     def begin_purge(self, task: Iterator[None]) -> None:
-        """Messages have yet to be removed that a purge has recorded: `task` removes them, slice by slice."""
+        """Remove purged messages in slices, by `task`."""
         ...
 
     def release(self, records: int) -> None:
-        """A purge has made so many confirms and removals superfluous: the room set aside for them is free."""
+        """Release the room reserved for `records` confirms and removals, which a purge has made superfluous."""
         ...
 
     def read(self, message: Message) -> Buffer:
-        """Its data; the view is valid until the next step."""
+        """Return a message's data; the view is valid until the next step."""
         ...
 
     def read_sound(self, message: Message) -> Buffer | None:
-        """Its data, as `read`; None, and it is looked for elsewhere, if it is not what its checksum says."""
+        """Return a message's data like `read`; None, while it is sought elsewhere, if its checksum is wrong."""
         ...
 
     def awaits_payload(self, message: Message) -> bool:
-        """Return whether data that is not sound may soon be."""
+        """Return True if unsound data may soon be restored."""
         ...
 
 
 class Sink(Protocol):
-    """A consumer's side of a link. `ready` is False while more than enough waits to be sent."""
+    """The consumer's side of a link. `ready` is False while too much waits to be sent."""
 
     ready: bool
 
     @property
     def takes_all(self) -> bool:
-        """Return whether it is a broker, which hands broadcast messages to its own consumers."""
+        """True if it is a broker, which passes broadcast messages to its own consumers."""
         ...
 
     @property
     def description(self) -> str:
-        """Who it is, for people."""
+        """A description for people."""
         ...
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """A push has failed: its session is to end, once the step that pushed is over. What it has goes to others."""
+        """Report a failed push: its session ends after the current step, and its messages go to others."""
         ...

@@ -1,4 +1,4 @@
-"""What a node answers to a peer that says who it is (source: mqba::SessionNegotiator)."""
+"""Negotiation: a node's answer to a peer's identity (source: mqba::SessionNegotiator)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = [
     "tells_status",
 ]
 
-# What a broker can do. One that is in a cluster for the name alone does not tell proxies of its status.
+# A broker's features. One that is in a cluster in name only does not report its status to proxies.
 FEATURES = (
     "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2{status};"
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
 STATUS_FEATURE = "BROADCAST_TO_PROXIES"
 
-# A node that takes what another knows of removed messages, when it receives a shard anew: ours alone. It is a field of
-# its own, as the reference skips fields that it does not know.
+# Feature of our nodes: they accept another's removals when they receive a partition from scratch. It is a field of
+# its own, since the reference skips unknown fields.
 REMOVALS_FEATURE = "BMQCTL:REMOVALS"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
 SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
 
-# What `ClientIdentity.session_id` carries: after very many sessions, peers are told numbers anew.
+# Limit of `ClientIdentity.session_id`: after very many sessions numbers are reused.
 SESSION_ID_MAX = (1 << 31) - 1
 
 # mqbnet::Cluster::k_INVALID_NODE_ID
@@ -48,10 +48,10 @@ NO_NODE_ID = -1
 
 
 def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> ClientIdentity:
-    """Who this broker is; in cluster `cluster_name`, if that is given.
+    """Make this broker's identity, in cluster `cluster_name` if that is given.
 
-    To its own cluster it says which of its nodes it is, in a virtual cluster the number that it has there; in any other
-    it has none, as a proxy.
+    In its own cluster it has its node id, in a virtual cluster its number there; in any other
+    it has none, like a proxy.
     """
     features, node_id = FEATURES.format(status=f",{STATUS_FEATURE}"), NO_NODE_ID
     if cluster_name in me.virtual_clusters:
@@ -78,9 +78,9 @@ def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> C
 
 
 def tells_status(identity: ClientIdentity) -> bool:
-    """Return whether a broker that this one is a proxy to tells of its status; otherwise it counts as available.
+    """Return True if a broker that this one is a proxy to reports its status; otherwise it counts as available.
 
-    A broker that is not in the cluster itself has none to tell.
+    A broker that is not in the cluster itself has none to report.
     """
     return identity.cluster_node_id != NO_NODE_ID and STATUS_FEATURE in identity.features
 
@@ -88,9 +88,9 @@ def tells_status(identity: ClientIdentity) -> bool:
 def answer_identity(
     me: NodeIdentity, session_id: int, refusal: str | None, asking: ClientIdentity
 ) -> NegotiationMessage:
-    """The broker's own identity, with success, or with `refusal` as the reason of a failure.
+    """Make the answer: the broker's own identity with success, or with `refusal` as the reason of a failure.
 
-    A broker hears who this one is in the cluster that it asks for; in this one's own if it names none.
+    Another broker receives this one's identity in the cluster that it asks for, or in this one's own cluster.
     """
     status = (
         Status(category=StatusCategory.SUCCESS, code=0)
@@ -111,7 +111,7 @@ def answer_identity(
 
 
 def refuse_connection(me: NodeIdentity) -> NegotiationMessage:
-    """The answer to a peer that is not authorized to connect; it hears nothing of who this broker is."""
+    """Make the answer to a peer that is not authorized to connect, without this broker's identity."""
     response = BrokerResponse(
         result=Status(category=StatusCategory.REFUSED, code=-1, message="Connection not authorized"),
         protocol_version=PROTOCOL_VERSION,
@@ -133,9 +133,9 @@ def _missed_max(me: NodeIdentity, asking: ClientIdentity) -> int:
 
 
 def knows_heartbeats(client: ClientIdentity) -> bool:
-    """Return whether a client answers heartbeats, by its identity; one that sends a heartbeat knows them, too.
+    """Return True if a client answers heartbeats, by its identity; one that sends a heartbeat does so, too.
 
-    No feature tells. The C++ SDK has known them since its first release, and the official Python client is built on
+    No feature shows it. The C++ SDK has had them since its first release, and the official Python client is built on
     it; the Java SDK (0.0.16) ends its connection at an event of a type that it does not know. The reference sends
     heartbeats to clients of either kind, but never to administrators.
     """

@@ -49,14 +49,14 @@ log = logging.getLogger("broker.node")
 
 Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
 
-# The configuration of a domain by the name that a client asks for, or None; raises ValueError for a faulty one.
+# Resolves the name of a domain to its configuration, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
 
 SECOND_MS = 1000
-# How often journals are read for what was removed.
+# Interval at which journals are read for removals.
 READ_MS = 250
 
-# How long a queue stays that nobody uses (mqbcfg::QueueOperationsConfig).
+# Time for which an unused queue is kept (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
 OPEN_TIMEOUT_MS = 300_000
 
@@ -99,32 +99,32 @@ class Node:
         self.dirty: set[Session] = set()
         self.authentications = Authentications.open()
         self.authorizations = authorizations or Authorizations.open()
-        # Takes whole events for queues whose root is elsewhere.
+        # Takes whole events for queues whose primary is elsewhere.
         self.bulk: Bulk | None = None
-        # Whether another broker may come in; see `broker.core.session.Host`.
+        # Decides about another broker's connection; see `broker.core.session.Host`.
         self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str | None] = _no_brokers
-        # An admin command and whence it comes; its status, 0 if all went well, and its answer.
+        # Executes an admin command, given its source; returns its status, 0 for success, and its answer.
         self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
         self.stopping = False
-        # What is to be done once after each step, before links are sent to; whether there is more of it to do at once.
+        # Called once after each step, before links are sent to; returns True if more can be done at once.
         self.settle: Callable[[], bool] = _settled
-        # Asked again and again when the node is to stop: whether it may, because others have taken over.
+        # Called repeatedly when the node is to stop; returns True once others have taken over.
         self.retire: Callable[[], bool] = lambda: True
-        # How many nodes elect a leader from now on, 0 for a majority; a cluster of one has no elections.
+        # Sets the number of nodes that elect a leader, 0 for a majority; a cluster of one has no elections.
         self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
         # The last thing before all links end.
         self.leave: Callable[[], None] = lambda: None
-        # What a member sees of its cluster; none in a cluster of one.
+        # A member's view of its cluster; None in a cluster of one.
         self.cluster_view: Callable[[], ClusterView] | None = None
-        # What it has of a shard that another node serves: messages and bytes by queue key; None of one that it serves.
+        # Counts messages and bytes of a partition's replica by queue key; None if this node serves it itself.
         self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
-        # What a proxy sees of a cluster, by name; None for one that it does not know. None for what is no proxy.
+        # A proxy's view of a cluster by name, None for an unknown one; None at other nodes.
         self.proxy_view: Callable[[str], ProxyView | None] | None = None
-        # What must be so before anything leaves this node: the disk has it, where that is wanted.
+        # Called before anything leaves this node, to flush to the disk if that is configured.
         self.before_sending: Callable[[], None] = _sent_at_once
-        # Where a queue is that is to be opened: by its URI, its domain, and the request.
+        # Finds the place of a queue to be opened, by its URI, its domain, and the request.
         self.place: Placement = self._place_here
-        # What becomes of a queue that nobody uses, and of those whose domain names other apps: in the ledger, at first.
+        # Deletes an unused queue, and syncs the apps of queues with those of their domain: in the ledger at first.
         self.take_away: Callable[[Queue], None] = lambda queue: delete_queue(self, queue)
         self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
@@ -133,7 +133,7 @@ class Node:
             shard.work_with(self.work)
         self.throttle = MessageThrottle()
         self.keepalive_ms = KEEPALIVE_MS
-        # How long a client waits until a queue is open that is served elsewhere.
+        # Time that a client waits for a queue that is opened elsewhere.
         self.open_timeout_ms = OPEN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
@@ -149,7 +149,7 @@ class Node:
     # -- starting
 
     def start(self, recovered: Mapping[int, Recovered]) -> None:
-        """Lead and be primary everywhere, under lease ids above all that were, with the messages that were kept."""
+        """Lead and become primary of every partition, under lease ids above earlier ones, with recovered messages."""
         known = self.ledger.state
         primaries = {}
         for partition_id, shard in self.shards.items():
@@ -175,43 +175,43 @@ class Node:
         sync_apps_at_start(self)
 
     def restore(self, shard: Shard, state: Recovered) -> None:
-        """Put back the queues and messages of a shard as it was recovered."""
+        """Restore the queues and messages of a recovered partition."""
         Restoration(self, shard).put_back(state)
 
     # -- sessions
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]] = uncertified) -> Session:
-        """A peer has connected; `certified` gives the names in its certificate, where it shows one."""
+        """Make the session of a peer; `certified` returns the names in its certificate, if it has one."""
         return self.adopt(lambda session_id: Session(self, session_id, peer, certified))
 
     def adopt(self, make: Callable[[int], Session]) -> Session:
-        """Take in the session that `make` makes of a number."""
+        """Register the session that `make` makes from a number."""
         self._session_ids += 1
         session = make(self._session_ids)
         self.sessions[session.session_id] = session
         return session
 
     def disconnect(self, session: Session, reason: str) -> None:
-        """The link is gone."""
+        """Handle the end of a session's link."""
         with Change(f"the end of session {session.description}"):
             session.end(reason, lost=not self.stopping)
             self.sessions.pop(session.session_id, None)
             self.dirty.discard(session)
 
     def end_failed(self) -> None:
-        """End the sessions whose work failed in the step that is over: what their consumers had goes to others."""
+        """End the sessions whose work failed in the last step: their consumers' messages go to others."""
         while (session := self.faults.next_failed()) is not None:
             with Change(f"the end of session {session.description}"):
                 session.give_up("a fault of this broker")
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Do periodic work; called a few times a second."""
         self.timers.run(self.now.ms)
         with Change("the upkeep of queues and shards"):
             self._keep_up()
 
     def tick_session(self, session: Session) -> None:
-        """Let a session watch over its peer: once a second."""
+        """Let a session check its peer, once a second."""
         try:
             session.tick()
         except Exception as error:
@@ -235,9 +235,9 @@ class Node:
             shard.tick()
 
     def end_step(self) -> tuple[bool, bool]:
-        """To be called once behind each step, before links are sent to: long tasks get their slice.
+        """End a step, before links are sent to: long tasks get their slice.
 
-        Whether there is more to do at once, and whether there is more as soon as links to brokers take more.
+        Returns (more can be done at once, more can be done when links to brokers take more).
         """
         work = self.work
         if work.tasks:
@@ -246,13 +246,13 @@ class Node:
             except Exception as error:
                 raise Inconsistent("a long task", error) from error
             return has_tasks, self.settle()
-        # As `Work.end_step` does it; nearly every step ends here.
+        # The same as in `Work.end_step`; nearly every step ends here.
         work.left = work.amount
         work.since_ms = self.now.ms
         return False, self.settle()
 
     def may_log(self, session: Session) -> bool:
-        """Return whether a session may log one more line about bad input this second: a flood must not fill the log."""
+        """Return True if a session may log one more line about bad input this second: a flood must not fill the log."""
         if session.session_id in self._logged:
             return False
         self._logged.add(session.session_id)
@@ -266,12 +266,12 @@ class Node:
                 sync_apps(self, queue, config)
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Find the queue that an open request names, made if need be. `Refusal` says what is wrong with the request."""
+        """Open the queue that a request names, creating it if needed. Raises `Refusal` for an invalid request."""
         name, domain = self.named(parameters)
         self.place(name, domain, parameters, opened)
 
     def named(self, parameters: QueueHandleParameters) -> tuple[str, Domain]:
-        """The URI of the queue that an open request names, and its domain. `Refusal` as for `open_queue`."""
+        """Return the URI and domain of the queue that an open request names. Raises `Refusal` like `open_queue`."""
         try:
             uri = parse_uri(parameters.uri)
         except FormatError as error:
@@ -296,7 +296,7 @@ class Node:
         opened(self.serve_queue(name, domain))
 
     def serve_queue(self, name: str, domain: Domain) -> Queue:
-        """The queue of that URI, which is served here; made if need be. `Refusal` if it cannot be."""
+        """Return the queue of that URI, served here, creating it if needed. Raises `Refusal` if it cannot be."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
@@ -304,11 +304,11 @@ class Node:
         return queue
 
     def routing_flags(self, queue: Queue) -> int:
-        """What the open response tells a client about how the queue routes."""
+        """Return the flags of the queue's routing in an open response."""
         return sum(1 << flag for flag in _MODE_FLAGS[queue.config.mode])
 
     def domain(self, name: str) -> Domain | None:
-        """The domain that clients ask for by `name`, read if need be; None if there is none, ValueError if faulty."""
+        """Return the domain of `name`, read if needed; None if there is none. Raises ValueError if it is faulty."""
         domain = self.domains.get(name)
         if domain is None:
             config = self.resolve_domain(name)
@@ -319,7 +319,7 @@ class Node:
         return domain
 
     def _create_queue(self, uri: str, domain: Domain) -> Queue:
-        """Assign a queue to a shard, in the ledger first, then in the journal."""
+        """Assign a queue to a partition, first in the ledger, then in the journal."""
         info = self.ledger.state.queues.get(uri)
         try:
             if info is None:
@@ -331,7 +331,7 @@ class Node:
                 message = f"Queue '{uri}' is in partition {info.partition_id}, which this node is not told to serve"
                 raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
-            # What cannot be recorded shows before the ledger names it.
+            # An unrecordable queue must fail before the ledger names it.
             build_queue_record(uri, info.key, apps)
             with Change(f"the creation of queue '{uri}'", Full):
                 self._assign(info)
@@ -348,7 +348,7 @@ class Node:
         return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
     def _propose(self, uri: str, config: DomainConfig) -> QueueInfo:
-        """Where a new queue may be, and what keys it has."""
+        """Propose a partition and keys for a new queue."""
         salt = key_salt(self)
         apps: list[tuple[str, bytes]] = []
         for app_id in config.queue_app_ids:
@@ -363,7 +363,7 @@ class Node:
         )
 
     def _assign(self, info: QueueInfo) -> None:
-        """Record a new queue in the ledger, unless it is there already."""
+        """Record a new queue in the ledger, unless it is recorded already."""
         if info.uri not in self.ledger.state.queues:
             counts = self._census()
             self.ledger.assign(info)
@@ -371,7 +371,7 @@ class Node:
             counts[info.partition_id] += 1
 
     def _census(self) -> dict[int, int]:
-        """How many queues each partition has; taken anew, with the keys of all, when some were deleted."""
+        """Count each partition's queues; recomputed, with all keys, after deletions."""
         known = self.ledger.state.queues
         if len(self._queue_keys) != len(known):
             self._queue_keys = {info.key for info in known.values()}
@@ -406,7 +406,7 @@ def _no_files(text: str) -> str:
 
 
 def _sent_at_once() -> None:
-    """Nothing needs to be done first."""
+    """Do nothing first."""
 
 
 def _settled() -> bool:

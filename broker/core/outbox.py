@@ -1,7 +1,7 @@
-"""Bytes on their way to one peer, in the order of the decisions: messages of one kind share an event.
+"""The output to one peer, in the order of the decisions: messages of one kind share an event.
 
-ACKs and CONFIRMs are gathered beside the others: they are short, and would else take turns with the PUSHes or PUTs that
-go the same way, an event for each message. They follow what was said before them, and nothing complete overtakes them.
+ACKs and CONFIRMs are collected separately: they are short, and would otherwise alternate with the PUSHes or PUTs that
+go the same way, with an event for each message. They follow earlier output, and no complete event overtakes them.
 
 Invariant: `data[start:]` is the event that is still open (`kind` is not UNDEFINED), its length not yet written;
 `beside` is another one, of `beside_kind`, if it is not empty.
@@ -16,7 +16,7 @@ from formats.wire.event import EventType, build_event
 
 __all__ = ["Outbox"]
 
-# An open event that has grown this long is closed, so that the peer can begin with it (the reference's Nagle size).
+# An open event of this size is closed, so that the peer can start on it (the reference's Nagle size).
 EVENT_BYTES_SOFT = 1 << 20
 
 _LENGTH = struct.Struct(">I")
@@ -37,7 +37,7 @@ class Outbox:
         self.start = 0
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
-        """The buffer, at its end an open event of `kind`; `head` begins the body of a new one."""
+        """Return the buffer, with an open event of `kind` at its end; `head` begins the body of a new one."""
         data = self.data
         if self.kind is kind and len(data) - self.start < EVENT_BYTES_SOFT:
             return data
@@ -62,11 +62,11 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Number of bytes in the buffers."""
         return len(self.data) + len(self.beside)
 
     def whole(self, event: Buffer) -> None:
-        """Add an event that is complete, or several."""
+        """Append one or more complete events."""
         self._close_all()
         self.data += event
 
@@ -85,13 +85,13 @@ class Outbox:
             self.data += beside
 
     def clear(self) -> None:
-        """Drop all that is to be sent."""
+        """Drop all output."""
         self.data = bytearray()
         self.beside = bytearray()
         self.kind = self.beside_kind = _NONE
 
     def take(self) -> bytearray:
-        """All that is to be sent; the box is empty afterwards."""
+        """Take all output, leaving the box empty."""
         data, beside = self.data, self.beside
         if self.kind is not _NONE:
             _LENGTH.pack_into(data, self.start, len(data) - self.start)

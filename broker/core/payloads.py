@@ -1,8 +1,8 @@
-"""Payloads that do not match their checksums any longer, when they are to be handed out.
+"""Corrupted payloads, found by their checksums on delivery.
 
-They are not: neither sent, nor removed. Where other nodes have copies, these are asked for the payload
-(`broker.cluster.mending`), and until they have answered the apps that want it wait. If none can help it is put aside,
-and asked for again from time to time; what came after it goes out meanwhile.
+They are neither sent nor removed. If other nodes have replicas, these are asked for the payload
+(`broker.cluster.mending`), and until they have answered the apps that want it wait. If none can help, it is put aside
+and requested again from time to time; later messages are delivered meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("broker.shard")
 
 
 class Unsound(NamedTuple):
-    """A message whose payload has rotted; `tried` are the nodes that were asked for it."""
+    """A message with a corrupted payload; `tried` are the nodes that were asked for it."""
 
     queue_key: bytes
     message: Message
@@ -28,10 +28,10 @@ class Unsound(NamedTuple):
 
 
 class Payloads:
-    """What is known of one shard's rotten payloads.
+    """The corrupted payloads of one partition.
 
-    `wanted` are those that other nodes are to be asked for, `withheld` those that they could not give. `settled` are
-    the queues whose apps may go on, and what of theirs is mended.
+    `wanted` are those to be requested from other nodes, `withheld` those that they could not give. `settled` are
+    the queues whose apps may continue, with their restored messages.
     """
 
     def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:
@@ -42,7 +42,7 @@ class Payloads:
         self.settled: dict[bytes, list[Message]] = {}
 
     def found(self, queue_key: bytes, message: Message, *, has_copies: bool) -> None:
-        """A payload does not match its checksum: others are asked for it, if they have copies."""
+        """Note a corrupted payload, to be requested from others if they have replicas."""
         key = queue_key, message.guid
         if key in self.wanted or key in self.withheld:
             return
@@ -56,11 +56,11 @@ class Payloads:
         (self.wanted if has_copies else self.withheld)[key] = Unsound(queue_key, message, set())
 
     def is_wanted(self, queue_key: bytes, guid: bytes) -> bool:
-        """Whether other nodes are being asked for a payload: what comes after it should wait."""
+        """Return True if a payload is being requested from other nodes: later messages should wait."""
         return (queue_key, guid) in self.wanted
 
     def alive(self) -> Iterator[Unsound]:
-        """Those wanted that are still there; the others are forgotten."""
+        """Yield wanted payloads of messages that still exist, and drop the others."""
         for key, unsound in list(self.wanted.items()):
             if self._stores.get(unsound.queue_key, {}).get(unsound.message.guid) is unsound.message:
                 yield unsound
@@ -68,7 +68,7 @@ class Payloads:
                 del self.wanted[key]
 
     def mended(self, queue_key: bytes, guid: bytes) -> None:
-        """A payload is whole again."""
+        """Note a restored payload."""
         key = queue_key, guid
         unsound = self.wanted.pop(key, None) or self.withheld.pop(key, None)
         if unsound is not None:
@@ -76,7 +76,7 @@ class Payloads:
             self.settled.setdefault(queue_key, []).append(unsound.message)
 
     def give_up(self, unsound: Unsound) -> None:
-        """No node could give a payload: what comes after it does not wait any longer."""
+        """Note that no node could give a payload: later messages do not wait any longer."""
         key = unsound.queue_key, unsound.message.guid
         del self.wanted[key]
         self.withheld[key] = unsound._replace(tried=set())
@@ -89,11 +89,11 @@ class Payloads:
         self.settled.setdefault(unsound.queue_key, [])
 
     def ask_again(self) -> None:
-        """Other nodes may be there by now."""
+        """Request withheld payloads again, since other nodes may be available."""
         self.wanted |= self.withheld
         self.withheld.clear()
 
     def clear(self) -> None:
-        """This node serves the shard no longer."""
+        """Drop all state when this node stops serving the partition."""
         for each in (self.wanted, self.withheld, self.settled):
             each.clear()

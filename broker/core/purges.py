@@ -1,7 +1,7 @@
-"""Purges: all messages of a queue go at once, or all that one app has not confirmed.
+"""Purges: removal of all messages of a queue, or of all that one app has not confirmed, at once.
 
-One record stands for all of them, and so do a few assignments: the queue or the app begins anew with nothing. What is
-left over is cleared away in slices. Until then the queue still knows the GUIDs of what was purged (`History.bury`), and
+One record covers all of them, and in memory a few assignments do: the queue or the app starts empty. The
+old objects are cleared in slices. Until then the queue still knows the GUIDs of purged messages (`History.bury`), and
 the bit that the app had is nobody else's (`Queue.ghosts`).
 """
 
@@ -24,20 +24,20 @@ from formats.codes import AckStatus
 
 __all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all", "throw_away"]
 
-# A record of an app's purge names a message before which there is none of the app's. It is looked for among so many.
+# A record of an app's purge names a message before which the app has none. The search for it is limited to this number.
 FIRST_SEARCHED_MAX = 10_000
 
 
 def purge(queue: Queue) -> tuple[int, int]:
-    """Remove all messages; how many, and their bytes.
+    """Remove all messages; return their number and size.
 
-    One record says so, and which of them were never acknowledged: the producers of those hear of it in slices. `Full`,
-    nothing removed, if that cannot be recorded.
+    One record states this, and which of them were never acknowledged: their producers are told in slices. `Full`,
+    without effect, if that cannot be recorded.
     """
     count, size = len(queue.messages), queue.bytes
     with Change(f"the purge of queue '{queue.uri}'", Full):
         if queue.messages:
-            # They are the last: what follows a message that waits does not overtake it.
+            # They are the last: later messages do not overtake a waiting one.
             first = next(iter(queue.awaiting), None)
             queue.log.purge(first=None if first is None else queue.messages[first], awaiting=queue.awaiting)
             take_all(queue)
@@ -45,7 +45,7 @@ def purge(queue: Queue) -> tuple[int, int]:
 
 
 def take_all(queue: Queue) -> None:
-    """All messages of a queue are gone, which a purge has recorded."""
+    """Clear a queue whose purge has been recorded."""
     messages, refused = queue.messages, queue.awaiting
     queue.statistics.observe(len(messages), queue.usage.bytes)
     queue.log.release(sum(app.messages for app in queue.apps.values()) + sum(queue.ghosts.values()))
@@ -59,7 +59,7 @@ def take_all(queue: Queue) -> None:
 
 
 def _empty(app: App) -> list[Discarded]:
-    """An app begins anew: it waits for nothing, and its consumers hold nothing; what there was."""
+    """Empty an app and its consumers; return the previous containers."""
     app.statistics.observe(app.messages, app.bytes)
     app.messages = app.bytes = 0
     thrown: list[Discarded] = [app.pending, app.redelivery, *app.aside.chunks, *app.attempts.chunks]
@@ -80,7 +80,7 @@ def _empty(app: App) -> list[Discarded]:
 
 
 class _Remembered(Container[bytes]):
-    """The messages that were purged, without those that were refused: they may be posted again."""
+    """The purged messages without refused ones, which may be posted again."""
 
     def __init__(self, messages: Chunked[Message], refused: Chunked[Waiting]) -> None:
         self._messages = messages
@@ -91,7 +91,7 @@ class _Remembered(Container[bytes]):
 
 
 def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiting], thrown: list[Discarded]) -> Task:
-    """What was purged is remembered as gone, but for what is refused, and its memory is given back."""
+    """Add purged messages to the history, except refused ones, and free their memory, in slices."""
     work, history = queue.work, queue.history
     buried = _Remembered(messages, refused) if refused else messages
     history.bury(buried)
@@ -114,7 +114,7 @@ def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiti
 
 
 def abandon(queue: Queue) -> None:
-    """Nothing is in a queue any more: somebody else has its messages."""
+    """Drop a queue's messages, which another node serves."""
     thrown: list[Discarded] = [*queue.messages.chunks, *queue.awaiting.chunks]
     queue.messages, queue.awaiting = Chunked(), Chunked()
     for app in queue.apps.values():
@@ -123,7 +123,7 @@ def abandon(queue: Queue) -> None:
 
 
 def purge_app(queue: Queue, app: App) -> tuple[int, int]:
-    """Remove all that one app has not confirmed; how many messages, and their bytes. `Full` as in `purge`."""
+    """Remove all messages that one app has not confirmed; return their number and size. Raises `Full` like `purge`."""
     count, size = app.messages, app.bytes
     first = first_of(queue, app)
     if first is not None:
@@ -134,7 +134,7 @@ def purge_app(queue: Queue, app: App) -> tuple[int, int]:
 
 
 def first_of(queue: Queue, app: App) -> Message | None:
-    """The oldest message that an app has not confirmed, or one that is older; None if there is none."""
+    """Return the oldest message that an app has not confirmed, or an older one; None if there is none."""
     message = None
     if app.messages:
         for message in islice(queue.messages.values(), FIRST_SEARCHED_MAX):
@@ -144,9 +144,9 @@ def first_of(queue: Queue, app: App) -> Message | None:
 
 
 def strip(queue: Queue, app: App) -> None:
-    """An app is done with all that it has not confirmed, which a purge has recorded.
+    """Release all messages that an app has not confirmed, after a recorded purge.
 
-    It gets another bit, so that it is so at once; what nobody else wants is removed in slices.
+    It gets another bit, which takes effect at once; messages that no other app wants are removed in slices.
     """
     if not app.messages:
         return
@@ -168,7 +168,7 @@ def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], contain
         if queue.delivery.is_over:
             return
         work.left -= 1
-        # It may have gone in the meantime, with the queue's other messages or by itself.
+        # It may have been removed in the meantime, with the queue's other messages or by itself.
         if message is None or not message.outstanding & bit or queue.messages.get(message.guid) is not message:
             continue
         queue.forget_ghost(message, bit)
@@ -184,7 +184,7 @@ def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[M
 
 
 def _take_out(container: Discarded) -> Iterator[Message | None]:
-    """The messages of a container, which is emptied; None for each other thing in it."""
+    """Yield the messages of a container while emptying it; None for each other item."""
     if isinstance(container, Returning):
         yield from container
         return

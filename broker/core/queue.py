@@ -1,15 +1,15 @@
-"""The queue engine: what becomes of each message. It knows no protocol's frames.
+"""The queue engine: decides about each message, independently of the protocol.
 
-A `Queue` holds messages in the order of their arrival and, per app, which of them wait, which are with a
-consumer and which the app has confirmed. It decides who gets what; a `Sink` carries it there and a `Log`
-keeps it.
+A `Queue` holds messages in the order of their arrival and, for each app, those that wait, those that are with a
+consumer, and those that the app has confirmed. It decides about deliveries; a `Sink` carries them out and a `Log`
+stores the messages.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
 `message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the
 `unconfirmed` of one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed
 from the log and from the queue.
-`a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no longer wants; they are passed over
-when they come up. A message in `awaiting` is in none of them: too few nodes have it, and nobody may know.
+`a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no longer wants; these are skipped
+when their turn comes. A message in `awaiting` is in none of them: too few nodes have it to deliver it.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ __all__ = [
 log = logging.getLogger("broker.queue")
 
 Guid = bytes
-# Who is to be told what becomes of a post: whom, and that one's queue id and correlation id.
+# The posters to be told the result of a post, each with its queue id and correlation id.
 Waiting = list[tuple[Poster, int, int]]
 
-# A payload that has waited for copies for longer is compared with its checksum before it is handed out.
+# A payload that has waited for replicas for longer is compared with its checksum before delivery.
 COMPARED_AFTER_MS = 100
 
-# The memory that a post takes that is held, besides its bytes.
+# Memory of a held post besides its bytes.
 HELD_SIZE = 512
 
 
 class HeldPost(NamedTuple):
-    """A post that waits until the log takes messages, and who is to be told."""
+    """A post that waits until the log takes messages, with the posters to be told."""
 
     content: Content
     posters: Waiting
@@ -94,10 +94,10 @@ class HeldPost(NamedTuple):
 class Queue:
     """One queue and the decisions about it.
 
-    `usage` is how full it is; `domain_usage`, shared by the queues of the domain, is above it.
+    `usage` is its usage; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
-    # Slots: an object of so many attributes is slower with a dictionary.
+    # Slots, since an object with so many attributes is slower with a dictionary.
     __slots__ = (
         "_all_apps",
         "_awaits_copies",
@@ -136,7 +136,7 @@ class Queue:
         "writers",
     )
 
-    # Whether its messages are kept here; False for a hop towards where they are.
+    # True if its messages are stored here; False for a relay.
     is_root = True
 
     def __init__(
@@ -164,10 +164,10 @@ class Queue:
         self.keep_rejected = around.keep_rejected
         self.messages: Chunked[Message] = Chunked()
         self.awaiting: Chunked[Waiting] = Chunked()
-        self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take for now
+        self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take at present
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
-        self.writers = 0  # how often it is open for writing
-        self.expiry_hold: Hold | None = None  # why what was restored does not expire yet
+        self.writers = 0  # number of opens for writing
+        self.expiry_hold: Hold | None = None  # keeps restored messages from expiring
         self.is_expiring = False  # a task removes what is too old
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
@@ -183,7 +183,7 @@ class Queue:
         self.configure_domain(config)
 
     def configure_domain(self, config: DomainConfig) -> None:
-        """Take up the domain's parameters, which may have changed; the apps stay (see `broker.core.upkeep`)."""
+        """Apply the domain's parameters, which may have changed; the apps stay (see `broker.core.upkeep`)."""
         self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
         self.judge_copies()
@@ -198,11 +198,11 @@ class Queue:
         self.apps_changed()
 
     def judge_copies(self) -> None:
-        """Decide if messages wait for copies: those of strong consistency do, and all while the node is cut off."""
+        """Decide if messages wait for replicas: with strong consistency, and always while the node is cut off."""
         self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.has_copies
 
     def apps_changed(self) -> None:
-        """The apps or what they want of messages is another."""
+        """Recompute the routing after a change of apps or their subscriptions."""
         texts = self.config.app_subscriptions
         self._has_app_subscriptions = False
         self._all_apps = 0
@@ -213,7 +213,7 @@ class Queue:
             self._has_app_subscriptions |= bool(text)
 
     def free_bit(self) -> int:
-        """A bit of `Message.outstanding` that no app has, nor had lately."""
+        """Return a bit of `Message.outstanding` that no app has, or had lately."""
         taken = 0
         for bit in chain((app.bit for app in self.apps.values()), self.ghosts):
             taken |= bit
@@ -221,7 +221,7 @@ class Queue:
 
     @property
     def attempts_max(self) -> int | None:
-        """How often a message may be delivered to an app; None for as often as it takes."""
+        """Maximum number of deliveries of a message to an app; None for no limit."""
         return self.config.delivery_attempts_max or None
 
     @property
@@ -230,22 +230,22 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nobody has it open and nothing is in it."""
+        """True if nobody has it open and it is empty."""
         return not (self.messages or self.held or self.is_open)
 
     @property
     def is_open(self) -> bool:
-        """Return whether somebody has it open."""
+        """True if somebody has it open."""
         readers = any(app.streams for apps in (self.apps, self.unregistered) for app in apps.values())
         return bool(self.writers or readers)
 
     # -- messages in
 
     def post(self, guid: Guid, content: Content) -> Posted:
-        """Take a message: keep it, then hand it to every app. Raises `Full`, having changed nothing.
+        """Store a message, then deliver it to every app. Raises `Full`, without effect.
 
-        DUPLICATE is a retransmission of one that is here or was: acknowledged again, kept once. PENDING waits for
-        copies: whoever wants to know says so with `acknowledge_later`.
+        DUPLICATE is a repetition of one that is or was here: acknowledged again, stored once. PENDING waits for
+        replicas: use `acknowledge_later` to be told the result.
         """
         messages = self.messages
         if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):
@@ -285,7 +285,7 @@ class Queue:
             usage.add(size)
             if self.consumption.max_idle_ms:
                 self.consumption.on_post()
-            # What follows a message that waits must not overtake it.
+            # Later messages must not overtake one that waits.
             awaiting = self.awaiting
             awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)
             for app in self.apps.values():
@@ -317,14 +317,14 @@ class Queue:
             app.pending.append(message)
 
     def acknowledge_later(self, guid: Guid, poster: Poster, queue_id: int, correlation_id: int) -> None:
-        """Tell the poster of a PENDING message when it is kept, or that it will not be (UNKNOWN)."""
+        """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
         posters = self.awaiting.get(guid)
         if posters is None:
             posters = self.held[guid].posters
         posters.append((poster, queue_id, correlation_id))
 
     def _hold(self, guid: Guid, content: Content) -> Posted:
-        """The log takes no messages for now: keep this one in memory, unacknowledged, until it does."""
+        """Hold a message in memory, unacknowledged, until the log takes messages again."""
         if guid not in self.held:
             kept = content._replace(data=bytes(content.data), options=bytes(content.options))
             self.log.when_open(lambda: self._post_held(guid), len(kept.data) + len(kept.options) + HELD_SIZE)
@@ -332,10 +332,10 @@ class Queue:
         return PENDING
 
     def _post_held(self, guid: Guid) -> None:
-        """The log takes messages again."""
+        """Post a held message, once the log takes messages again."""
         held = self.held.pop(guid, None)
         if held is None:
-            return  # it went with the queue to another node
+            return  # it was dropped when the queue moved to another node
         try:
             is_pending = self.post(guid, held.content) is PENDING
         except Full as full:
@@ -349,7 +349,7 @@ class Queue:
             self.answer(held.posters, guid, AckStatus.SUCCESS)
 
     def _copied(self, message: Message) -> None:
-        """Enough nodes have a message: now it is acknowledged and handed out, unless it went in the meantime."""
+        """Acknowledge and deliver a message that enough nodes have, unless it was removed in the meantime."""
         messages = self.messages
         if messages.newest.get(message.guid) is not message and messages.get(message.guid) is not message:
             return
@@ -376,7 +376,7 @@ class Queue:
         self.answer(posters, guid, status)
 
     def answer(self, posters: Waiting, guid: Guid, status: AckStatus) -> None:
-        """Tell those who wait what becomes of a post."""
+        """Tell the waiting posters the result of a post."""
         for poster, queue_id, correlation_id in posters:
             if status is AckStatus.SUCCESS:
                 self.statistics.acks += 1
@@ -388,16 +388,16 @@ class Queue:
                 poster.fail(error)
 
     def _select_apps(self, message: Message, data: Buffer) -> None:
-        """Leave the message to those apps that want it, as the domain says."""
+        """Restrict the message to the apps that want it by their domain's subscriptions."""
         for app in self.apps.values():
             if app.subscription is not None and not app.subscription.matches(self.delivery.properties(message, data)):
                 message.outstanding &= ~app.bit
 
     def restore(self, message: Message) -> None:
-        """Put back a message that the log holds from before; call in order, before any consumer comes."""
+        """Restore a message from the log; call this in order, before any consumer comes."""
         self.schemas.keep(message.schema_id)
         self.messages.add(message.guid, message)
-        self.history.is_new(message.guid)  # its producer may try it again after it is gone
+        self.history.is_new(message.guid)  # its producer may repeat it after its removal
         self.usage.restore(message.size)
         for app in self.apps.values():
             if message.outstanding & app.bit:
@@ -408,13 +408,13 @@ class Queue:
             self.consumption.on_post()
 
     def deliver(self, app: App) -> None:
-        """Send what waits, oldest first, for as long as somebody has room."""
+        """Send waiting messages, oldest first, while a consumer has room."""
         self.delivery.deliver(app)
 
     # -- confirms and rejects
 
     def confirm(self, stream: Stream, guid: Guid) -> bool:
-        """An app is done with a message. False when the app had no such message to confirm."""
+        """Apply an app's confirm; return False if the app had no such message."""
         app = stream.app
         try:
             unconfirmed = stream.unconfirmed
@@ -428,7 +428,7 @@ class Queue:
                 if subscription.group is not None:
                     subscription.group.blocked = False
             else:
-                # A client that reconnected may confirm what was delivered to it before.
+                # A client that reconnected may confirm messages delivered to it before.
                 found = self.messages.get(guid)
                 if found is None or not found.outstanding & app.bit:
                     if self.is_root:
@@ -445,7 +445,7 @@ class Queue:
                 self.log.remove(message)
                 self.gone(message)
             if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
-                # The poisonous one went well: no need to keep the distance.
+                # The poisonous message was confirmed: no delay is needed.
                 stream.last_sent_ms = NEVER_MS
                 app.delayed_until_ms = NEVER_MS
             if app.redelivery or app.pending or app.aside.newest or app.aside.older:
@@ -455,30 +455,30 @@ class Queue:
         return True
 
     def _keep_unknown(self, app: App, guid: Guid) -> None:
-        """Keep a confirm that another primary may be waiting for."""
+        """Keep a confirm that another primary may need."""
         if self.unknown_confirms is None:
             self.unknown_confirms = UnknownConfirms()
         self.unknown_confirms.add(self.now.ms, guid, app.app_id)
 
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
-        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it.
+        """Decrement the attempts of a message rejected by a consumer; after the last, the app is done with it.
 
-        Whether it is `told` in the log is the caller's to say: there may be very many.
+        The caller decides with `told` if it is logged, since there may be very many.
         """
         self._rejects.reject(stream, guid, told=told)
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
+        """Decrement the attempts of a lost consumer's messages as they are given back, since they may be very many."""
         return self._rejects.reject_all(stream)
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
-        """Of what a consumer held, say which go back to the app: those `wanted`, and at a hop not even all of these."""
+        """Return a filter of a consumer's messages that go back to the app: those `wanted`, at a relay even fewer."""
         return wanted
 
     def gone(self, message: Message) -> None:
-        """No app wants it, and the log knows.
+        """Finish a message that no app wants any more, and whose removal is recorded.
 
-        A message that was never acknowledged is refused now, and not remembered: its producer may post it again.
+        A message that was never acknowledged is refused now, and not added to the history: it may be posted again.
         """
         statistics, usage, messages = self.statistics, self.usage, self.messages
         if usage.messages > statistics.messages_max or usage.bytes > statistics.bytes_max:
@@ -493,19 +493,19 @@ class Queue:
             self.history.add(message.guid, self.now.ms)
 
     def drop(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Remove a message, whoever wants it."""
+        """Remove a message, even if apps want it."""
         self.record_removal(message, flag)
         self.forget(message)
 
     def record_removal(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Write that a message is removed; the record of one that was never acknowledged says so.
+        """Record the removal of a message, with a flag if it was never acknowledged.
 
-        By that record a restart, or the next primary, knows not to remember it (`broker.store.recovery`).
+        By that flag a restart, or the next primary, leaves it out of the history (`broker.store.recovery`).
         """
         self.log.remove(message, DeletionRecordFlag.NO_SC_QUORUM if message.guid in self.awaiting else flag)
 
     def forget(self, message: Message) -> None:
-        """The log has removed a message, whoever wanted it."""
+        """Forget a message that the log has removed."""
         for app in self.apps.values():
             if message.outstanding & app.bit:
                 recall(app, message)
@@ -513,7 +513,7 @@ class Queue:
         self.gone(message)
 
     def forget_ghost(self, message: Message, bit: int) -> None:
-        """An app that was purged has nothing to do with a message any longer; see `broker.core.purges`."""
+        """Release a message from a purged app's old bit; see `broker.core.purges`."""
         self.ghosts[bit] -= 1
         if message.outstanding == bit:
             self.record_removal(message)
@@ -526,7 +526,7 @@ class Queue:
     # -- consumers
 
     def app(self, app_id: str) -> App:
-        """The app of that name, for a reader: one that the domain does not name may be read, and receives nothing."""
+        """Return the app of that name for a reader; one that the domain does not name receives nothing."""
         app = self.apps.get(app_id) or self.unregistered.get(app_id)
         if app is None:
             alarm(
@@ -539,45 +539,45 @@ class Queue:
         return app
 
     def attach(self, stream: Stream) -> None:
-        """A client opened an app for reading; it receives once it is configured."""
+        """Add a client's stream of an app, which receives messages once it is configured."""
         stream.app.streams.append(stream)
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
-        """Replace a stream's subscriptions; what it holds unconfirmed counts against the new ones.
+        """Replace a stream's subscriptions; its unconfirmed messages count against the new ones.
 
-        A stream left without subscriptions keeps what it holds until it confirms or closes. A broker gives back what
-        none of its clients wants any longer. Nothing is sent yet: call `deliver` when the client has its answer.
+        A stream without subscriptions keeps its messages until it confirms or closes. A broker gives back messages that
+        none of its clients wants any longer. Nothing is sent yet: call `deliver` after the client's answer.
         """
         self._consumers.configure(stream, subscriptions)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
-        """Return whether one of these expressions matches a message; such as do not compile match all."""
+        """Return True if one of these expressions matches a message; one that does not compile matches all."""
         return self._consumers.is_wanted(message, texts)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
-        """As `configure`; `configured` is called once it is so, now or later."""
+        """Configure a stream like `configure`; `configured` is called when done, at once or later."""
         self.configure(stream, subscriptions)
         configured()
 
     def give_back_reads(self, app_id: str, count: int) -> None:
-        """Somebody has given up opening an app so often, or will not come; that counts only where it was asked for."""
+        """Give back `count` requested opens of an app; they count only where opens are requested upstream."""
 
     def give_back_writes(self, count: int) -> None:
-        """As `give_back_reads`, for writing."""
+        """Give back `count` requested opens for writing, like `give_back_reads`."""
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
-        """The client closed the app or went away: others get what it did not confirm, in order.
+        """Remove the stream of a client that closed the app or disconnected: its messages go to others, in order.
 
-        A client that is `lost` may have been lost because of what it holds: that has one attempt less each.
+        A client that is `lost` may have failed because of its messages: each of them has one attempt less.
         """
         self._consumers.detach(stream, lost=lost)
 
     def rebuild(self, app: App) -> None:
-        """The app's streams or what they want are others: route anew."""
+        """Recompute the routing after a change of the app's streams or their subscriptions."""
         self._consumers.rebuild(app)
 
     def resume(self, stream: Stream) -> None:
-        """The stream's sink is ready again."""
+        """Resume deliveries to a stream whose sink is ready again."""
         if not self.broadcast:
             for subscription in stream.subscriptions:
                 if subscription.group is not None:
@@ -585,18 +585,18 @@ class Queue:
             self.deliver(stream.app)
 
     def snapshot(self) -> None:
-        """Keep what the statistics say now; to be called every `SNAPSHOT_MS`."""
+        """Take a snapshot of the statistics; to be called every `SNAPSHOT_MS`."""
         self.statistics.snapshot(len(self.messages), self.usage.bytes)
         for app in self.apps.values():
             app.statistics.snapshot(app.messages, app.bytes)
 
     def _details(self) -> str:
-        """What an alarm about the queue says of its apps."""
+        """Format the apps for an alarm about the queue."""
         return "".join(app_report(self, app) for app in self.apps.values())
 
 
 def recall(app: App, message: Message) -> None:
-    """Take back a message from whichever stream of `app` holds it."""
+    """Take a message back from the stream of `app` that holds it."""
     for stream in app.streams:
         held = stream.unconfirmed.take(message.guid)
         if held is not None:

@@ -1,6 +1,6 @@
-"""What a peer asks of queues, a client or another broker: open, configure, close.
+"""Requests of a peer, a client or another broker, about queues: open, configure, close.
 
-A queue may have to be assigned first, or to be opened on another node. So a request may take its time; the requests of
+A queue may have to be assigned first, or opened on another node, so a request may take some time; the requests of
 one peer for one queue id are carried out in their order, each when the one before it has been answered.
 """
 
@@ -34,43 +34,43 @@ __all__ = ["Opened", "QueueHost", "QueueRequests"]
 
 log = logging.getLogger("broker.session")
 
-# What became of an open request.
+# Callback with the result of an open request.
 Opened = Callable[[Queue | Refusal], None]
 
 
 class QueueHost(Protocol):
-    """The node, as far as requests about queues go."""
+    """The node's interface for requests about queues."""
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Find or make the queue; `opened` is called once, now or later. May raise `Refusal` instead."""
+        """Find or create the queue; `opened` is called once, at once or later. May raise `Refusal` instead."""
         ...
 
     def routing_flags(self, queue: Queue) -> int: ...
 
 
 class Peer(Sink, Protocol):
-    """Who asks."""
+    """The peer that makes requests."""
 
     def reply(self, request: ControlMessage, choice: object) -> None: ...
 
 
 class QueueRequests:
-    """The requests of one peer; `handles` are what it has open, by queue id as messages have it."""
+    """The requests of one peer; `handles` are its open queues, by queue id as in messages."""
 
     __slots__ = ("_authorize", "_closed", "_host", "_peer", "_waiting", "handles")
 
     def __init__(self, host: QueueHost, peer: Peer, authorize: Callable[[QueueHandleParameters], None]) -> None:
-        """`authorize` raises `Refusal` for what the peer may not open."""
+        """`authorize` raises `Refusal` for queues that the peer may not open."""
         self.handles: dict[int, Handle] = {}
         self._authorize = authorize
         self._host = host
         self._peer = peer
-        # By queue id, while a request is carried out: those behind it.
+        # By queue id, while a request is carried out: the requests after it.
         self._waiting: dict[int, deque[ControlMessage]] = {}
         self._closed = False
 
     def serve(self, message: ControlMessage) -> bool:
-        """Carry out a request, or let it wait for its turn; False when it is not about a queue."""
+        """Carry out a request, or queue it; return False if it is not about a queue."""
         choice = message.choice
         match choice:
             case OpenQueue() | CloseQueue():
@@ -88,7 +88,7 @@ class QueueRequests:
         return True
 
     def drop(self, *, lost: bool = False) -> None:
-        """The peer gives up all that it has, and all that it has asked for."""
+        """Release everything that the peer has open or has requested."""
         self._closed = True
         self._waiting.clear()
         for handle in self.handles.values():
@@ -96,7 +96,7 @@ class QueueRequests:
         self.handles.clear()
 
     def _go_on(self, queue_id: int) -> None:
-        """Carry out what waits, up to a request that takes its time."""
+        """Carry out waiting requests, up to one that does not finish at once."""
         waiting = self._waiting.get(queue_id)
         while waiting:
             if not self._carry_out(queue_id, waiting.popleft()):
@@ -104,14 +104,14 @@ class QueueRequests:
         self._waiting.pop(queue_id, None)
 
     def _go_on_later(self, queue_id: int) -> None:
-        """As `_go_on`, in the step of whoever answered the request before."""
+        """Continue like `_go_on`, in the step in which the previous request was answered."""
         try:
             self._go_on(queue_id)
         except Exception as error:
             self._peer.fail(error)
 
     def _carry_out(self, queue_id: int, message: ControlMessage) -> bool:
-        """Whether it is done already."""
+        """Carry out a request; return True if it is done already."""
         choice = message.choice
         try:
             match choice:
@@ -152,7 +152,7 @@ class QueueRequests:
             try:
                 self._opened(message, queue_id, request, outcome)
             except Exception as error:
-                # This is the step of whoever answered.
+                # This is another session's step.
                 self._peer.fail(error)
             self._go_on_later(queue_id)
 
@@ -197,7 +197,7 @@ class QueueRequests:
         stream = handle.by_app.get(parameters.app_id)
         if stream is None:
             if handle.writes and not parameters.subscriptions:
-                # A producer says that it consumes nothing.
+                # A producer states that it consumes nothing.
                 self._peer.reply(message, response)
                 return True
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
@@ -211,7 +211,7 @@ class QueueRequests:
             try:
                 self._peer.reply(message, response)
             except Exception as error:
-                # Others are not to wait for it.
+                # Others must not wait for it.
                 self._peer.fail(error)
             # After the response: a client knows its subscription ids only from there on.
             handle.queue.deliver(stream.app)

@@ -1,8 +1,8 @@
-"""Schema messages that peers send: decoded, with each number and name in the range that the broker can work with.
+"""Decoding of peers' schema messages, with each number and name checked for the range that the broker supports.
 
-The schema's types are wider than what their values may be: `CHECKS` says for each message which of its elements have a
-narrower range, and `received` is how every session decodes. A value out of range is a FormatError whose path names the
-element, as malformed bytes are: the session ends. What depends on what is known is checked where that is: requests that
+The schema's types are wider than the values allowed: `CHECKS` lists for each message the elements with a
+narrower range, and every session decodes with `received`. A value out of range is a FormatError whose path names the
+element, like malformed bytes, and the session ends. Checks that depend on state are made elsewhere: requests that
 the reference answers with a status (`broker.core.handles`, `broker.core.subscriptions`), and terms, leases and numbers
 of the ledger that may not be far ahead (`cluster.election`, `cluster.primaries`, `cluster.replicated`).
 """
@@ -42,7 +42,7 @@ NUMBER_MAX = (1 << 48) - 1
 URI_CHARACTERS_MAX = 1024
 APP_ID_BYTES_MAX = 0xFFFF * 4 - 4
 
-# What is wrong with a value; None if nothing is.
+# Returns the fault of a value, or None.
 Check = Callable[[Any], str | None]
 
 
@@ -58,7 +58,7 @@ def _key(key: bytes) -> str | None:
 
 
 def _uri(text: str) -> str | None:
-    """Of queues as the ledger has them: without an app, and not longer than any can be."""
+    """Check a queue's URI in the ledger's form: without an app, and not longer than the maximum."""
     if len(text) > URI_CHARACTERS_MAX:
         return f"{len(text)} characters, the limit is {URI_CHARACTERS_MAX}"
     try:
@@ -97,7 +97,7 @@ CHECKS: dict[type[Any], dict[str, Check]] = {
 
 
 class Looked(NamedTuple):
-    """An element that is looked at: its own check, or a check of the messages in it, by their types."""
+    """A checked element: its own check, or checks of the messages in it, by their types."""
 
     attribute: str
     name: str
@@ -108,14 +108,14 @@ class Looked(NamedTuple):
 
 
 def received(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
-    """The message of type `cls` in a peer's event. FormatError if it is malformed, or an element out of its range."""
+    """Decode the message of type `cls` in a peer's event. FormatError if it is malformed or out of range."""
     message = jsonc.decode(cls, body) if encoding is EncodingType.JSON else ber.decode(cls, body)
     check(message)
     return message
 
 
 def check(message: object) -> None:
-    """FormatError for the first element of a message that is out of its range."""
+    """Raise FormatError for the first element of a message that is out of its range."""
     cls = type(message)
     try:
         _check(message, _looked_at(cls))
@@ -155,7 +155,7 @@ _LOOKED_AT: dict[type[Any], tuple[Looked, ...]] = {}
 
 
 def _looked_at(cls: type[Any]) -> tuple[Looked, ...]:
-    """What there is to look at in messages of a type: nothing in most."""
+    """Return the elements to check in messages of a type: none in most."""
     known = _LOOKED_AT.get(cls)
     if known is None:
         known = _LOOKED_AT[cls] = _find(cls)

@@ -1,11 +1,11 @@
-"""Messages on their way back to an app: from consumers that are gone, and from where they were put aside.
+"""Messages returned to an app: from lost consumers, and from those put aside.
 
-There may be a million of them, and what an app delivers again is in the order of arrival. They come in slices: first
-each lot is cut into runs that are in order, from the newest message to the oldest, then the runs are merged into the
-front of what waits already. Most lots are in order and older than all that waits: they cost no comparison beyond
-their own.
+There may be a million of them, and an app redelivers them in the order of arrival. They are processed in slices: first
+each lot is cut into ordered runs, from the newest message to the oldest, then the runs are merged into the
+front of the waiting messages. Most lots are in order and older than all waiting messages: they need no comparison
+except their own.
 
-A message that the app no longer wants is dropped where it is met. Its offset may be of files that are gone, so that it
+A message that the app no longer wants is dropped when encountered. Its offset may be in files that are gone, so it
 must not be compared with others.
 """
 
@@ -25,13 +25,13 @@ __all__ = ["Lot", "Returning", "Wanted"]
 
 _order = attrgetter("offset")
 
-# Oldest first: messages, or by GUID, or by GUID what a stream knows of each beside it.
+# Oldest first: messages, or messages by GUID, or pairs of message and a stream's data by GUID.
 Lot = deque[Message] | dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
 
-# Whether the app wants a message again; asked once of each.
+# Returns True if the app wants a message again; called once for each.
 Wanted = Callable[[Message], bool]
 
-# So many messages are sorted or moved for a unit of work.
+# Number of messages sorted or moved in a unit of work.
 MOVES_PER_UNIT = 8
 
 
@@ -44,7 +44,7 @@ def _both(one: Wanted | None, other: Wanted) -> Wanted:
 
 
 class Returning:
-    """What comes back to the app whose bit is `bit`; lots are taken over and emptied."""
+    """The messages returned to the app with bit `bit`; lots are taken over and emptied."""
 
     __slots__ = ("_bit", "_lots", "_runs")
 
@@ -54,11 +54,11 @@ class Returning:
         self._runs: list[deque[Message]] = []
 
     def add(self, lot: Lot, wanted: Wanted | None = None) -> None:
-        """Take over a lot of messages, of which `wanted` says whether they come back; all of them without that."""
+        """Take over a lot of messages; only those `wanted` come back, or all without it."""
         self._lots.append((lot, wanted))
 
     def sift(self, wanted: Wanted) -> None:
-        """Of all that comes back, let only that come back which is `wanted` as well."""
+        """Keep only messages that are also `wanted`."""
         self._lots = deque((lot, _both(before, wanted)) for lot, before in self._lots)
         self._lots.extend((run, wanted) for run in self._runs)
         self._runs = []
@@ -71,11 +71,11 @@ class Returning:
 
     @property
     def lots(self) -> list[Lot]:
-        """All of them, for who takes them over."""
+        """Return all lots, to be taken over by the caller."""
         return [*(lot for lot, _ in self._lots), *self._runs]
 
     def settle(self, waiting: deque[Message], work: Work) -> bool:
-        """Bring messages into what waits, which is in order, as far as the step may; whether all are there."""
+        """Merge messages into the ordered waiting ones, as far as the step allows; return True when done."""
         while self._lots:
             if not work.may_go_on():
                 return False
@@ -83,7 +83,7 @@ class Returning:
         return self._merge(waiting, work)
 
     def _cut(self, work: Work) -> None:
-        """Make a run of the newest messages of a lot, or lengthen the last one."""
+        """Make a run of the newest messages of a lot, or extend the last one."""
         lot, wanted = self._lots[0]
         per_unit = MOVES_PER_UNIT if wanted is None else 1
         count = min(len(lot), work.left * per_unit)
@@ -118,7 +118,7 @@ class Returning:
             messages.pop()
 
     def _merge(self, waiting: deque[Message], work: Work) -> bool:
-        """Move the newest of all runs to the front of what waits, again and again."""
+        """Move the newest message of all runs to the front of the waiting ones, repeatedly."""
         while True:
             for run in self._runs:
                 self._drop_last(run)
@@ -137,7 +137,7 @@ class Returning:
                 self._move_newest(waiting, work)
 
     def _split(self, waiting: deque[Message], newest: int, work: Work) -> None:
-        """What waits and is older than a message of a run takes part in the merging."""
+        """Include waiting messages older than a run's message in the merge."""
         prefix: deque[Message] = deque()
         for _ in range(work.left * MOVES_PER_UNIT):
             if not waiting or waiting[0].offset > newest:
@@ -148,7 +148,7 @@ class Returning:
         self._runs.append(prefix)
 
     def _move(self, run: deque[Message], waiting: deque[Message], work: Work) -> None:
-        """The only run goes before all that waits."""
+        """Move the only run before all waiting messages."""
         count = min(len(run), work.left * MOVES_PER_UNIT)
         work.left -= 1 + count // MOVES_PER_UNIT
         waiting.extendleft([run.pop() for _ in range(count)])

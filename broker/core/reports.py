@@ -1,4 +1,4 @@
-"""What alarms and files for people say of queues and messages, in the reference's words.
+"""Reports on queues and messages in alarms and files, in the reference's words.
 
 Source: mqbblp::RootQueueEngine, mqbcmd::HumanPrinter, bmqp::MessageProperties.
 """
@@ -31,7 +31,7 @@ DUMP_BYTES_MAX = 1 << 20
 
 
 class Reported(Protocol):
-    """The queue that is reported on."""
+    """The queue of a report."""
 
     uri: str
     usage: Usage
@@ -43,12 +43,12 @@ class Reported(Protocol):
 
 
 def arrival_time(message: Message, now: Now) -> datetime:
-    """When a message came, to the second if it came before the node started."""
+    """Return a message's time of arrival, to the second if that was before the node's start."""
     return datetime.fromtimestamp(now.wall_s, UTC) - timedelta(milliseconds=now.ms - message.arrived_ms)
 
 
 def app_report(queue: Reported, app: App) -> str:
-    """How far an app is, and what its consumers ask for."""
+    """Report an app's state, and its consumers' subscriptions."""
     lines = [
         f"\nFor appId: {app.app_id}\n",
         f"Put aside list size: {pretty_number(len(app.aside))}",
@@ -72,7 +72,7 @@ def app_report(queue: Reported, app: App) -> str:
 
 
 def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -> str:
-    """What the alarm QUEUE_STUCK says."""
+    """Format the alarm QUEUE_STUCK."""
     name = queue.uri if app.app_id == DEFAULT_APP_ID else f"{queue.uri}?id={app.app_id}"
     clients = [
         f"\n  {number}. {printable(stream.sink.description)}"
@@ -112,7 +112,7 @@ def _properties(queue: Reported, message: Message) -> list[Property]:
 
 
 def properties_text(properties: Iterable[Property]) -> str:
-    """All on one line: `[ x (INT32) = 0 s (STRING) = "text" ]`."""
+    """Format properties on one line: `[ x (INT32) = 0 s (STRING) = "text" ]`."""
     parts = [f"{printable(name)} ({kind.name}) = {_value_text(kind, value)}" for name, kind, value in properties]
     return " ".join(["[", *parts, "]"])
 
@@ -132,7 +132,7 @@ def _value_text(kind: PropertyType, value: bool | int | str | bytes) -> str:
 
 
 def hex_dump(data: memoryview) -> str:
-    """Offsets, bytes in groups of four, and what of them is printable."""
+    """Format offsets, bytes in groups of four, and printable characters."""
     lines = []
     for at in range(0, min(len(data), DUMP_BYTES_MAX), 16):
         row = bytes(data[at : at + 16])
@@ -144,7 +144,7 @@ def hex_dump(data: memoryview) -> str:
 
 
 def rejected_text(data: memoryview, message: Message) -> str:
-    """The contents of the file that keeps a rejected message; FormatError if its data cannot be read."""
+    """Format the file for a rejected message. Raises FormatError if its data cannot be read."""
     parts = split_application_data(data, message.has_properties, message.schema_id, message.compression)
     payload = hex_dump(memoryview(parts.payload))
     if not message.has_properties:

@@ -1,6 +1,6 @@
-"""How long shards keep which messages were removed: as long as the domains of the cluster's queues say.
+"""Retention of partitions' removals: the longest time that the domains of the cluster's queues need.
 
-A replica has not read the domains of the queues that it keeps copies of. Their files are read here, a few each second.
+A replica has not read the domains of the queues that it replicates. Their files are read here, a few each second.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from formats.uri import parse_uri
 
 __all__ = ["Retention"]
 
-# Where a domain cannot be read; the reference's default for one that can.
+# Window for an unreadable domain; the reference's default for a readable one.
 WINDOW_MS = 300_000
-# How often the domains are looked at, and how many at once.
+# Interval at which the domains are read, and the number read at once.
 INTERVAL_MS = 60_000
 DOMAINS_AT_ONCE = 8
 
 
 class Holder(Protocol):
-    """The node, as far as its domains go."""
+    """The node's interface to its domains."""
 
     now: Now
     ledger: Ledger
@@ -37,7 +37,7 @@ class Holder(Protocol):
 
 
 class Retention:
-    """Tells the shards of a node how long they keep what they know of removed messages."""
+    """Sets the retention of removals in a node's partitions."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
@@ -46,7 +46,7 @@ class Retention:
         self._begun_ms: int | None = None
 
     def tick(self) -> None:
-        """Once a second."""
+        """Read some domains; called once a second."""
         holder = self._holder
         if not holder.shards:
             return
@@ -59,7 +59,7 @@ class Retention:
         for _ in range(min(DOMAINS_AT_ONCE, len(self._to_read))):
             self._window_ms = max(self._window_ms, self._read(self._to_read.pop()))
         for shard in holder.shards.values():
-            # It becomes shorter only when all are read.
+            # It is shortened only when all have been read.
             known_ms = shard.removals.retention_ms if self._to_read else 0
             shard.removals.retention_ms = max(known_ms, self._window_ms)
 

@@ -1,8 +1,8 @@
-"""Who may receive what: subscriptions, grouped by expression and priority (source: mqbblp::Routers).
+"""Routing: subscriptions, grouped by expression and priority (source: mqbblp::Routers).
 
-All subscriptions of an app with one expression are a `Group`; of these only those of the highest priority receive, in
+All subscriptions of an app with one expression are a `Group`, of which only those of the highest priority receive, in
 turn. A message goes to the group of the highest priority whose expression matches it. Groups of a lower priority get
-it only if none above them matches: not if one does that has no room.
+it only if none above them matches, not if a matching one has no room.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from broker.store.chunked import Chunked
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 
-# When a stream was sent a message for the last time, if it never was or may be sent the next at once.
+# The time of a stream's last message if there was none, or if the next may be sent at once.
 NEVER_MS = -(1 << 62)
 
 
 class Subscription:
-    """One subscription of a stream: what is left counts down as messages go out, and up as they are confirmed.
+    """One subscription of a stream: its remaining limits count down as messages are sent, and up as they are confirmed.
 
-    `text` is its expression, empty for all messages; `count` is how many messages in a row are its turn.
+    `text` is its expression, empty for all messages; `count` is the number of messages in a row in its turn.
     """
 
     __slots__ = (
@@ -65,11 +65,11 @@ class Subscription:
 
     @property
     def holds(self) -> int:
-        """How many messages it was sent, and its consumer has not confirmed."""
+        """Number of messages sent and not confirmed yet."""
         return self.messages_max - self.messages_left
 
     def become(self, other: Subscription) -> None:
-        """Take up what another subscription asks for; what this one holds counts against that."""
+        """Take over another subscription's parameters; this one's messages count against them."""
         self.messages_left = other.messages_left - self.holds
         self.bytes_left = other.bytes_left - (self.bytes_max - self.bytes_left)
         self.messages_max, self.bytes_max = other.messages_max, other.bytes_max
@@ -78,10 +78,10 @@ class Subscription:
 
 
 class Stream:
-    """One app as one client reads it (a sub-stream of a queue handle).
+    """A client's stream of one app (a sub-stream of a queue handle).
 
-    `former` are subscriptions that it had before, and still holds messages for. `last_sent_ms` and `last_sent` are of
-    what it was sent after waiting: poisonous messages keep a distance to that.
+    `former` are earlier subscriptions for which it still holds messages. `last_sent_ms` and `last_sent` are of
+    its last message sent after waiting: poisonous messages are delayed after that.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Stream:
         self.sink = sink
         self.queue_id = queue_id
         self.sub_queue_id = sub_queue_id
-        self.readers = 1  # how often the client has opened it
+        self.readers = 1  # number of the client's opens
         self.subscriptions: list[Subscription] = []
         self.former: list[Subscription] = []
         self.unconfirmed: Chunked[tuple[Message, Subscription]] = Chunked()
@@ -115,7 +115,7 @@ class Stream:
 class Group:
     """The subscriptions of an app with one expression, those of the highest priority, in the order of their turns.
 
-    `blocked` says that none of them had room when last asked; `waiting` are messages that match, put aside for that.
+    `blocked` is True if none of them had room when last tried; `waiting` are messages put aside for that reason.
     Some of them may have gone elsewhere since.
     """
 
@@ -134,7 +134,7 @@ class Group:
         return self.expression is None or self.expression.matches(values)
 
     def choose(self) -> Subscription | None:
-        """The next subscription in turn that has room; None, the group being blocked, when nobody has."""
+        """Return the next subscription in turn that has room; None, with the group blocked, if there is none."""
         # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
         subscriptions = self.subscriptions
         if len(subscriptions) == 1:
@@ -156,10 +156,10 @@ class Group:
 
 
 class App:
-    """One consumer group of a queue; `bit` marks it in `Message.outstanding`.
+    """One app of a queue; `bit` marks it in `Message.outstanding`.
 
-    `redelivery` is in order, and all in it is older than what `pending` holds; what is on its way there is `returning`.
-    `aside` holds, by GUID, what matched no group or only such as had no room, of the groups in `sorted_by`. `attempts`
+    `redelivery` is in order and older than `pending`; messages on their way there are in `returning`.
+    `aside` holds, by GUID, messages that matched no group or only full ones, of the groups in `sorted_by`. `attempts`
     says of messages that were rejected how often they may still be delivered. `subscription` is what the domain says
     that the app wants at all. While the app `is_behind`, a task delivers what waits, and nobody else sends anything.
     """
@@ -202,23 +202,23 @@ class App:
         self.streams: list[Stream] = []
         self.groups: dict[str, Group] = {}
         self.levels: list[list[Group]] = []  # by priority, the highest first
-        self.messages = self.bytes = 0  # what it has yet to confirm
+        self.messages = self.bytes = 0  # not confirmed yet
         self.statistics = QueueStatistics()
         self.only: Group | None = None  # the group that takes every message, if there is but this one
 
     @property
     def active(self) -> list[Subscription]:
-        """The subscriptions that may receive."""
+        """The subscriptions that may receive messages."""
         return [subscription for group in self.groups.values() for subscription in group.subscriptions]
 
     def has_room(self) -> bool:
-        """Return whether a group may take a message."""
+        """Return True if a group may take a message."""
         return any(not group.blocked for group in self.groups.values())
 
     def rebuild(self) -> dict[str, ExpressionError]:
-        """Group the subscriptions anew; what was put aside is to be looked at again if the groups are others.
+        """Regroup the subscriptions; messages put aside are tried again if the groups have changed.
 
-        The faults are those of expressions that do not compile: such a one matches everything, as in the reference.
+        Returns the faults of expressions that do not compile: such a one matches everything, as in the reference.
         """
         faults: dict[str, ExpressionError] = {}
         known = self.groups
@@ -243,7 +243,7 @@ class App:
         self.levels = [list(groups) for _, groups in by_level]
         groups = list(self.groups.values())
         self.only = groups[0] if len(groups) == 1 and groups[0].expression is None else None
-        # Without consumers nothing is looked at: those who come may want what those who left wanted.
+        # Without consumers nothing is changed: new ones may want the same as the previous ones.
         if self.groups:
             self._sort_anew()
         return faults
@@ -262,7 +262,7 @@ class App:
         self.give_back(aside.chunks)
 
     def give_back(self, lots: Sequence[Lot], wanted: Wanted | None = None) -> None:
-        """Messages that were tried or delivered before are to be delivered again, in their order.
+        """Return messages that were tried or delivered before, for redelivery in their order.
 
         The lots are taken over, less what is not `wanted`; `Delivery.take_back` brings them in order. That is least
         work if each has messages that are newer than those of the one before.
@@ -273,9 +273,9 @@ class App:
             self.returning.add(lot, wanted)
 
     def take_waiting(self) -> list[Lot]:
-        """Everything that waits, for the caller to take over, oldest first in each lot; the app waits for nothing then.
+        """Take all waiting messages, oldest first in each lot; the app waits for nothing then.
 
-        No lot is copied, and what is with consumers stays as it is.
+        No lot is copied, and messages at consumers are unaffected.
         """
         lots: list[Lot] = [] if self.returning is None else self.returning.lots
         lots += [self.redelivery, *self.aside.chunks, self.pending]
@@ -285,7 +285,7 @@ class App:
         return [lot for lot in lots if lot]
 
     def sift(self, wanted: Wanted) -> None:
-        """Look through everything that waits, as if it was given back: what is not `wanted` does not come back."""
+        """Filter all waiting messages as if they were given back: those not `wanted` do not come back."""
         returning, self.returning = self.returning, None
         lots = self.take_waiting()
         if returning is not None:
@@ -295,7 +295,7 @@ class App:
             self.give_back(lots, wanted)
 
     def forget(self, message: Message) -> None:
-        """The app has no more to do with a message; in `pending`, `redelivery` and `waiting` it is passed over."""
+        """Drop a message from the app; in `pending`, `redelivery` and `waiting` it is skipped later."""
         message.outstanding &= ~self.bit
         statistics = self.statistics
         if self.messages > statistics.messages_max or self.bytes > statistics.bytes_max:
@@ -309,7 +309,7 @@ class App:
             attempts.take(message.guid)
 
     def waiting(self) -> Iterator[Message]:
-        """What the app wants and no consumer has: in no order as to what was put aside."""
+        """Yield messages that the app wants and no consumer has; those put aside are in no order."""
         for messages in (self.redelivery, self.returning or (), self.aside.values(), self.pending):
             for message in messages:
                 if message.outstanding & self.bit:
@@ -317,5 +317,5 @@ class App:
 
 
 def _free_id(*taken: dict[str, Group]) -> int:
-    """A number for a new group: one above all there are."""
+    """Return a number for a new group: one above all existing ones."""
     return 1 + max((group.group_id for groups in taken for group in groups.values()), default=0)

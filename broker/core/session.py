@@ -1,7 +1,7 @@
-"""One client's session: negotiation, requests, posts, confirms, and what is pushed to it.
+"""A client's session: negotiation, requests, posts, confirms, and pushes.
 
 Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
-because clients and their logs show them. Its life is a table: `broker.core.session_table`.
+because clients and their logs show them. Its states are a table: `broker.core.session_table`.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ NOT_AUTHORIZED = "Not authorized to execute this command"
 
 UNSET_GUID = bytes(16)
 
-# Before a peer has said who it is, nothing it sends is longer than this.
+# Maximum size of an event before negotiation.
 NEGOTIATION_BYTES_MAX = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
 EVENT_BYTES_MAX = 512 << 20
-# A client's requests are short: what it may subscribe to is said in a few hundred bytes each.
+# Maximum size of a client's requests, which are short: a subscription takes a few hundred bytes.
 CONTROL_BYTES_MAX = 1 << 20
 
 NEGOTIATION_TIMEOUT_MS = 60_000
 
-# A client that lets this much wait is not read from until it has taken some.
+# A client with this much unsent output is not read from until it has taken some.
 CLIENT_BACKLOG_BYTES_MAX = 4 << 20
 # A broker is always read from: two might wait for each other.
 READ_ALWAYS = 1 << 62
 
-# A consumer with this much waiting to be sent gets no more until it has taken it.
+# A consumer with this much unsent output gets no more until it has taken it.
 PUSH_BYTES_HIGH = 4 << 20
 
 
@@ -94,7 +94,7 @@ _PUSH = EventType.PUSH
 
 
 class Host(QueueHost, Protocol):
-    """What a session asks of its node."""
+    """The node's interface for a session."""
 
     @property
     def bulk(self) -> Bulk | None: ...
@@ -107,7 +107,7 @@ class Host(QueueHost, Protocol):
 
     @property
     def dirty(self) -> set[Session]:
-        """The sessions that have output to send."""
+        """The sessions with output."""
         ...
 
     @property
@@ -127,15 +127,15 @@ class Host(QueueHost, Protocol):
     def may_log(self, session: Session) -> bool: ...
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """Decide about another broker: return what its session is for, or the reason of a refusal.
+        """Decide about another broker: return the purpose of its session, or the reason of a refusal.
 
-        None while that is being found out: the session's entrance will be resumed.
+        None while that is being determined: the session's entrance will be resumed.
         """
         ...
 
     @property
     def run_command(self) -> Callable[[str, str], tuple[int, str]]:
-        """Carries out an admin command: the line, and whence it comes; a status, and the answer."""
+        """Executes an admin command, given its line and source; returns a status, and the answer."""
         ...
 
 
@@ -150,7 +150,7 @@ class Session:
         self.host = host
         self.session_id = session_id
         self.description = peer
-        self.paused = False  # it takes no input for now: who the peer is will be known later
+        self.paused = False  # it takes no input while the peer is being authenticated
         self.entrance = Entrance(host, self, peer, certified)
         self.ready = True
         self._rights = Rights(host, self.entrance)
@@ -174,7 +174,7 @@ class Session:
     # -- the link's side
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole events at the front of `data`; the number of bytes they took.
+        """Handle the whole events at the front of `data`; return the number of bytes they took.
 
         Malformed bytes end the session: the stream cannot be trusted after them.
         """
@@ -198,7 +198,7 @@ class Session:
         return at
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
-        """End the session with a broker that does not take what it is sent, however long it is waited for."""
+        """End the session with a broker whose output has grown too large."""
         if self.backlog > broker.backlog_bytes_max and not self.finished:
             text = f"takes nothing of what it is sent: {self.backlog} bytes wait, {broker.backlog_bytes_max} may"
             log.error("#TCP_BACKLOG %s: %s", self.description, text)
@@ -206,7 +206,7 @@ class Session:
             self.out.clear()
 
     def _enter(self, state: SessionState) -> None:
-        """Take up a state: which events it handles, and how long they may be."""
+        """Enter a state, with its event handlers and maximum size of events."""
         self.state = state
         self.finished = state is SessionState.CLOSED
         # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
@@ -238,14 +238,14 @@ class Session:
             self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
             self._on_event[EventType.REJECT] = self._on_reject
         else:
-            # It said good-bye, or lost our trust: nothing after that counts.
+            # It has disconnected or violated the protocol: later input is ignored.
             self._on_event = [self._on_nothing] * EVENT_TYPES
 
     def _on_foreign(self, data: memoryview, frame: Frame) -> None:
         raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
 
     def _on_nothing(self, data: memoryview, frame: Frame) -> None:
-        """Not handled in this state."""
+        """Ignore an event that is not handled in this state."""
 
     def take_output(self) -> bytearray:
         data = self.out.take()
@@ -259,7 +259,7 @@ class Session:
 
     @property
     def backlog(self) -> int:
-        """How many bytes, at most, wait to be sent: of those that the link has tried, it tells when all are gone."""
+        """Upper bound of the unsent bytes: the link reports only when everything passed to it is sent."""
         out = self.out
         return len(out.data) + len(out.beside) + self._in_flight
 
@@ -275,14 +275,14 @@ class Session:
                 handle.resume()
 
     def hold(self) -> None:
-        """Push no more messages: this node is about to stop."""
+        """Stop pushing messages, since this node is about to stop."""
         self._held = True
         self.ready = False
         if self._broker is not None:
             self._broker.hold()
 
     def end(self, reason: str, *, lost: bool = True) -> None:
-        """Close the session; what its consumers held goes to others, and if it is `lost`, has one attempt less."""
+        """Close the session; its consumers' messages go to others, with one attempt less if it is `lost`."""
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, Trigger.ENDED])
@@ -293,7 +293,7 @@ class Session:
         self.host.dirty.add(self)
 
     def fail(self, error: Exception) -> None:
-        """Note that this session's work failed: it is sent no more, and ends when the step is over."""
+        """Note that this session's work failed: it sends no more, and ends after the step."""
         self.ready = False
         self.host.faults.end_session(self, error)
 
@@ -303,7 +303,7 @@ class Session:
         self.out.clear()
 
     def tick(self) -> None:
-        """Once a second: watch over a silent peer."""
+        """Check a silent peer; called once a second."""
         now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
             if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
@@ -333,7 +333,7 @@ class Session:
 
     @property
     def _heartbeats_missed_max(self) -> int:
-        """How many heartbeats in a row the peer may leave unanswered; 0 where none are sent."""
+        """Number of heartbeats in a row that the peer may leave unanswered; 0 if none are sent."""
         if self._broker is not None:
             return self._broker.heartbeats_missed_max
         return self.host.identity.heartbeats_missed_max if self._knows_heartbeats else 0
@@ -341,7 +341,7 @@ class Session:
     # -- negotiation
 
     def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
-        """The peer has authenticated, and says what it is: the session begins, or not."""
+        """Process the identity of an authenticated peer: begin the session or refuse it."""
         self._encoding = encoding
         self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
         if not self._rights.may_connect(identity):
@@ -446,7 +446,7 @@ class Session:
             log.warning(text, queue.uri, self.description, guid.hex().upper())
 
     def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
-        """Refuse a message; one line a second per session says why."""
+        """Refuse a message; the reason is logged at most once a second for each session."""
         handle = self.handles.get(queue_id)
         if handle is not None:
             handle.queue.statistics.nacks += 1
@@ -514,7 +514,7 @@ class Session:
         self.host.dirty.add(self)
 
     def push_packed(self, messages: bytes) -> None:
-        """Messages as `push` packs them, without shapes of properties."""
+        """Push messages in the form of `push`, without schemas of properties."""
         out = self.out.event(_PUSH)
         out += messages
         if len(out) > PUSH_BYTES_HIGH:
@@ -535,7 +535,7 @@ class Session:
                 self.log_improper(f"an unexpected {type(choice).__name__}")
 
     def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
-        """An administrator sends commands, and is answered each in turn; its encoding may change with each."""
+        """Execute an administrator's command; its encoding may change with each one."""
         message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
         match message.choice:
             case AdminCommand(command=command):

@@ -1,4 +1,4 @@
-"""What a session hands on: to the broker that it is with, and whole events to a hop."""
+"""A session's interfaces to another broker's link and to a relay of whole events."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ __all__ = ["BrokerPeer", "Bulk"]
 
 
 class BrokerPeer(Protocol):
-    """What a session with another broker is for; heartbeats are the session's own affair."""
+    """The purpose of a session with another broker; heartbeats are handled by the session."""
 
     @property
     def heartbeats_missed_max(self) -> int:
-        """How many heartbeats in a row may stay unanswered before the session is given up; with 0 none are sent."""
+        """Number of heartbeats in a row that may stay unanswered before the session is ended; with 0 none are sent."""
         ...
 
     @property
     def control_bytes_max(self) -> int:
-        """How long an event with a control message may be."""
+        """Maximum size of an event with a control message."""
         ...
 
     @property
     def backlog_bytes_max(self) -> int:
-        """With more than this waiting to be sent, the session is ended."""
+        """Unsent output above which the session is ended, in bytes."""
         ...
 
     def begun(self) -> None:
-        """Both sides know who the other is."""
+        """Begin, after negotiation."""
         ...
 
     def receive(self, data: memoryview, frame: Frame) -> None:
-        """Take in an event; FormatError for what no broker sends."""
+        """Process an event. Raises FormatError for an event that no broker sends."""
         ...
 
     def output_sent(self) -> None:
-        """The broker has taken all that there was."""
+        """Note that the broker has taken all output."""
         ...
 
     def hold(self) -> None:
-        """Push no more messages to it."""
+        """Stop pushing messages to it."""
         ...
 
     def ended(self) -> None:
-        """The session is over."""
+        """Handle the end of the session."""
         ...
 
 
 class Bulk(Protocol):
-    """Takes whole events at nodes that are hops; False, having done nothing, for what is to be taken singly."""
+    """Takes whole events at relays; returns False, without effect, for events to be taken message by message."""
 
     def puts(
         self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame

@@ -1,10 +1,10 @@
-"""A shard (partition) as its primary writes it: one ordered stream of records under (lease id, sequence number).
+"""A partition as its primary writes it: one ordered stream of records under (lease id, sequence number).
 
-Room is promised ahead: `due` counts the confirm and deletion records that the messages kept here will still need,
-and a message is taken only if they and it fit. So a full shard refuses messages, and reading it goes on.
+Room is reserved ahead: `due` counts the confirm and deletion records that the messages stored here will still need,
+and a message is taken only if they and it fit. A full partition thus refuses messages, and consuming goes on.
 
-When a file runs out, the shard rolls over: what is alive moves to a new set of files, under the numbers that it
-had, and the old set goes to the archive (source: mqbs::FileStore::rollover).
+When a file is full, the partition rolls over: live records move to a new set of files, with their
+numbers, and the old set goes to the archive (source: mqbs::FileStore::rollover).
 """
 
 from __future__ import annotations
@@ -55,36 +55,36 @@ __all__ = ["Awaiting", "Shard", "ShardState"]
 
 log = logging.getLogger("broker.shard")
 
-# Room that sync points and queue operations may take beyond what is due.
+# Room for sync points and queue operations beyond what is due.
 SPARE_RECORDS_MAX = 64
 SPARE_PART_MAX = 1 / 16  # of a small journal
 
-# A rollover must free at least this part of a file to be worth its copying (mqbs::FileStore, 20 percent).
+# A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
 
-# How the first words of a DATA record say how long its parts are, see `formats.disk.data.DataHeader`.
+# The bits of a DATA record's first words that hold its sizes, see `formats.disk.data.DataHeader`.
 MESSAGE_WORDS_BITS = 29
 OPTIONS_WORDS_SHIFT = 8
 _two_u32 = struct.Struct(">II").unpack_from
 
-# With very many messages a rollover begins when this part of a file is in use: it takes its time.
+# With very many messages a rollover begins when this part of a file is in use, since it takes long.
 EARLY_PART = 7 / 8
-# When that comes to nothing, it is not tried again at once.
+# Time before the next attempt if it fails.
 RETRY_MS = 1000
 
-# While posts wait for a rollover, they may take so much memory; the others are refused.
+# Memory of posts that may wait for a rollover; further ones are refused.
 WAITING_BYTES_MAX = 64 << 20
-# Operations on queues that are held back during a rollover, at most.
+# Maximum number of operations on queues held back during a rollover.
 HELD_OPERATIONS_MAX = 1 << 16
 
-# What the headers at the start of a file take at most.
+# Maximum size of the headers at the start of a file.
 FILE_HEADERS_SIZE_MAX = 64
 
 _NOTHING_WANTED = Wanted()
 
 
 class ShardState(NamedTuple):
-    """For people: how full a shard is; sizes in bytes."""
+    """The usage of a partition, for administration; sizes are in bytes."""
 
     partition_id: int
     primary_lease_id: int
@@ -95,7 +95,7 @@ class ShardState(NamedTuple):
 
 
 class Awaiting(NamedTuple):
-    """A message that must be copied before anybody hears of it; `sequence_number` is its record's."""
+    """A message that must be replicated before it is acknowledged or delivered; `sequence_number` is its record's."""
 
     sequence_number: int
     message: Message
@@ -105,13 +105,13 @@ class Awaiting(NamedTuple):
 class Shard:
     """The write side of one partition.
 
-    `copies_wanted` is how many nodes, this one included, must have a record before it counts as kept. `awaiting` are,
-    in the order of their records, the messages that wait for that. With
+    `copies_wanted` is the number of nodes, this one included, that must have a record for it to be stored. `awaiting`
+    are, in the order of their records, the messages that wait for that. With
     `outlives_power` files are on the disk before they replace others. While there is `damage`, this node may have
     acknowledged what it does not have.
     """
 
-    # Slots: an object of so many attributes is slower with a dictionary.
+    # Slots, since an object with so many attributes is slower with a dictionary.
     __slots__ = (
         "_alarmed",
         "_closed",
@@ -236,11 +236,11 @@ class Shard:
     # -- leases and sync points
 
     def begin_lease(self, primary_lease_id: int) -> bool:
-        """Write the first record of a lease, a sync point, before the messages are restored; False without room."""
+        """Write the first record of a lease, a sync point, before messages are restored; return False without room."""
         files = self.files
         if not files.journal.reserve(files.journal_end + JOURNAL_RECORD_SIZE):
             return False
-        # The last record is another's no longer.
+        # The last record is no longer another primary's.
         self._hear()
         self.primary_lease_id = primary_lease_id
         self.sequence_number = 0
@@ -248,7 +248,7 @@ class Shard:
         return True
 
     def activate(self, primary_lease_id: int) -> None:
-        """Become primary under a lease: numbers start anew. The first record is a sync point, unless it is there."""
+        """Become primary under a lease, with new sequence numbers. The first record is a sync point, unless present."""
         is_begun = primary_lease_id == self.primary_lease_id and self.sequence_number == 1
         assert is_begun or primary_lease_id > self.primary_lease_id, "lease ids only grow"
         self.primary_lease_id = primary_lease_id
@@ -289,7 +289,7 @@ class Shard:
             self._begin_tight(str(full), is_begun=is_begun)
 
     def _begin_tight(self, reason: str, *, is_begun: bool) -> None:
-        """Serve what a primary has left that kept no room for what is due: the reference's."""
+        """Serve a partition left without reserved room by its previous primary, one of the reference."""
         if not is_begun:
             end = self.files.journal_end + JOURNAL_RECORD_SIZE
             if end > self.limits.journal or not self.files.journal.reserve(end):
@@ -301,7 +301,7 @@ class Shard:
         self.tight.begin()
 
     def end_tight(self) -> bool:
-        """Take messages again if all that is due has room, and disk; whether it has."""
+        """Take messages again if everything due has room, and disk; return True if so."""
         records = self.due + self._spare_records
         files = self.files
         if not (self.has_room_for_due and files.journal.reserve(files.journal_end + records * JOURNAL_RECORD_SIZE)):
@@ -314,18 +314,18 @@ class Shard:
 
     @property
     def would_have_room(self) -> bool:
-        """Return whether the journal would have it with nothing but messages in it."""
+        """Return True if the journal would have room with nothing but messages in it."""
         records = self.message_count + self.due + self._spare_records + SYNC_POINTS
         return FILE_HEADERS_SIZE_MAX + records * JOURNAL_RECORD_SIZE <= self.limits.journal
 
     @property
     def has_room_for_due(self) -> bool:
-        """Return whether the journal has room for all that outstanding messages will still need."""
+        """Return True if the journal has room for all records that outstanding messages will still need."""
         records = self.due + self._spare_records
         return self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self.limits.journal
 
     def give_up_rollover(self) -> None:
-        """This node will soon be primary no longer: what was held back for a rollover is written before."""
+        """Write the records held back for a rollover, since this node will soon stop being primary."""
         rolling = self._rolling
         if rolling is not None and not rolling.is_changed:
             rolling.give_up("another node becomes primary")
@@ -334,20 +334,20 @@ class Shard:
             tight.give_up()
 
     def unkept_records(self) -> bytes:
-        """The last records of this lease that too few nodes are known to have."""
+        """Return the last records of this lease that too few nodes are known to have."""
         return unkept_records(self.files, self.primary_lease_id, self.copied_number, self._unkept_before)
 
     def unkept_purges(self) -> list[UnkeptPurge]:
-        """Likewise the purges of this lease."""
+        """Return the purges of this lease that too few nodes are known to have."""
         return self._unkept_purges.behind(self.copied_number)
 
     def forget_restored(self) -> None:
-        """Forget what was restored for a lease that does not begin here."""
+        """Forget state restored for a lease that does not begin here."""
         self.stores.clear()
         self.due = 0
 
     def deactivate(self) -> None:
-        """This node is no longer primary: nobody waits, no queue has its messages here."""
+        """Stop being primary: drop waiting posts and queues."""
         self.give_up_rollover()
         if self._rolling is not None:
             self._rolling.forget_messages()
@@ -372,7 +372,7 @@ class Shard:
             self._work.start(throw_away(self._work, [thrown]))
 
     def tick(self) -> None:
-        """Once a second: mark how far the files agree, if anything was written since."""
+        """Write a sync point if anything was written since the last one; called once a second."""
         self._hear()
         if not self.active:
             return
@@ -385,7 +385,7 @@ class Shard:
             self._sync_point(SyncPointType.REGULAR)
 
     def _hear(self) -> None:
-        """Note when the primary's last record came, if one has come since this was done last."""
+        """Note the arrival of the primary's last record, if one has come since the last call."""
         if not self.hears:
             return
         self.hears = False
@@ -426,7 +426,7 @@ class Shard:
         """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full; `Held`
         while the shard rolls over: see `when_open`.
 
-        The confirms of apps that do not want it come before it: so recovery sees no time when they might.
+        The confirms of apps that do not want it come before it, so that recovery never assigns it to them.
         """
         files = self.files
         options = content.options
@@ -476,7 +476,7 @@ class Shard:
         self.awaiting.append(Awaiting(self.sequence_number, message, action))
 
     def copied(self, sequence_number: int) -> None:
-        """Enough nodes have all records of this lease up to this one: what waits for that follows, in slices."""
+        """Note that enough nodes have all records of this lease up to this one; waiting actions follow in slices."""
         self.copied_number = sequence_number
         awaiting = self.awaiting
         if self._tells or not awaiting or awaiting[0].sequence_number > sequence_number:
@@ -509,7 +509,7 @@ class Shard:
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
     ) -> None:
-        """One app is done; its room was set aside when the message came."""
+        """Record an app's confirm; its room was reserved with the message."""
         files = self._out
         self.sequence_number += 1
         pack_confirm(
@@ -529,7 +529,7 @@ class Shard:
     def append_deletion(
         self, queue_key: bytes, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE
     ) -> None:
-        """Nobody wants a message any longer: the deletion stands for the confirms that are due."""
+        """Record a message's deletion, which replaces the confirms that are due."""
         if self._rolling is not None:
             self._rolling.removes(queue_key, message)
         files = self._out
@@ -548,7 +548,7 @@ class Shard:
         self.due -= message.outstanding.bit_count() or 1
 
     def make_room(self, records: int, qlist: int = 0) -> None:
-        """Have room for records that belong together, and bytes of QLIST: then none is refused. `Full` if not."""
+        """Make room for records that belong together, and bytes of QLIST, so that none is refused, or raise `Full`."""
         if self._alarmed or not (self._has_room(records) and self._has_qlist_room(qlist)):
             self._roll_over(Wanted(records=records, qlist=qlist))
         if not (self._reserve_journal(records) and self._reserve_qlist(qlist)):
@@ -557,7 +557,7 @@ class Shard:
     def append_queue(
         self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]], kind: QueueOpType = QueueOpType.CREATION
     ) -> None:
-        """A queue is created, or has new apps (ADDITION): its record in QLIST, then the operation in the journal.
+        """Record a new queue, or new apps (ADDITION): first in QLIST, then in the journal.
 
         May raise `Full`.
         """
@@ -595,7 +595,7 @@ class Shard:
         """A queue or one of its apps is purged or deleted; `first` is the oldest message that an app's purge touches,
         or the first of those `awaiting` copies that a queue's purge does.
 
-        A whole queue can be purged in a journal that takes nothing else, for that makes room. `Full` otherwise.
+        A whole queue can be purged in a journal that takes nothing else, since that makes room. `Full` otherwise.
         """
         frees = kind is QueueOpType.PURGE and app_key == NULL_KEY
         if frees and (self._alarmed or self.tight is not None):
@@ -632,7 +632,7 @@ class Shard:
             purges.add(self.sequence_number, queue_key, app_key, messages, awaiting)
 
     def begin_purge(self, task: Task) -> None:
-        """Messages have yet to be removed that a purge has recorded: `task` removes them."""
+        """Remove messages of a recorded purge in slices, by `task`."""
         self._purges.append(task)
 
     def take_purges(self) -> list[Task]:
@@ -648,29 +648,29 @@ class Shard:
             self._work.complete(task)
 
     def release(self, records: int) -> None:
-        """So many records will not be needed: what they were for is purged."""
+        """Release the room of `records` records that a purge has made superfluous."""
         self.due -= records
         self._full = ""
 
     def _position(self, message: Message) -> tuple[int, int]:
-        """The lease id and sequence number of a message's record."""
+        """Return the lease id and sequence number of a message's record."""
         record = find_message(*self.place_of(message))
         return record.primary_lease_id, record.sequence_number
 
     def forget(self, queue_key: bytes) -> None:
-        """A queue is no more."""
+        """Forget a removed queue."""
         del self.stores[queue_key]
 
     def register(self, queue_key: bytes, messages: Mapping[bytes, Message]) -> None:
-        """Know where a queue of this shard keeps its messages: a rollover carries them over."""
+        """Register the messages of a queue in this partition, for rollovers."""
         self.stores[queue_key] = messages
 
     def adopt(self, records_due: int) -> None:
-        """A recovered message will need that many more records."""
+        """Reserve room for the records that a recovered message will need."""
         self.due += records_due
 
     def read(self, message: Message) -> memoryview:
-        """A message's properties and payload, in the mapped file: valid until the next step."""
+        """Return a message's properties and payload, in the mapped file: valid until the next step."""
         files, offset = self.place_of(message)
         buffer = files.data.buffer
         lengths, options = _two_u32(buffer, offset)
@@ -678,7 +678,7 @@ class Shard:
         return buffer[start : start + message.size]
 
     def place_of(self, message: Message) -> tuple[PartitionFiles, int]:
-        """The files that have a message, and where its record in DATA begins."""
+        """Return the files that have a message, and the offset of its record in DATA."""
         files, offset = self.files, message.offset - self.offsets_from
         if offset < 0 and self._rolling is not None:
             files, offsets_from = self._rolling.old
@@ -688,7 +688,7 @@ class Shard:
     # -- room
 
     def _has_room(self, records: int) -> bool:
-        """Return whether `records` more leave room in the journal for what is due."""
+        """Return True if `records` more leave room in the journal for what is due."""
         if self.tight is not None:
             return False
         records += self.due + self.records_held + SYNC_POINTS_KEPT
@@ -717,7 +717,7 @@ class Shard:
         return self._held if self.tight is None else None
 
     def _make_room(self, size: int, due: int) -> None:
-        """Have disk for a message of `size` bytes in DATA and all that is then due, rolling over if a file is full."""
+        """Reserve disk for a message of `size` bytes in DATA and everything then due; roll over if a file is full."""
         if not self.available:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
         if self.tight is not None:
@@ -767,14 +767,14 @@ class Shard:
                 self._begin_slices(1 - FREED_PART_MIN)
 
     def set_available(self, available: bool) -> None:
-        """Take new messages, or refuse them all; what is there can be confirmed and removed."""
+        """Accept or refuse new messages; existing ones can still be confirmed and removed."""
         self.available = available
         # So that the next message asks for room.
         self._journal_granted = self._data_granted = 0
         log.info("Partition [%d]: status changed to %s", self.partition_id, "AVAILABLE" if available else "UNAVAILABLE")
 
     def roll_over(self) -> None:
-        """Move to new files, however little that frees; with very many messages in slices, so that it is done later.
+        """Roll over, however little that frees; with very many messages in slices, so that it finishes later.
 
         Raises `Full` if there is no disk for them.
         """
@@ -790,38 +790,38 @@ class Shard:
             self._move(Wanted(), part_max=1.0)
 
     def rollover_change(self) -> Change:
-        """A rollover is a change of its own, whatever it is made for: half of it must not be gone on with."""
+        """Return the change of a rollover, which must not be continued after a partial failure."""
         return Change(f"the rollover of partition {self.partition_id}", Full)
 
     # -- rolling over in slices
 
     def work_with(self, work: Work) -> None:
-        """Do long tasks bit by bit, from now on."""
+        """Do long tasks in slices from now on."""
         self._work = work
 
     @property
     def work(self) -> Work | None:
-        """The long tasks of the node; None if all is done at once."""
+        """The long tasks of the node; None if everything is done at once."""
         return self._work
 
     @property
     def message_count(self) -> int:
-        """The messages that are alive."""
+        """Number of messages alive."""
         return sum(map(len, self.stores.values()))
 
     def _may_slice(self) -> bool:
-        """Return whether a rollover can be made in slices, and is worth the trouble."""
+        """Return True if a rollover can be made in slices, and is large enough."""
         if self._work is None or self._rolling is not None:
             return False
         count = self.message_count
         return count > self._work.amount and not self._is_declined(count)
 
     def _is_declined(self, count: int) -> bool:
-        """Return whether a rollover was not worth it, and not much has gone since."""
+        """Return True if a rollover was not worthwhile, and few messages have been removed since."""
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
     def _begin_slices(self, part_max: float, wanted: Wanted = _NOTHING_WANTED) -> None:
-        """Begin a rollover. `Full` if there is no disk for its files."""
+        """Begin a rollover in slices. Raises `Full` if there is no disk for its files."""
         assert self._work is not None
         with self.rollover_change():
             try:
@@ -838,13 +838,13 @@ class Shard:
             self._work.add(self._rolling.task())
 
     def roll_slowly(self, rolling: TightRollover) -> None:
-        """Roll over as `Tight` wants it."""
+        """Begin the rollover of `Tight`."""
         self._rolling = rolling
         if self._work is not None:
             self._work.add(rolling.task())
 
     def create_files(self) -> PartitionFiles:
-        """Make files to roll over to. `Full` if there is no disk for them."""
+        """Make files to roll over to. Raises `Full` if there is no disk for them."""
         try:
             timestamp = self.make_timestamp(f"bmq_{self.partition_id}.")
             fresh = PartitionFiles.create(self.files.directory, self.partition_id, timestamp, self.limits)
@@ -856,7 +856,7 @@ class Shard:
         return fresh
 
     def rollover_is_over(self) -> None:
-        """The rollover in slices has come to its end, or to nothing."""
+        """Finish a rollover in slices, whether it succeeded or not."""
         rolling, self._rolling = self._rolling, None
         if not isinstance(rolling, SlicedRollover):
             self._let_posts_in()
@@ -875,12 +875,12 @@ class Shard:
 
     @property
     def is_closed_to_posts(self) -> bool:
-        """Return whether posts have to wait: copies are made of what is there now, or others came before them."""
+        """Return True if posts have to wait: for a rollover, or for earlier posts."""
         return self.is_copying or (bool(self._waiting) and not self._lets_posts_in)
 
     @property
     def is_copying(self) -> bool:
-        """Return whether a rollover carries over what is alive now, whatever becomes of it."""
+        """Return True if a rollover is copying messages alive now, even if they are removed meanwhile."""
         rolling = self._rolling
         return rolling is not None and rolling.holds and not rolling.is_changed
 
@@ -899,21 +899,21 @@ class Shard:
         self._waiting_bytes += size
 
     def hold_records(self) -> None:
-        """From now on nothing is added to the files: other records follow when the rollover is over."""
+        """Stop adding to the files: further records follow when the rollover is over."""
         self.hold_in(HeldRecords(self.held_max, self.limits.qlist, self.sequence_number))
 
     @property
     def held_max(self) -> int:
-        """The records that may have to be held."""
+        """Maximum number of records that may have to be held."""
         return self.due + self._spare_records + HELD_OPERATIONS_MAX
 
     def hold_in(self, held: HeldRecords) -> None:
-        """Add records to these from now on; those that it has follow the last one written."""
+        """Add records to `held` from now on; those that it has follow the last one written."""
         self._out = self._held = held
         self.sequence_number = held.number + held.journal_end // JOURNAL_RECORD_SIZE
 
     def take_held(self) -> bytes:
-        """The records that are held, as if they had not been made."""
+        """Take the held records back, as if they had not been made."""
         held, self._held = self._held, None
         self._out = self.files
         if held is None:
@@ -923,16 +923,16 @@ class Shard:
 
     @property
     def records_held(self) -> int:
-        """The records that follow when the rollover is over."""
+        """Number of records that follow when the rollover is over."""
         return self._held.journal_end // JOURNAL_RECORD_SIZE if self._held is not None else 0
 
     @property
     def qlist_held(self) -> int:
-        """The bytes of QLIST that follow when the rollover is over."""
+        """Bytes of QLIST that follow when the rollover is over."""
         return self._held.qlist_end if self._held is not None else 0
 
     def _release_held(self, number: int) -> None:
-        """Write what was held behind the record with that number, the last of the files in use."""
+        """Write the held records after the record with that number, the last of the files in use."""
         held, self._held = self._held, None
         self._out = self.files
         if held is not None:
@@ -943,7 +943,7 @@ class Shard:
             self._work.add(self._post_waiting(self._work))
 
     def _post_waiting(self, work: Work) -> Task:
-        """Those that came first go first; another rollover may begin meanwhile, and the rest waits for that."""
+        """Post waiting messages in order; another rollover may begin meanwhile, and the rest waits for that."""
         while self._waiting and self.active:
             while not work.may_go_on():
                 yield
@@ -961,7 +961,7 @@ class Shard:
     # -- rolling over at once
 
     def _roll_over(self, wanted: Wanted | None = None) -> None:
-        """Move to new files, with room for what is `wanted` beyond what is due.
+        """Roll over at once, with room for `wanted` beyond what is due.
 
         Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
         whole journal to find out, so that once refused, the next try waits for the next tick.
@@ -993,7 +993,7 @@ class Shard:
             self._alarmed = True
 
     def _move(self, wanted: Wanted, part_max: float = 1 - FREED_PART_MIN) -> None:
-        """`part_max` is the part of the limits that may be in use in the new files."""
+        """Copy to new files, of which at most `part_max` of the limits may be in use."""
         if self._rolling is not None:
             self._rolling.complete()
         self._finish_purges()
@@ -1032,7 +1032,7 @@ class Shard:
             self.note_not_retired(old, error)
 
     def note_not_retired(self, old: PartitionFiles, error: OSError) -> None:
-        """Files before a rollover cannot be put away. Nobody needs them: a next process finds the newer ones whole."""
+        """Note that old files cannot be archived. They are not needed: another process finds the newer ones whole."""
         log.error("Partition [%d]: %s cannot be put away: %s", self.partition_id, old.journal.name, error.strerror)
 
     def change_files(
@@ -1072,7 +1072,7 @@ class Shard:
         self._let_posts_in()
 
     def _check_room(self, wanted: Wanted) -> None:
-        """Check that so much fits the files in use. `Full` if it does not."""
+        """Raise `Full` if `wanted` does not fit the files in use."""
         files, limits = self.files, self.limits
         if (
             files.data_end + wanted.data > limits.data
@@ -1082,7 +1082,7 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"the files of partition {self.partition_id} are full after a rollover")
 
     def keep_removals(self, old: PartitionFiles) -> None:
-        """A set of files is about to be retired: what its journal tells of removed messages outlives it."""
+        """Keep the removals of a journal whose files are about to be retired."""
         self.removals.give_up(old, self.now.ms, synced=self.outlives_power)
 
     def finish(self, fresh: PartitionFiles, write_header: Callable[[], None]) -> None:
@@ -1099,7 +1099,7 @@ class Shard:
             fresh.journal.flush()
 
     def close(self) -> None:
-        """The node stops: cut the files to what is written."""
+        """Truncate the files to their written parts, when the node stops."""
         if self._rolling is not None and self._rolling.is_changed:
             self._rolling.complete()
         elif self._rolling is not None:
@@ -1110,7 +1110,7 @@ class Shard:
         self.removals.close(self.now.ms)
 
     def state(self) -> ShardState:
-        """How full it is."""
+        """Return the usage of the partition."""
         files = self.files
         return ShardState(
             self.partition_id,

@@ -1,6 +1,6 @@
-"""The rollover of a shard with very many messages, in slices: posts, confirms and all else go on in the old files.
+"""The rollover of a partition with very many messages, in slices: other work continues in the old files.
 
-It begins before a file is full, and keeps pace with what is written. Should a file be full before it ends, the rest is
+It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is
 done at once.
 
 A shard with copies is another case: a replica does the same rollover by itself, from the same records, so that both
@@ -28,16 +28,16 @@ __all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
 
 log = logging.getLogger("broker.shard")
 
-# So many records are looked at for a unit of work, and so many bytes moved.
+# Numbers of records examined and bytes copied in a unit of work.
 ROWS_PER_UNIT = 3
 BYTES_PER_UNIT = 4096
 PLACED_PER_UNIT = 8
 
-# The last records are looked at together with the change of files.
+# Number of the last records, which are processed together with the change of files.
 LAST_ROWS = 2
 
 
-# What is carried over is followed by the old files' last sync point, and by one of the new files' own.
+# Carried-over records are followed by the old files' last sync point, and by one of the new files' own.
 SYNC_POINTS = 2
 # Two always have room: a next primary's first, and the one that ends the files.
 SYNC_POINTS_KEPT = 2
@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
 
 
 class SlicedRollover:
-    """One rollover: `begin` it, and it goes on by itself, unless somebody cannot wait."""
+    """One rollover, which continues by itself after `begin`, unless `complete` is called."""
 
     def __init__(
         self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float, wanted: Wanted, *, holds: bool
@@ -78,11 +78,11 @@ class SlicedRollover:
 
     @property
     def old(self) -> tuple[PartitionFiles, int]:
-        """The old files, and from where on offsets of messages count that are still in them."""
+        """The old files, and the offset from which messages are still in them."""
         return self._old, self._old_base
 
     def removes(self, queue_key: bytes, message: Message) -> None:
-        """A message that was alive until now is removed."""
+        """Note the removal of a message that was alive."""
         moving = self._moving
         if moving is None or self.is_changed:
             return
@@ -92,7 +92,7 @@ class SlicedRollover:
             moving.removes(queue_key, message.guid, message.offset)
 
     def task(self) -> Task:
-        """What is to be done in slices."""
+        """Return the task that does the rollover in slices."""
         work = self._work
         while self._moving is None and not self.is_over:
             self._purges += self._shard.take_purges()
@@ -109,7 +109,7 @@ class SlicedRollover:
                 yield
 
     def complete(self) -> None:
-        """Do the rest now. `Full` if there is no disk, or too much is alive to be worth it."""
+        """Do the rest at once. Raises `Full` if there is no disk, or too much is alive for it to be worthwhile."""
         self._finish_purges()
         while not self.is_over:
             self._do_slice(1 << 20)
@@ -117,7 +117,7 @@ class SlicedRollover:
             raise Full("STORAGE_FAILURE", self.refusal)
 
     def change(self) -> None:
-        """Go so far that the new files are in use. `Full` as for `complete`."""
+        """Proceed until the new files are in use. Raises `Full` like `complete`."""
         self._finish_purges()
         while not (self.is_over or self.is_changed):
             self._do_slice(1 << 20)
@@ -125,7 +125,7 @@ class SlicedRollover:
             raise Full("STORAGE_FAILURE", self.refusal)
 
     def forget_messages(self) -> None:
-        """The shard is served here no longer: nobody asks where messages are."""
+        """Stop tracking messages, since the partition is no longer served here."""
         if self._moving is not None:
             self._moving.forget()
 
@@ -173,7 +173,7 @@ class SlicedRollover:
             self.give_up(f"partition {self._shard.partition_id}: no disk for new files")
             return
         if self._shard.outlives_power:
-            # Bit by bit: all of it at the end would take its time.
+            # In parts, since flushing everything at the end would take long.
             moving.fresh.data.flush()
         size = moving.fresh.data_end - before
         self._work.left -= 1 + rows // ROWS_PER_UNIT + size // BYTES_PER_UNIT
@@ -183,7 +183,7 @@ class SlicedRollover:
             self._change_files()
 
     def _pace(self, rows: int) -> int:
-        """How many records to look at: as many as it takes to be done before the journal is full."""
+        """Return the number of records to process so that the rollover ends before the journal is full."""
         if self.holds:
             return rows
         shard, end = self._shard, self._old.journal_end
@@ -194,7 +194,7 @@ class SlicedRollover:
         return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
-        """Return whether enough would be free in the new files; it comes to nothing otherwise."""
+        """Return True if enough would be free in the new files; give up otherwise."""
         shard, fresh, wanted, limits = self._shard, self._fresh, self._wanted, self._shard.limits
         due = shard.due + shard.records_held
         for name, kept, size, limit in (
@@ -233,7 +233,7 @@ class SlicedRollover:
         shard.change_files(fresh, moving.finish)
 
     def give_up(self, reason: str) -> None:
-        """It comes to nothing: the old files stay."""
+        """Give up: the old files stay in use."""
         log.info(
             "Partition [%d]: rollover of %s given up: %s", self._shard.partition_id, self._old.journal.name, reason
         )

@@ -1,8 +1,8 @@
-"""What a queue has done, all in all and lately (source: mqbstat::QueueStatsDomain).
+"""Statistics of a queue, in total and for a recent window (source: mqbstat::QueueStatsDomain).
 
-Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that what happened lately is a
+Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that recent activity is a
 difference. A level (messages, bytes) is observed before each of its falls: between two of these it only rises, so its
-highest value is seen without a look at each post. Times are milliseconds, as exact as the clock of the steps.
+highest value is observed without a check at each post. Times are milliseconds, as exact as the clock of the steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 __all__ = ["SNAPSHOT_MS", "Kept", "QueueStatistics", "Recently"]
 
 SNAPSHOT_MS = 10_000
-# What is kept covers the minute that the reference prints by default.
+# The snapshots cover the minute that the reference prints by default.
 SNAPSHOTS_KEPT = 7
 
 
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 
 
 class Recently(NamedTuple):
-    """What happened within the window: `counters` are differences, with the maxima of the whole window."""
+    """Activity within the window: `counters` are differences, with the maxima of the whole window."""
 
     counters: Kept
     wait_ms: int
@@ -54,7 +54,7 @@ _read = attrgetter(*Kept._fields)
 
 
 class QueueStatistics:
-    """Of a queue, or of one app in it, which uses but some of the fields.
+    """The statistics of a queue, or of one app in it, which uses only some of the fields.
 
     A wait is the time of a message from its arrival to a consumer, an answer that from there to its confirm.
     """
@@ -85,37 +85,37 @@ class QueueStatistics:
     answer_ms_max: int
 
     def waited(self, ms: int) -> None:
-        """A message has gone to a consumer."""
+        """Count a delivery."""
         self.waits += 1
         self.waits_ms += ms
         if ms > self.wait_ms_max:
             self.wait_ms_max = ms
 
     def answered(self, ms: int) -> None:
-        """A consumer has confirmed a message."""
+        """Count a confirm."""
         self.answers += 1
         self.answers_ms += ms
         if ms > self.answer_ms_max:
             self.answer_ms_max = ms
 
     def observe(self, messages: int, size: int) -> None:
-        """How much there is; to be called before it falls."""
+        """Observe the level; to be called before it falls."""
         if messages > self.messages_max:
             self.messages_max = messages
         if size > self.bytes_max:
             self.bytes_max = size
 
     def snapshot(self, messages: int, size: int) -> None:
-        """Keep the values of now, with so much there; the maxima begin anew."""
+        """Keep the current values and level, and reset the maxima."""
         self.observe(messages, size)
         values = Kept(*_read(self))
-        # What rests costs no memory: the same tuple again.
+        # Unchanged values cost no memory: the same tuple is used again.
         self._kept.append(self._kept[-1] if self._kept and self._kept[-1] == values else values)
         self.messages_max, self.bytes_max = messages, size
         self.wait_ms_max = self.answer_ms_max = 0
 
     def recently(self, messages: int, size: int) -> Recently:
-        """What happened since the oldest snapshot, or ever while few are kept; so much is there now."""
+        """Return the activity since the oldest snapshot, or the start while few are kept, given the current level."""
         self.observe(messages, size)
         now = Kept(*_read(self))
         if len(self._kept) < SNAPSHOTS_KEPT:

@@ -1,4 +1,4 @@
-"""What a consumer asks to receive, from requests of both forms (source: bmqp::ConversionUtil)."""
+"""Subscriptions of a consumer, from requests of both forms (source: bmqp::ConversionUtil)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INVALID_PRIORITY = "Attempting to configure stream with invalid priority."
 
 
 def modern_parameters(old: QueueStreamParameters) -> StreamParameters:
-    """The older form of a stream's parameters as one subscription, or none (bmqp::ConversionUtil)."""
+    """Convert the older form of a stream's parameters to one subscription, or none (bmqp::ConversionUtil)."""
     info = old.sub_id_info
     subscriptions: tuple[SubscriptionInfo, ...] = ()
     if old.consumer_priority_count > 0:
@@ -40,7 +40,7 @@ def modern_parameters(old: QueueStreamParameters) -> StreamParameters:
 
 
 def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Subscription]:
-    """The subscriptions of a configure request; `Refusal` for one that cannot be served."""
+    """Make the subscriptions of a configure request. Raises `Refusal` for one that cannot be served."""
     found = []
     for subscription in parameters.subscriptions:
         expression = subscription.expression
@@ -49,7 +49,7 @@ def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Sub
             if consumer.consumer_priority == PRIORITY_INVALID:
                 if consumer.consumer_priority_count:
                     raise Refusal(StatusCategory.UNKNOWN, INVALID_PRIORITY, -1)
-                continue  # an older client's way to say that it takes nothing
+                continue  # an older client's form of taking nothing
             if consumer.consumer_priority_count <= 0:
                 raise Refusal(StatusCategory.UNKNOWN, INVALID_PRIORITY, -1)
             found.append(

@@ -1,7 +1,7 @@
-"""What a consumer holds when its subscriptions are replaced: which of the new ones it counts against.
+"""Transfer of a consumer's unconfirmed messages to its new subscriptions.
 
-Messages name the subscription that they were sent for. There may be a million, so they stay as they are: the old
-subscription goes on in the place of the new one.
+Messages refer to the subscription that they were sent for. There may be a million, so they are not changed: the old
+subscription continues in the place of the new one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rollover of a shard whose journal has no room for what is due (`broker.core.tight`), in slices.
+"""The rollover of a partition whose journal has no room for what is due (`broker.core.tight`), in slices.
 
-What it carries over is what the files say is alive, as at a replica: nothing is added to them meanwhile, as all records
-of such a shard wait in memory. So whatever has become of a message since then does not concern it.
+It carries over the messages alive in the files, as at a replica: nothing is added to them meanwhile, as all records
+of such a partition wait in memory. Later changes of a message therefore do not concern it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["TightRollover"]
 
 log = logging.getLogger("broker.shard")
 
-# So many records are looked at for a unit of work, so many bytes moved, and so many messages told where they are.
+# Numbers of records examined, bytes copied, and messages updated in a unit of work.
 ROWS_PER_UNIT = 3
 BYTES_PER_UNIT = 4096
 PLACED_PER_UNIT = 4
 
-# What is done at a time where nobody is served meanwhile.
+# Amount done at once when no clients are served meanwhile.
 ALL = 1 << 40
 
 
 class _Place:
-    """A message that the files say is alive: its queue key and GUID, and where it is in DATA."""
+    """A message alive in the files: its queue key and GUID, and its place in DATA."""
 
     __slots__ = ("key", "offset")
 
@@ -79,14 +79,14 @@ class TightRollover:
 
     @property
     def old(self) -> tuple[PartitionFiles, int]:
-        """The old files, and from where on offsets of messages count that are still in them."""
+        """The old files, and the offset from which messages are still in them."""
         return self._old, self._old_base
 
     def removes(self, queue_key: bytes, message: Message) -> None:
-        """A message is removed: its record waits in memory, and the files know nothing of it."""
+        """Ignore a removal: its record waits in memory, and the files do not have it."""
 
     def task(self) -> Task:
-        """What is to be done in slices."""
+        """Return the task that does the rollover in slices."""
         work = self._work
         assert work is not None
         while not self.is_over:
@@ -103,7 +103,7 @@ class TightRollover:
             work.left = 0
 
     def complete(self) -> None:
-        """Do the rest now."""
+        """Do the rest at once."""
         if self._work is not None:
             self._work.complete(self.task())
         while not self.is_over:
@@ -111,14 +111,14 @@ class TightRollover:
             next(self._parts, 0)
 
     def give_up(self, reason: str) -> None:
-        """It comes to nothing: the old files stay."""
+        """Give up: the old files stay in use."""
         text = "Partition [%d]: rollover of %s given up: %s"
         log.warning(text, self._shard.partition_id, self._old.journal.name, reason)
         self._fresh.remove()
         self._end()
 
     def forget_messages(self) -> None:
-        """The shard is served here no longer: nobody asks where messages are."""
+        """Stop tracking messages, since the partition is no longer served here."""
         if self._moving is not None:
             self._moving.forget()
 
@@ -158,7 +158,7 @@ class TightRollover:
         self._end()
 
     def _find(self) -> Generator[int, None, Moving]:
-        """Learn what the files say is alive."""
+        """Find the messages alive in the files."""
         recovery = SlicedRecovery(self._old)
         while not recovery.is_read:
             recovery.advance(self._units * ROWS_PER_UNIT)
@@ -171,14 +171,14 @@ class TightRollover:
         return self._moving
 
     def _move(self, moving: Moving) -> Generator[int, None, bool]:
-        """Carry it over; False if there is no disk for it."""
+        """Copy them; return False if there is no disk for that."""
         fresh = self._fresh
         while moving.rows_left:
             before, rows = fresh.data_end, self._units * ROWS_PER_UNIT
             if not moving.advance(rows, self._units * BYTES_PER_UNIT):
                 return False
             if self._shard.outlives_power:
-                # Bit by bit: all of it at the end would take its time.
+                # In parts, since flushing everything at the end would take long.
                 fresh.data.flush()
             yield 1 + rows // ROWS_PER_UNIT + (fresh.data_end - before) // BYTES_PER_UNIT
         return True
@@ -189,14 +189,14 @@ class TightRollover:
         return end < min(self._shard.limits.journal, self._old.journal_end)
 
     def _place(self, moving: Moving) -> Iterator[int]:
-        """Tell messages where they are; of some that the files had, only the removal has yet to be written."""
+        """Update the messages' places; for some in the files only the removal is yet to be written."""
         shard = self._shard
         while not moving.is_placed:
             for place, start in moving.take(self._units * PLACED_PER_UNIT):
                 assert isinstance(place, _Place)
                 self._alive.take(place.key)
                 message = shard.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
-                # It may have gone, and come again, in the meantime.
+                # It may have been removed and posted again in the meantime.
                 if message is not None and message.offset < shard.offsets_from:
                     message.offset = shard.offsets_from + start
             yield self._units

@@ -1,4 +1,4 @@
-"""Actions to be taken later, by the clock that the shell sets."""
+"""Timers: actions to be taken later, by the clock that the shell sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Timers"]
 
 
 class Timers:
-    """What is due when. An action that is no longer wanted finds out itself."""
+    """A queue of actions by due time. An action that is no longer needed must check that itself."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -23,15 +23,15 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next action is due; None if there is none."""
+        """Due time of the next action; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def at(self, ms: int, action: Callable[[], None]) -> None:
-        """Take `action` at `ms` (of `Now.ms`), or with the first tick behind it."""
+        """Take `action` at `ms` (of `Now.ms`), or with the first tick after it."""
         heapq.heappush(self._heap, (ms, next(self._numbers), action))
 
     def run(self, now_ms: int) -> None:
-        """Take all actions that are due, in their order; those that they ask for may wait for the next time."""
+        """Take all due actions, in their order; those that they add may wait for the next call."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[2])

@@ -1,4 +1,4 @@
-"""What is done to a queue from outside: its messages expire, its apps come and go."""
+"""Upkeep of a queue: expiry of messages, addition and removal of apps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = logging.getLogger("broker.queue")
 
 
 def expire(queue: Queue) -> None:
-    """Remove messages that are older than the domain lets them become: of many, the rest in slices."""
+    """Remove expired messages; if there are many, in slices."""
     if queue.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
         return
     queue.is_expiring = queue.work.start(_expire(queue))
 
 
 def _expire(queue: Queue) -> Task:
-    """As many messages a slice as it may do; the operator hears of all of them at the end."""
+    """Remove expired messages in slices; they are logged together at the end."""
     given_up = count = 0
     latest: Message | None = None
     while True:
@@ -45,7 +45,7 @@ def _expire(queue: Queue) -> Task:
             latest = message
         queue.statistics.expired += len(expired)
         if expired:
-            # Who held them has room; and what waits must not wait behind what is gone.
+            # Their consumers have room, and waiting messages must not wait behind removed ones.
             for app in queue.apps.values():
                 queue.deliver(app)
         queue.work.left -= len(expired)
@@ -60,7 +60,7 @@ def _expire(queue: Queue) -> Task:
 
 
 def _late(queue: Queue) -> list[Message]:
-    """Messages that too few nodes have, after so long that their producers have given them up as well."""
+    """Return messages that too few nodes have, so late that their producers have given them up as well."""
     patience_ms = queue.config.deduplication_time_ms
     if not (patience_ms and queue.awaiting):
         return []
@@ -90,7 +90,7 @@ def _expired(queue: Queue) -> list[Message]:
 
 
 def add_app(queue: Queue, app_id: str, key: bytes) -> App:
-    """An app of a fanout queue, from now on: those who read it already get what comes. It is recorded already."""
+    """Add an app to a fanout queue, after its record: existing readers receive new messages."""
     bit = queue.free_bit()
     known = queue.unregistered.pop(app_id, None)
     app = known or App(app_id, key, bit)
@@ -101,7 +101,7 @@ def add_app(queue: Queue, app_id: str, key: bytes) -> App:
 
 
 def remove_app(queue: Queue, app: App) -> None:
-    """An app is no more; those who read it stay, and get nothing. What it had is recorded as purged already."""
+    """Remove an app, after its record and purge: its readers stay, and receive nothing."""
     strip(queue, app)
     del queue.apps[app.app_id]
     queue.consumption.forget(app)
