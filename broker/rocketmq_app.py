@@ -21,6 +21,10 @@ import trio
 from broker.core.faults import Faults, Inconsistent
 from broker.core.timers import Timers
 from broker.os_errors import os_error_line
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.access.model import Invalid
+from broker.rocketmq.access.signature import signed
+from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -58,9 +62,12 @@ from broker.shell.logs import start_logging
 from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
 from broker.shell.store_lock import StoreInUse, StoreLock
 from formats.errors import FormatError
+from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.plain_accounts import Account, read_accounts
 from formats.rocketmq.pop_bodies import REQUEST_MODES
 from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
 
@@ -127,7 +134,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
-        nameserver = NameserverService(Nameserver(Routes(), kept.values, kept.nameserver_settings), _wall_ms)
+        parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
+        nameserver = NameserverService(parts, kept.guard, _wall_ms)
         deferred = _Deferred()
         broker = _make_broker(config, kept, node, nameserver, deferred)
         services: tuple[Service, ...] = (nameserver, broker)
@@ -164,6 +172,11 @@ class _Kept:
         self.nameserver_settings = _nameserver_settings(config, file("namesrv", "namesrv.properties"), values.path)
         self.values = _read(values, lambda data: KeyValues(data, values.write))
         self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
+        users = ConfigFile(config.store / "config" / "users.json", is_private=True)
+        acls = file("config", "acls.json")
+        self.access = _read(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
+        _make_first_users(config, self.access)
+        self.guard = Guard(config.access, self.access, options.cluster)
         self.state = State(
             options,
             store,
@@ -172,6 +185,8 @@ class _Kept:
             _read(self.offsets_file, Offsets),
             _read(self.orders_file, Orders),
             self.settings,
+            self.access,
+            self.guard,
             _read(self.modes_file, _checked_modes),
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
@@ -204,12 +219,52 @@ def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
         ConfigFile(file).write(changed_properties(file.read_text(encoding="utf-8"), changes).encode())
 
 
-def _read(file: ConfigFile, read: Callable[[bytes], T]) -> T:
-    """Read and decode a file. Raises `PropertyError`, which names it and the remedy."""
+def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
+    """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
+    for account in _plain_accounts(config.plain_accounts):
+        if account.white_addresses:
+            log.warning("the white addresses of account %s are not heeded", account.user.username)
+        if account.user.username not in tables.users:
+            try:
+                tables.create_user(account.user)
+                if account.acl is not None:
+                    tables.put_acl(account.acl)
+            except Invalid as error:
+                raise PropertyError(f"{config.plain_accounts}: account {account.user.username}: {error}") from None
+    for user in (config.first_user, config.inner_credentials):
+        if user is not None and user.username not in tables.users:
+            tables.create_user(user)
+    if (config.access.authentication or config.access.authorization) and not tables.users:
+        raise PropertyError(
+            "authentication is wanted, and there is no user: name the first one, initAuthenticationUser="
+            '{"username":"...","password":"..."}, in the configuration file'
+        )
+
+
+def _plain_accounts(path: Path | None) -> list[Account]:
+    if path is None:
+        return []
+    try:
+        return read_accounts(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise PropertyError(f"{path}: is not UTF-8") from None
+    except (FormatError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PropertyError(
+            f"{path}: {reason}; it has the accounts that aclEnable or migrateAuthFromV1Enabled wants"
+        ) from None
+
+
+def _read(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
+    """Read and decode a file, and perhaps another one beside it.
+
+    Raises `PropertyError`, which names it and the remedy.
+    """
     try:
         return read(file.read())
     except FormatError as error:
-        raise PropertyError(f"{file.path}: {error}; mend it, or bring back {file.path}.bak") from None
+        names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
+        raise PropertyError(f"{names}: {error}; mend it, or bring back the file whose name ends with .bak") from None
 
 
 def _checked_modes(data: bytes) -> bytes:
@@ -234,12 +289,13 @@ def _make_broker(
 ) -> Broker:
     options, topics = kept.state.options, kept.state.topics
     links: list[NameserverLink] = []
+    seal = _make_seal(config.inner_credentials)
     for name in config.nameservers:
         host, _, port = name.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
         dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
-        links.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics)))
+        links.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics), seal))
     world = World(
         _wall_ms,
         random.randrange,
@@ -257,6 +313,14 @@ def _make_broker(
     node.add(broker)
     node.add(nameserver)
     return broker
+
+
+def _make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:
+    """Make what signs requests to nameservers, if there is somebody to sign as."""
+    if credentials is None:
+        return lambda frame: frame
+    name, secret = credentials.username or "", credentials.password or ""
+    return lambda frame: signed(frame, name, secret)
 
 
 def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:

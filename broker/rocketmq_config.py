@@ -10,9 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
+from formats.errors import FormatError
+from formats.rocketmq import fastjson
+from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.property_text import read_properties
 
@@ -38,7 +42,9 @@ class PropertyError(Exception):
 class RocketConfig:
     """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
 
-    `unused` are the properties of the file that mean nothing here; `file` is that file, if there is one.
+    `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
+    tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
+    that mean nothing here; `file` is that file, if there is one.
     """
 
     store: Path = Path("rocketmq-data")
@@ -54,6 +60,10 @@ class RocketConfig:
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
+    access: AccessOptions = field(default_factory=AccessOptions)
+    first_user: UserInfo | None = None
+    inner_credentials: UserInfo | None = None
+    plain_accounts: Path | None = None
     unused: tuple[str, ...] = ()
     file: Path | None = None
 
@@ -83,6 +93,8 @@ class RocketConfig:
                 value = getattr(values, attribute)
                 if value is not None:
                     found[name] = _WRITERS.get(name, str)(value)
+        found["authenticationEnabled"] = str(self.access.authentication)
+        found["authorizationEnabled"] = str(self.access.authorization)
         return {name: value.lower() if value in ("True", "False") else value for name, value in found.items()}
 
     def changed(self, **changes: Any) -> RocketConfig:
@@ -179,10 +191,49 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
+def _codes(text: str) -> frozenset[int]:
+    # Beside the codes of requests stand names of another protocol, which is not spoken here.
+    return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
+
+
+def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:
+    """Read a name and a password from a JSON object. What is told of a fault has no password."""
+
+    def read(text: str) -> UserInfo:
+        try:
+            value = fastjson.loads(text)
+        except FormatError:
+            value = None
+        pair = (value.get(name), value.get(password)) if isinstance(value, dict) else ()
+        if len(pair) != 2 or not all(isinstance(each, str) and each.strip() for each in pair):
+            raise ValueError(f'is not like {{"{name}":"...","{password}":"..."}}')
+        return UserInfo(pair[0], pair[1], "Super", "enable")
+
+    return read
+
+
+# What is configured of access control. Values may be secrets: nobody is shown them, or told them when they are wrong.
+_ACCESS: Final[dict[str, Callable[[str], Any]]] = {
+    "authenticationEnabled": _bool,
+    "authorizationEnabled": _bool,
+    "authenticationWhitelist": _codes,
+    "authorizationWhitelist": _codes,
+    "initAuthenticationUser": _secret_pair("username", "password"),
+    "innerClientAuthenticationCredentials": _secret_pair("accessKey", "secretKey"),
+    "migrateAuthFromV1Enabled": _bool,
+    "aclEnable": _bool,
+}
+
 # By property, how its value is read; for administrators, who change some while the broker runs.
-BROKER_READERS: Final = {name: read for table in (_NODE, _BROKER, _STORE, _TIMES) for name, (read, _) in table.items()}
+BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    **{name: read for table in (_NODE, _BROKER, _STORE, _TIMES) for name, (read, _) in table.items()},
+    "authenticationEnabled": _bool,
+    "authorizationEnabled": _bool,
+}
 # The original's default for configBlackList.
-LOCKED: Final = frozenset({"configBlackList", "brokerConfigPath"})
+LOCKED: Final = frozenset(
+    {"configBlackList", "brokerConfigPath", "initAuthenticationUser", "innerClientAuthenticationCredentials"}
+)
 # The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
 NAMESERVER_DEFAULTS: Final = {"returnOrderTopicConfigToBroker": "true", "supportActingMaster": "false"}
 NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, _bool)
@@ -212,12 +263,14 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
                     raise PropertyError(f"{path}: {name}: '{value}' {error}") from None
                 break
         else:
-            unused.append(name)
+            if name not in _ACCESS:
+                unused.append(name)
     if _is_true(properties, "traceTopicEnable"):
         broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
     if broker.get("broker_id", 0) != 0 or properties.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
         raise PropertyError(f"{path}: a slave is wanted (brokerId, brokerRole), and there are only masters here")
+    access = _read_access(path, properties)
     default = RocketConfig()
     return replace(
         default,
@@ -227,7 +280,33 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         times=TransactionTimes(**times, reserved_ms=node.get("reserved_hours", default.reserved_hours) * 3_600_000),
         unused=tuple(sorted(unused)),
         file=path,
+        **access,
     )
+
+
+def _read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
+    """The fields of the configuration that are about access control. Raises `PropertyError`."""
+    found: dict[str, Any] = {}
+    for name, read in _ACCESS.items():
+        if properties.get(name):
+            try:
+                found[name] = read(properties[name])
+            except ValueError as error:
+                raise PropertyError(f"{path}: {name}: its value {error}") from None
+    is_first = found.get("aclEnable", False)
+    options = AccessOptions(
+        found.get("authenticationEnabled", is_first),
+        found.get("authorizationEnabled", is_first),
+        found.get("authenticationWhitelist", frozenset()),
+        found.get("authorizationWhitelist", frozenset()),
+    )
+    accounts = path.with_name("plain_acl.yml") if is_first or found.get("migrateAuthFromV1Enabled") else None
+    return {
+        "access": options,
+        "first_user": found.get("initAuthenticationUser"),
+        "inner_credentials": found.get("innerClientAuthenticationCredentials"),
+        "plain_accounts": accounts,
+    }
 
 
 def _is_true(properties: dict[str, str], name: str) -> bool:

@@ -9,10 +9,14 @@ __all__ = ["ConfigFile"]
 
 
 class ConfigFile:
-    """One file. It is replaced in one step, so that a crash leaves the old or the new one."""
+    """One file. It is replaced in one step, so that a crash leaves the old or the new one.
 
-    def __init__(self, path: Path) -> None:
+    With `is_private` only the node's own account may read it.
+    """
+
+    def __init__(self, path: Path, *, is_private: bool = False) -> None:
         self._path = path
+        self._mode = 0o600 if is_private else 0o644
         self._backup = path.with_name(f"{path.name}.bak")
         path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -34,8 +38,11 @@ class ConfigFile:
     def write(self, data: bytes) -> None:
         """Have it hold `data`, on the disk, too. Raises `OSError`, and it holds what it held then."""
         fresh = self._path.with_name(f"{self._path.name}.tmp")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._mode)
         with os.fdopen(descriptor, "wb") as file:
+            if self._mode == 0o600:
+                # What a crash has left there may have had another mode.
+                os.fchmod(descriptor, self._mode)
             file.write(data)
             file.flush()
             os.fdatasync(descriptor)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.conformance_mqadmin import Place, chosen, fault_of, run_commands
-from scripts.mqadmin_cases import CASES, Case
+from scripts.mqadmin_cases import ACL_CASES, CASES, Case
 
 PLACE = Place("127.0.0.1:1", "127.0.0.1:2", "c", "b")
 JAVA = """#!/bin/sh
@@ -54,14 +54,16 @@ def test_fault_is_named(text: str, reason: str | None) -> None:
 
 
 def test_cases_are_chosen_with_what_they_need() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
-    assert [case.name for case in chosen(["topicStatus"])] == [
-        "updateTopic",
-        "updateTopic -c",
-        "updateSubGroup",
-        "clients",
-        "topicStatus",
-    ]
-    assert len(chosen(None, of_apache=True)) < len(chosen(None)) == len(CASES)
+    assert len({case.name for case in (*CASES, *ACL_CASES)}) == len(CASES) + len(ACL_CASES)
+    (group,) = chosen(["topicStatus"])
+    names = ["updateTopic", "updateTopic -c", "updateSubGroup", "clients", "topicStatus"]
+    assert [case.name for case in group.cases] == names
+    plain, secured = chosen(None)
+    assert (plain.cases, secured.cases) == ([*CASES], [*ACL_CASES])
+    assert "authenticationEnabled=true" not in plain.config
+    assert "authenticationEnabled=true" in secured.config
+    theirs, _ = chosen(None, of_apache=True)
+    assert len(theirs.cases) < len(CASES)
+    assert chosen([ACL_CASES[0].name]) == [secured]
     with pytest.raises(SystemExit, match="no such command: none"):
         chosen(["none"])

@@ -8,6 +8,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core.faults import Faults
+from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.requests import AccessRequests
+from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.core.administration import Administration
 from broker.rocketmq.core.arrivals import Arrivals
 from broker.rocketmq.core.asking import Asking
@@ -80,7 +83,7 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """The stores and tables of a broker, and what administrators may change of its configuration."""
+    """The stores and tables of a broker, what administrators may change of its configuration, and who may do what."""
 
     options: BrokerOptions
     store: MessageStore
@@ -89,6 +92,8 @@ class State(NamedTuple):
     offsets: Offsets
     orders: Orders
     settings: Settings
+    access: AccessTables
+    guard: Guard
     request_modes: bytes = b""
     delay_offsets: DelayOffsets = DelayOffsets()
     timer_checkpoint: TimerCheckpoint | None = None
@@ -102,6 +107,7 @@ class Broker:
     def __init__(self, state: State, world: World, faults: Faults, nameservers: Nameservers) -> None:
         options, store, topics, groups, offsets = state[:5]
         self._world = world
+        self._guard = state.guard
         self._faults = faults
         self._nameservers = nameservers
         self._offsets = offsets
@@ -152,6 +158,7 @@ class Broker:
             Queries(store),
             administration,
             statistics,
+            AccessRequests(state.access),
             Progress(options, topics, groups, offsets, clients, store, statistics),
             Asking(options, topics, groups, clients, store, self._calls),
             Upkeep(topics, clients, store, self._retention),
@@ -163,6 +170,7 @@ class Broker:
                 self._transactions,
                 self._retention,
                 self._plain,
+                state.guard,
                 booted_ms,
             ),
             Inspection(
@@ -207,8 +215,8 @@ class Broker:
     # -- requests
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Store the plain messages at the front."""
-        return self._plain.take(data, at, end, session)
+        """Store the plain messages at the front. Those that have to be checked are left to `receive`."""
+        return at if self._guard.is_on else self._plain.take(data, at, end, session)
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Carry out a request, and answer it now or later."""
@@ -222,7 +230,12 @@ class Broker:
             answer = failure(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
         else:
             try:
+                if self._guard.is_on:
+                    self._guard.check(frame, session.host.address)
                 answer = handler(Request(frame, session, self._world.wall_ms()))
+            except Denied as denied:
+                log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
+                answer = failure(ResponseCode.NO_PERMISSION, str(denied))
             except Refused as refused:
                 answer = failure(refused.code, refused.text)
             except FormatError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.plain_sending import PlainSender
@@ -51,6 +52,7 @@ class Configuration:
         transactions: Transactions,
         retention: Retention,
         plain: PlainSender,
+        guard: Guard,
         booted_ms: int,
     ) -> None:
         self._options = options
@@ -67,6 +69,8 @@ class Configuration:
             settings.on_change(name, partial(self._set_time, attribute))
         settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
         settings.on_change("fileReservedTime", self._set_reserved)
+        for name, apply in guard.setters().items():
+            settings.on_change(name, apply)
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_CONFIG: self._show,
             RequestCode.UPDATE_BROKER_CONFIG: self._change,

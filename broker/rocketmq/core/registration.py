@@ -113,16 +113,22 @@ class Nameservers:
 class NameserverLink:
     """A nameserver elsewhere: its connection, made anew when it is lost.
 
-    `hello` gives what it is told as soon as it is there.
+    `hello` gives what it is told as soon as it is there; `seal` signs what it is sent.
     """
 
     def __init__(
-        self, name: str, dial: Dial, open_session: Callable[[str, NameserverLink], Session], hello: Callable[[], Frame]
+        self,
+        name: str,
+        dial: Dial,
+        open_session: Callable[[str, NameserverLink], Session],
+        hello: Callable[[], Frame],
+        seal: Callable[[Frame], Frame] = lambda frame: frame,
     ) -> None:
         self._name = name
         self._dial = dial
         self._open_session = open_session
         self._hello = hello
+        self._seal = seal
         self._session: Session | None = None
         self._dialing = False
         self._dialed_ms: int | None = None
@@ -134,13 +140,13 @@ class NameserverLink:
         """Send a request, if it is connected: `done` gets the answer, or None if there is none. False if it is not."""
         if self._session is None:
             return False
-        self._calls.call(self._session, request, now_ms, done)
+        self._calls.call(self._session, self._seal(request), now_ms, done)
         return True
 
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send a request, if it is connected."""
         if self._session is not None:
-            self._session.ask(request)
+            self._session.ask(self._seal(request))
 
     def tick(self, now_ms: int) -> None:
         """Connect, if it is not connected; give up requests that are not answered."""
@@ -155,7 +161,7 @@ class NameserverLink:
     def _connected(self, address: str) -> Session:
         self._dialing = False
         self._session = session = self._open_session(address, self)
-        session.ask(self._hello())
+        session.ask(self._seal(self._hello()))
         return session
 
     def _failed(self, reason: str) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
@@ -22,8 +23,9 @@ SCAN_MS: Final = 5_000
 class NameserverService:
     """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`."""
 
-    def __init__(self, nameserver: Nameserver, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, nameserver: Nameserver, guard: Guard, wall_ms: Callable[[], int]) -> None:
         self._nameserver = nameserver
+        self._guard = guard
         self._wall_ms = wall_ms
         self._scanned_ms = wall_ms()
 
@@ -35,6 +37,13 @@ class NameserverService:
         """Answer a request."""
         if frame.is_response:
             return
+        if self._guard.is_on:
+            try:
+                self._guard.check(frame, session.host.address)
+            except Denied as denied:
+                log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
+                session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
+                return
         answer = self._nameserver.answer(frame, session, self._wall_ms())
         if answer is not None:
             session.send(answer)

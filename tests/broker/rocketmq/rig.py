@@ -8,6 +8,8 @@ from typing import Any
 
 from broker.core.clock import Now
 from broker.core.faults import Faults
+from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -56,6 +58,7 @@ class Rig:
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
         self.peers: list[Peer] = []
+        self.access_options = AccessOptions()
         self.kept_settings: list[Mapping[str, str]] = []
         # Whether the log goes to the disk before the files, and what of it was not there when one was written.
         self.is_sync = False
@@ -78,7 +81,12 @@ class Rig:
         timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
         modes = self.files.get("modes", b"")
         orders = Orders(self.files.get("orders", b""))
-        kept = (self.topics, self.groups, self.offsets, orders, self.settings, modes, delays, timers)
+        access = AccessTables(
+            self.files.get("users", b""), self.files.get("acls", b""), self._keep("users"), self._keep("acls")
+        )
+        self.guard = Guard(self.access_options, access, self.options.cluster)
+        changed = (self.settings, access, self.guard)
+        kept = (self.topics, self.groups, self.offsets, orders, *changed, modes, delays, timers)
         state = State(self.options, self.store, *kept, self.times)
         world = World(
             lambda: self.wall_ms,
