@@ -8,27 +8,36 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Final, NamedTuple, Protocol
 
 from bmqctl.node_process import HOST
 from scripts.conformance_rocketmq import Outcomes
-from scripts.mqadmin_cases import CASES, NEEDED, Case
+from scripts.mqadmin_cases import ACL_CASES, CASES, NEEDED, Case
 
-__all__ = ["APACHE", "APACHE_CONFIG", "CONFIG", "Place", "chosen", "fault_of", "place_of", "run_commands"]
+__all__ = ["APACHE", "PROVIDERS", "Group", "Place", "chosen", "fault_of", "place_of", "run_commands", "run_groups"]
 
 # What brings Apache's own nameserver and broker.
 APACHE: Final = Path(__file__).with_name("rocketmq_load")
 CONFIG: Final = "brokerName=broker-a\ntraceTopicEnable=true\n"
 # Where Apache's broker keeps users and policies; without these lines it has none.
-_PROVIDERS: Final = (
+PROVIDERS: Final = (
     "authenticationMetadataProvider=org.apache.rocketmq.auth.authentication.provider."
     "LocalAuthenticationMetadataProvider\n"
     "authorizationMetadataProvider=org.apache.rocketmq.auth.authorization.provider."
     "LocalAuthorizationMetadataProvider\n"
 )
-APACHE_CONFIG: Final = CONFIG + _PROVIDERS
+# What a node is configured with besides that is to check requests.
+ACL_CONFIG: Final = (
+    "authenticationEnabled=true\nauthorizationEnabled=true\n"
+    'initAuthenticationUser={"username":"root","password":"root-secret"}\n'
+    "authenticationProvider=org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider\n"
+    "authorizationProvider=org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider\n"
+    'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"inner-secret"}\n'
+)
 
 _SET: Final = re.compile(r"(?m)^set (\w+)=(.*)$")
 _NO_VALUE: Final = "-"
@@ -55,18 +64,48 @@ class _Node(Protocol):
     def port(self) -> int: ...
 
 
+class Group(NamedTuple):
+    """Cases, and the configuration of the node that they want."""
+
+    config: str
+    cases: list[Case]
+
+
 def place_of(node: _Node) -> Place:
     """A node that runs with `CONFIG`."""
     return Place(node.nameserver, f"{HOST}:{node.port}", "DefaultCluster", "broker-a")
 
 
-def chosen(names: Sequence[str] | None, *, of_apache: bool = False) -> list[Case]:
+def chosen(names: Sequence[str] | None, *, of_apache: bool = False) -> list[Group]:
     """The cases of these names and those that they need; all without names. Raises `SystemExit` for an unknown one."""
-    unknown = set(names or ()) - {case.name for case in CASES}
+    unknown = set(names or ()) - {case.name for case in (*CASES, *ACL_CASES)}
     if unknown:
         raise SystemExit(f"conformance: no such command: {', '.join(sorted(unknown))}")
-    cases = [case for case in CASES if not (of_apache and case.is_absent)]
-    return [case for case in cases if names is None or case.name in names or case.name in NEEDED]
+    wanted = [case for case in CASES if names is None or case.name in names]
+    plain = [case for case in CASES if (case in wanted or case.name in NEEDED) and not (of_apache and case.is_absent)]
+    # Those about access control make one story.
+    is_secured = names is None or any(case.name in names for case in ACL_CASES)
+    groups = [Group(CONFIG, plain)] if wanted else []
+    return [*groups, Group(CONFIG + ACL_CONFIG, list(ACL_CASES))] if is_secured else groups
+
+
+def run_groups(
+    class_path: str,
+    start: Callable[[str, Path], AbstractContextManager[_Node]],
+    groups: Iterable[Group],
+    log: Path,
+) -> Outcomes:
+    """Run each group of commands against a cluster of its own; what each came to. What they print goes to the log."""
+    outcomes = Outcomes({}, {})
+    log.write_text("")
+    for group in groups:
+        with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as scratch:
+            folder = Path(scratch)
+            with start(group.config, folder / "store") as node:
+                found = run_commands(class_path, place_of(node), group.cases, folder, log)
+        outcomes.found.update(found.found)
+        outcomes.reasons.update(found.reasons)
+    return outcomes
 
 
 def run_commands(class_path: str, place: Place, cases: Iterable[Case], folder: Path, log: Path) -> Outcomes:
@@ -77,7 +116,7 @@ def run_commands(class_path: str, place: Place, cases: Iterable[Case], folder: P
     words = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Drocketmq.client.logRoot={folder}"]
     outcomes = Outcomes({}, {})
     with (
-        log.open("w") as out,
+        log.open("a") as out,
         subprocess.Popen(
             [*words, "-cp", class_path, "Administer"],
             # Some commands write files to where they are.

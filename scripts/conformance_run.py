@@ -314,20 +314,17 @@ def _run_mqadmin(home: Path, options: argparse.Namespace) -> int:
     except conformance_rocketmq.Unfit as fault:
         print(f"conformance: {fault}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder, contextlib.ExitStack() as stack:
-        config = Path(folder) / "broker.conf"
-        config.write_text(conformance_mqadmin.CONFIG)
+    command = [str(options.bmqctl.absolute())]
+
+    def start(config: str, folder: Path) -> RocketProcess | ReferenceProcess:
         if options.apache:
-            apache_node = ReferenceProcess(
-                apache, Path(folder) / "apache", conformance_mqadmin.APACHE_CONFIG, ["-Xmx512m"]
-            )
-            place = conformance_mqadmin.place_of(stack.enter_context(apache_node))
-        else:
-            command = [str(options.bmqctl.absolute())]
-            node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
-            place = conformance_mqadmin.place_of(node)
-        cases = conformance_mqadmin.chosen(wanted, of_apache=options.apache)
-        found, reasons = conformance_mqadmin.run_commands(class_path, place, cases, Path(folder), log)
+            return ReferenceProcess(apache, folder, conformance_mqadmin.PROVIDERS + config, ["-Xmx512m"])
+        file = folder.with_suffix(".conf")
+        file.write_text(config)
+        return RocketProcess(folder, config_file=file, command=command)
+
+    groups = conformance_mqadmin.chosen(wanted, of_apache=options.apache)
+    found, reasons = conformance_mqadmin.run_groups(class_path, start, groups, log)
     for case, outcome in found.items():
         print(f"{outcome:8}{case}")
     tell(name, found, reasons, home)

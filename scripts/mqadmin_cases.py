@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["CASES", "FAULTS", "NEEDED", "Case"]
+__all__ = ["ACL_CASES", "CASES", "FAULTS", "NEEDED", "Case"]
 
 # A command that fails prints the exception that ended it.
 FAULTS: Final = r"Exception|not done in|sub command .* not exist|usage: mqadmin"
@@ -109,7 +109,6 @@ CASES: Final[tuple[Case, ...]] = (
         name="consumerStatus -i",
         unwanted="CODE: ",
     ),
-    _case(f"topicStatus -t {_TOPIC}", r"Topic Put TPS: 0\.[0-9]*[1-9]", name="topicStatus counted"),
     _case("consumerProgress", f"{_GROUP} +1 +V5_4_0"),
     _case(f"consumerProgress -g {_GROUP}", f"{_TOPIC} +{{name}} +0 +[1-9]", "Consume TPS", name="consumerProgress -g"),
     _case(
@@ -196,6 +195,57 @@ CASES: Final[tuple[Case, ...]] = (
     _case(f"deleteTopic -c {{cluster}} -t {_TOPIC}Two", "delete topic .* success"),
     _case("clusterRT -a 3 -s 64 -c {cluster} -i 60", r"{name} +[0-9.]+ +3 +0", seconds=6, unwanted="Exception"),
     _case("startMonitoring", seconds=8, unwanted="MQBrokerException|REQUEST_CODE"),
+)
+
+
+def _denied(words: str, name: str, reason: str = "") -> Case:
+    """A command that is refused, for who gives it may not have it."""
+    return Case(name, words, (r"(?i)CODE: 16 |code 16: |No route info", *([reason] if reason else [])), "(?!)", 20)
+
+
+# Against a broker that checks its requests. Its first user is `root`, with the password `root-secret`.
+ACL_CASES: Final[tuple[Case, ...]] = (
+    _denied("getBrokerConfig -b {broker}", "acl: unsigned", "username cannot be null"),
+    _case("@login root guess", name="acl: wrong secret given"),
+    _denied("getBrokerConfig -b {broker}", "acl: wrong secret", "check signature failed"),
+    _case("@login nobody guess", name="acl: unknown user given"),
+    _denied("getBrokerConfig -b {broker}", "acl: unknown user", "User:nobody is not found"),
+    _case("@login root root-secret", name="acl: super user given"),
+    _case("getBrokerConfig -b {broker}", "brokerName", name="acl: super user"),
+    _case("updateTopic -b {broker} -t AclTopic", "success", name="acl: topic is made"),
+    _case("updateTopic -b {broker} -t AclOther", "success", name="acl: other topic is made"),
+    _case("updateSubGroup -b {broker} -g aclGroup", "success", name="acl: group is made"),
+    _case("updateSubGroup -b {broker} -g aclOtherGroup", "success", name="acl: other group is made"),
+    _case("createUser -b {broker} -u walter -p walter-secret -t Normal", "success", name="acl: user is made"),
+    _case("@login walter walter-secret", name="acl: user given"),
+    _denied("@send {nameserver} AclTopic", "acl: send without a policy"),
+    _case("@login root root-secret", name="acl: super user again"),
+    _case(
+        "createAcl -b {broker} -s User:walter -r Topic:AclT*,Group:aclGroup -a Pub,Sub -d Allow",
+        "success",
+        name="acl: policy is made",
+    ),
+    _case("@login walter walter-secret", name="acl: user again"),
+    _case("@send {nameserver} AclTopic", "SEND_OK", name="acl: send"),
+    _case("@consume {nameserver} AclTopic aclGroup", "consumed true", name="acl: consume"),
+    _denied("@send {nameserver} AclOther", "acl: send elsewhere"),
+    _case(
+        "@consume {nameserver} AclTopic aclOtherGroup", "consumed false", unwanted="(?!)", name="acl: consume elsewhere"
+    ),
+    _denied("createUser -b {broker} -u eve -p x -t Super", "acl: user administers"),
+    _case("@login root root-secret", name="acl: super user once more"),
+    _case(
+        "updateAcl -b {broker} -s User:walter -r Topic:AclTopic -a Pub,Sub -i 10.0.0.0/8 -d Allow",
+        "success",
+        name="acl: narrower policy for other hosts",
+    ),
+    _case("@login walter walter-secret", name="acl: user once more"),
+    _case("@send {nameserver} AclTopic", "SEND_OK", name="acl: wider policy holds"),
+    _case("@login root root-secret", name="acl: super user at last"),
+    _case("updateAcl -b {broker} -s User:walter -r Topic:AclTopic -a Pub,Sub -d Deny", "success", name="acl: denial"),
+    _case("updateUser -b {broker} -u walter -s disable", "success", name="acl: user is changed"),
+    _case("@login walter walter-secret", name="acl: user at last"),
+    _denied("@send {nameserver} AclTopic", "acl: send denied"),
 )
 
 # What other cases need, and is run with any of them.
