@@ -16,7 +16,7 @@ from broker.rocketmq.core.arrivals import Arrivals
 from broker.rocketmq.core.asking import Asking
 from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.configuration import Configuration
+from broker.rocketmq.core.configuration import Configuration, Configured
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
@@ -145,6 +145,7 @@ class Broker:
         )
         self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
+        configured = Configured(topics, groups, self._transactions, self._retention, self._plain, state.guard)
         parts = (
             self._consumers,
             self._timers,
@@ -162,17 +163,7 @@ class Broker:
             Progress(options, topics, groups, offsets, clients, store, statistics),
             Asking(options, topics, groups, clients, store, self._calls),
             Upkeep(topics, clients, store, self._retention),
-            Configuration(
-                options,
-                state.settings,
-                topics,
-                groups,
-                self._transactions,
-                self._retention,
-                self._plain,
-                state.guard,
-                booted_ms,
-            ),
+            Configuration(options, state.settings, configured, booted_ms),
             Inspection(
                 options,
                 topics,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.core.groups import Groups
@@ -20,7 +20,7 @@ from formats.rocketmq.headers.administration import GetBrokerConfigResponse
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
 
-__all__ = ["Configuration"]
+__all__ = ["Configuration", "Configured"]
 
 _CONFIG = HeaderCodec(GetBrokerConfigResponse)
 
@@ -40,28 +40,24 @@ _TIMES = {
 }
 
 
+class Configured(NamedTuple):
+    """The parts of a broker that are told of changes."""
+
+    topics: Topics
+    groups: Groups
+    transactions: Transactions
+    retention: Retention
+    plain: PlainSender
+    guard: Guard
+
+
 class Configuration:
     """Shows the properties in force, and gives each part those that change."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        settings: Settings,
-        topics: Topics,
-        groups: Groups,
-        transactions: Transactions,
-        retention: Retention,
-        plain: PlainSender,
-        guard: Guard,
-        booted_ms: int,
-    ) -> None:
+    def __init__(self, options: BrokerOptions, settings: Settings, parts: Configured, booted_ms: int) -> None:
         self._options = options
         self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._transactions = transactions
-        self._retention = retention
-        self._plain = plain
+        self._parts = parts
         self._version = DataVersion(0, 0, booted_ms)
         for name, attribute in _OPTIONS.items():
             settings.on_change(name, partial(self._set_option, attribute))
@@ -69,7 +65,7 @@ class Configuration:
             settings.on_change(name, partial(self._set_time, attribute))
         settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
         settings.on_change("fileReservedTime", self._set_reserved)
-        for name, apply in guard.setters().items():
+        for name, apply in parts.guard.setters().items():
             settings.on_change(name, apply)
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_CONFIG: self._show,
@@ -88,19 +84,19 @@ class Configuration:
         self._version = DataVersion(self._version.counter + 1, 0, request.now_ms)
         if {"brokerPermission", "autoCreateTopicEnable"}.intersection(changed):
             # Nameservers tell it to clients: they are told at the end of the step.
-            self._topics.touch(request.now_ms)
+            self._parts.topics.touch(request.now_ms)
         return success()
 
     def _set_option(self, attribute: str, value: Any) -> None:
         setattr(self._options, attribute, value)
-        self._plain.forget()
+        self._parts.plain.forget()
 
     def _set_time(self, attribute: str, value: Any) -> None:
-        self._transactions.times = self._transactions.times._replace(**{attribute: value})
+        self._parts.transactions.times = self._parts.transactions.times._replace(**{attribute: value})
 
     def _set_auto_create_group(self, value: bool) -> None:
-        self._groups.auto_create = value
+        self._parts.groups.auto_create = value
 
     def _set_reserved(self, hours: int) -> None:
-        self._transactions.times = self._transactions.times._replace(reserved_ms=hours * _HOUR_MS)
-        self._retention.limits = self._retention.limits._replace(reserved_ms=hours * _HOUR_MS)
+        self._parts.transactions.times = self._parts.transactions.times._replace(reserved_ms=hours * _HOUR_MS)
+        self._parts.retention.limits = self._parts.retention.limits._replace(reserved_ms=hours * _HOUR_MS)
