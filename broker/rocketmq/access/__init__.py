@@ -1,1 +1,1 @@
-"""Who may do what: users and their signatures, policies and what requests want (RocketMQ ACL 1.0 and 2.0)."""
+"""Access control of RocketMQ: users and their signatures, policies, and what requests concern (ACL 1.0 and 2.0)."""

@@ -28,7 +28,7 @@ class Denied(Exception):
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What is checked. The requests whose codes are in a white list are not."""
+    """The checks that are made. The requests whose codes are in a white list are not checked."""
 
     authentication: bool = False
     authorization: bool = False
@@ -51,7 +51,7 @@ class Guard:
         self.is_on = options.authentication or options.authorization
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
-        """What administrators may switch, by its property."""
+        """Return the switches that administrators may turn, by their properties."""
         return {
             "authenticationEnabled": lambda value: self._set(replace(self._options, authentication=value)),
             "authorizationEnabled": lambda value: self._set(replace(self._options, authorization=value)),

@@ -236,7 +236,7 @@ _BY_CONTENT: Final[dict[int, Callable[[Frame], list[Need]]]] = {
 
 
 def needs(frame: Frame, cluster: str) -> list[Need]:
-    """What a request concerns; every one must be allowed. Raises `FormatError` if its body cannot be read."""
+    """Find the needs of a request, each of which must be met. Raises `FormatError` if its body cannot be read."""
     find = _BY_CONTENT.get(frame.code)
     if find is not None:
         return find(frame)

@@ -1,4 +1,4 @@
-"""Which policy decides about a request."""
+"""The policy that decides about a request."""
 
 from __future__ import annotations
 
