@@ -218,9 +218,8 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
         old, context.elector_quorum = _elector_quorum(context), value
         context.node.set_elector_quorum(value)
     else:
-        if context.node.cluster_view is not None:
-            raise Failed("The QUORUM of a cluster cannot be set: it is more than half of its nodes")
-        if value > 1:
+        if context.node.cluster_view is None and value > 1:
             raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")
-        old, context.replication_quorum = context.replication_quorum, value
+        old, context.replication_quorum = _replication_quorum(context), value
+        context.node.set_replication_quorum(value)
     return TunableConfirmation("Quorum", old, value)

@@ -100,6 +100,8 @@ class Member:
         self._heals = False  # one of them did at the end of the last step
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
+        # So many nodes must have a message of strong consistency, unless an operator says otherwise.
+        self.replication_quorum = self.majority
         self.requests = Requests(self.links, now, timers)
         self.metadata = Metadata(
             self.links,
@@ -166,6 +168,7 @@ class Member:
         node.retire = self.retire
         node.copied = self._copied
         node.set_elector_quorum = self._set_elector_quorum
+        node.set_replication_quorum = self._set_replication_quorum
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
@@ -287,8 +290,17 @@ class Member:
             self._is_cut_off = is_cut_off
             for shard in self._node.shards.values():
                 shard.is_cut_off = is_cut_off
-            for queue in self._node.queues.values():
-                queue.judge_copies()
+            self._judge_copies()
+
+    def _judge_copies(self) -> None:
+        """Have messages wait for as many copies as are wanted."""
+        wanted = max(1, self.replication_quorum)
+        if self._is_cut_off:
+            wanted = max(wanted, self.majority)
+        for partition in self.partitions.values():
+            partition.set_copies_wanted(wanted)
+        for queue in self._node.queues.values():
+            queue.judge_copies()
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Process an event from a node."""
@@ -441,6 +453,27 @@ class Member:
         self.metadata.set_quorum(quorum or max(self.majority, self._elector_quorum))
         for partition in self.partitions.values():
             partition.set_quorum(min(self.majority, quorum or self.majority))
+
+    def _set_replication_quorum(self, quorum: int) -> None:
+        self.replication_quorum = quorum
+        self._judge_copies()
+        nodes = 1 + len(self.links.other_ids)
+        if quorum < self.majority:
+            log.warning(
+                "Cluster (%s): messages of strong consistency are acknowledged with %d of %d copies, less than a "
+                "majority: a change of primary may lose them",
+                self._node.identity.cluster_name,
+                max(1, quorum),
+                nodes,
+            )
+        elif quorum > nodes:
+            log.warning(
+                "Cluster (%s): messages of strong consistency wait for %d copies, and there are %d nodes: none is "
+                "acknowledged",
+                self._node.identity.cluster_name,
+                quorum,
+                nodes,
+            )
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """Handle a change of a partition's primary, which may be None."""

@@ -233,6 +233,14 @@ class Partition(PrimaryActions, ReplicaActions):
         elif self.state is State.PRIMARY_HEALING_STG2:
             self.check_healed(Event.REPLICA_DATA_RSPN_PUSH, NO_FACT)
 
+    def set_copies_wanted(self, count: int) -> None:
+        """So many nodes, this one included, must have a message of strong consistency from now on, also of those that
+        wait already.
+        """
+        self.shard.copies_wanted = count
+        if self.shard.active and self.stream is not None:
+            self.stream.count()
+
     # -- who is primary, and who is there
 
     def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:

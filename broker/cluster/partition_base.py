@@ -143,7 +143,9 @@ class PartitionBase:
         self.links = links
         self.requests = requests
         self.quorum = quorum  # nodes that must be available for a primary to heal
-        self.copies_wanted = quorum
+        self.majority = quorum
+        shard.copies_wanted = quorum
+        shard.is_copied = bool(links.other_ids)
         self._now = now
         self._timers = timers
         self._pace = pace

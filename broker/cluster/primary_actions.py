@@ -76,7 +76,8 @@ class PrimaryActions(PartitionBase):
     def check_positions(self, event: Event, fact: Fact) -> None:
         told, damaged = len(self._told), len(self.damaged) + self.shard.damage.is_there
         nodes = 1 + len(self.links.other_ids)
-        if told >= self.quorum or covers(told, damaged, nodes, self.copies_wanted):
+        wanted = min(self.majority, self.shard.copies_wanted)  # for what was acknowledged, as far as this node knows
+        if told >= self.quorum or covers(told, damaged, nodes, wanted):
             self.fire(Event.QUORUM_REPLICA_SEQ)
 
     def find_highest(self, event: Event, fact: Fact) -> None:
@@ -239,7 +240,7 @@ class PrimaryActions(PartitionBase):
 
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
-        self.stream = stream = Stream(self.shard, self.links, self._pace)
+        self.stream = stream = Stream(self.shard, self.links, self._pace, self.majority)
         self.shard.before_rollover = self._before_rollover
         self.shard.after_rollover = stream.after_rollover
 
@@ -309,7 +310,6 @@ class PrimaryActions(PartitionBase):
             log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
             self.reapply_primary_later(event, fact)
             return
-        shard.copies_wanted = self.copies_wanted
         # The age of messages follows from the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
         self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._cannot_restore)

@@ -36,7 +36,7 @@ class RelayLog:
     """
 
     is_replicated = False
-    has_copies = False
+    wants_copies = False
     is_cut_off = False
     is_copying = False
 

@@ -163,10 +163,11 @@ class Stream:
     `heals` is True while a follower lacks existing records: it is checked after each step.
     """
 
-    def __init__(self, shard: Shard, links: HealingLinks, pace: HealingPace) -> None:
+    def __init__(self, shard: Shard, links: HealingLinks, pace: HealingPace, majority: int) -> None:
         self._shard = shard
         self._links = links
         self._pace = pace
+        self._majority = majority
         self._sent = shard.files.journal_end  # the live followers have got what is before
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
@@ -302,8 +303,12 @@ class Stream:
             return
         lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1
         numbers = [each.position.number for each in self.followers.values() if each.position.lease_id == lease_id]
+        numbers.sort(reverse=True)
+        # An operator may want fewer copies than make sure that the next primary has one, or more.
+        if len(numbers) >= self._majority - 1:
+            shard.kept_number = numbers[self._majority - 2] if self._majority > 1 else shard.sequence_number
         if len(numbers) >= others:
-            shard.copied(sorted(numbers, reverse=True)[others - 1] if others else shard.sequence_number)
+            shard.copied(numbers[others - 1] if others > 0 else shard.sequence_number, shard.kept_number)
 
 
 def _removals(shard: Shard, links: HealingLinks, node_id: int) -> Iterator[bytes]:

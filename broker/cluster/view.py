@@ -32,7 +32,7 @@ def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Map
         leader_node_id=election.leader_id,
         term=election.term,
         quorum=election.quorum,
-        copies_wanted=member.majority,
+        copies_wanted=member.replication_quorum,
         state=metadata.fsm_state.value,
         is_healed=metadata.healed,
         ledger_term=number.term,

@@ -24,7 +24,7 @@ class FileLog:
         self._key = queue_key
 
     @property
-    def has_copies(self) -> bool:
+    def wants_copies(self) -> bool:
         return self._shard.copies_wanted > 1
 
     @property
@@ -73,7 +73,7 @@ class FileLog:
         data = self._shard.read(message)
         if crc32c(data) == message.checksum:
             return data
-        self._shard.payloads.found(self._key, message, has_copies=self.has_copies)
+        self._shard.payloads.found(self._key, message, has_copies=self._shard.is_copied)
         return None
 
     def awaits_payload(self, message: Message) -> bool:
@@ -89,7 +89,7 @@ class MemoryLog:
         self._count = 0
 
     @property
-    def has_copies(self) -> bool:
+    def wants_copies(self) -> bool:
         return False
 
     @property

@@ -123,8 +123,8 @@ class Log(Protocol):
     """
 
     @property
-    def has_copies(self) -> bool:
-        """True if other nodes replicate appended messages, so that a message can wait for them."""
+    def wants_copies(self) -> bool:
+        """True if a message can wait until other nodes have replicated it, too."""
         ...
 
     @property

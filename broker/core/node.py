@@ -112,6 +112,8 @@ class Node:
         self.retire: Callable[[], bool] = lambda: True
         # Sets the number of nodes that elect a leader, 0 for a majority; a cluster of one has no elections.
         self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
+        # How many nodes must have a message of strong consistency from now on; a cluster of one has no copies.
+        self.set_replication_quorum: Callable[[int], None] = lambda quorum: None
         # The last thing before all links end.
         self.leave: Callable[[], None] = lambda: None
         # A member's view of its cluster; None in a cluster of one.

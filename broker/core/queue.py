@@ -199,7 +199,7 @@ class Queue:
 
     def judge_copies(self) -> None:
         """Decide if messages wait for replicas: with strong consistency, and always while the node is cut off."""
-        self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.has_copies
+        self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.wants_copies
 
     def apps_changed(self) -> None:
         """Recompute the routing after a change of apps or their subscriptions."""

@@ -106,7 +106,8 @@ class Shard:
     """The write side of one partition.
 
     `copies_wanted` is the number of nodes, this one included, that must have a record for it to be stored. `awaiting`
-    are, in the order of their records, the messages that wait for that. With
+    are, in the order of their records, the messages that wait for that. `is_copied` tells that other nodes write the
+    same records, however many of them are wanted. With
     `outlives_power` files are on the disk before they replace others. While there is `damage`, this node may have
     acknowledged what it does not have.
     """
@@ -146,7 +147,9 @@ class Shard:
         "files",
         "heard",
         "hears",
+        "is_copied",
         "is_cut_off",
+        "kept_number",
         "make_timestamp",
         "node_id",
         "now",
@@ -209,9 +212,11 @@ class Shard:
         self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
         self.copies_wanted = 1
+        self.is_copied = False
         self.is_cut_off = False  # too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
-        self.copied_number = 0  # enough nodes are known to have the records of this lease up to here
+        self.copied_number = 0  # as many nodes as are wanted have the records of this lease up to here
+        self.kept_number = 0  # and a majority is known to have those up to here
         self._tells = False  # a task takes the actions of those that are copied
         self._unkept_before = b""  # those behind it in files before these
         self._unkept_purges = UnkeptPurges()
@@ -253,7 +258,7 @@ class Shard:
         assert is_begun or primary_lease_id > self.primary_lease_id, "lease ids only grow"
         self.primary_lease_id = primary_lease_id
         self.sequence_number = self._synced_at = int(is_begun)
-        self.copied_number = 0
+        self.copied_number = self.kept_number = 0
         self._unkept_before = b""
         self._unkept_purges.clear()
         self.active = True
@@ -335,11 +340,11 @@ class Shard:
 
     def unkept_records(self) -> bytes:
         """Return the last records of this lease that too few nodes are known to have."""
-        return unkept_records(self.files, self.primary_lease_id, self.copied_number, self._unkept_before)
+        return unkept_records(self.files, self.primary_lease_id, self.kept_number, self._unkept_before)
 
     def unkept_purges(self) -> list[UnkeptPurge]:
         """Return the purges of this lease that too few nodes are known to have."""
-        return self._unkept_purges.behind(self.copied_number)
+        return self._unkept_purges.behind(self.kept_number)
 
     def forget_restored(self) -> None:
         """Forget state restored for a lease that does not begin here."""
@@ -474,10 +479,19 @@ class Shard:
     def await_copies(self, message: Message, action: Callable[[Message], None]) -> None:
         """Call `action` when enough nodes have the last record, which is the message's."""
         self.awaiting.append(Awaiting(self.sequence_number, message, action))
+        if self.copies_wanted <= 1:
+            # It only follows those before it, of which more copies were wanted: no receipt is needed for its turn.
+            self.copied_number = self.sequence_number
+            if not self._tells and self._work is not None:
+                self._tells = True
+                self._work.add(self._tell_of_copies(self._work))
 
-    def copied(self, sequence_number: int) -> None:
-        """Note that enough nodes have all records of this lease up to this one; waiting actions follow in slices."""
+    def copied(self, sequence_number: int, kept_number: int | None = None) -> None:
+        """Note that as many nodes as are wanted have all records of this lease up to this one; waiting actions follow
+        in slices. A majority has those up to `kept_number`, if that is another.
+        """
         self.copied_number = sequence_number
+        self.kept_number = sequence_number if kept_number is None else kept_number
         awaiting = self.awaiting
         if self._tells or not awaiting or awaiting[0].sequence_number > sequence_number:
             return
@@ -626,9 +640,9 @@ class Shard:
                 start_sequence_number=number,
             )
             files.journal_end += JOURNAL_RECORD_SIZE
-        if kind is QueueOpType.PURGE and self.copies_wanted > 1:
+        if kind is QueueOpType.PURGE and self.is_copied:
             purges, messages = self._unkept_purges, self.stores.get(queue_key, {})
-            purges.behind(self.copied_number)
+            purges.behind(self.kept_number)
             purges.add(self.sequence_number, queue_key, app_key, messages, awaiting)
 
     def begin_purge(self, task: Task) -> None:
@@ -737,7 +751,7 @@ class Shard:
             # So that the next message asks for room, too.
             self._journal_granted = self._data_granted = 0
             wanted = Wanted(data=size, records=records - self.due)
-            if self.copies_wanted > 1 and not self._full and self._may_slice():
+            if self.is_copied and not self._full and self._may_slice():
                 self._begin_slices(1 - FREED_PART_MIN, wanted)
                 raise Held
             self._roll_over(wanted)
@@ -759,7 +773,7 @@ class Shard:
                     < self.limits.journal * (1 - FREED_PART_MIN)
                 )
             )
-            and self.copies_wanted == 1
+            and not self.is_copied
             and self.now.ms >= self._not_before_ms
             and self._may_slice()
         ):
@@ -830,7 +844,7 @@ class Shard:
                 self._not_before_ms = self.now.ms + RETRY_MS
                 raise
             log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
-            holds = self.copies_wanted > 1
+            holds = self.is_copied
             self._rolling = SlicedRollover(self, self._work, fresh, part_max, wanted, holds=holds)
             if holds:
                 # So that the next message asks for room.
@@ -1050,7 +1064,7 @@ class Shard:
         if is_ended:
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
-        if self.copies_wanted > 1:
+        if self.is_copied:
             self._unkept_before = self.unkept_records()
         self.files = fresh
         self.offsets_from = self.offsets_from + old.data_end if offsets_from is None else offsets_from

@@ -31,7 +31,7 @@ COPIES = (
         "replication",
         "With five nodes, one follower's receipt is enough.",
         "broker.cluster.replication",
-        (("[others - 1] if others", "[0] if others"),),
+        (("numbers[others - 1] if others", "numbers[0] if others"),),
         unit="tests/broker/cluster/test_fencing.py::test_with_five_nodes_the_receipts_of_two_replicas_are_waited_for",
     ),
     Mutant(
@@ -62,8 +62,8 @@ COPIES = (
         "broker.cluster.primary_actions",
         (
             (
-                "        if told >= self.quorum or covers(told, damaged, nodes, self.copies_wanted):\n",
-                "        if told >= self.quorum - 1 or covers(told, damaged, nodes, self.copies_wanted):\n",
+                "        if told >= self.quorum or covers(told, damaged, nodes, wanted):\n",
+                "        if told >= self.quorum - 1 or covers(told, damaged, nodes, wanted):\n",
             ),
         ),
     ),

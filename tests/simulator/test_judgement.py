@@ -123,6 +123,7 @@ def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copi
     rig = start(domains=dict(STRONG))
     shard = rig.node.shards[0]
     shard.copies_wanted = 2
+    shard.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")
@@ -144,6 +145,7 @@ def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover(
     rig = start(domains=dict(STRONG))
     shard = rig.node.shards[0]
     shard.copies_wanted = 2
+    shard.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")

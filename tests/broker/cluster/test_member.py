@@ -26,7 +26,7 @@ from formats.control.messages import (
     Status,
 )
 from formats.wire.event import build_schema_event, iter_frames, schema_message
-from tests.broker.cluster.member_bus import MemberClient, Members, members
+from tests.broker.cluster.member_bus import MemberClient, Members, Process, members
 from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import ACK, READ, WRITE, guid, handle
 
@@ -134,6 +134,95 @@ def test_an_operator_lets_a_minority_go_on() -> None:
     assert [(ack.queue_id, ack.status) for ack in client.acks()] == [(1, AckStatus.SUCCESS)]
     leader.node.set_elector_quorum(0)
     client.put(1, guid(3), b"x")
+    cluster.run()
+    assert client.acks() == []
+
+
+STRONG = "bmq://strong/q"
+
+
+def strong_cluster(nodes: int = 3) -> tuple[Members, Process, MemberClient]:
+    """A cluster, its leader, and a client of it that reads and writes a queue of strong consistency."""
+    cluster = Members(nodes)
+    cluster.domains["strong"] = DomainConfig("strong", Mode.PRIORITY, strong=True)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    client = cluster.connect(cluster.leader.node_id)
+    client.open(1, STRONG, READ | WRITE | ACK)
+    client.configure(1)
+    return cluster, cluster.leader, client
+
+
+def deafen(cluster: Members, to: Process, *node_ids: int) -> None:
+    """Have a primary hear nothing of what these nodes have written."""
+    for node_id in node_ids:
+        cluster.wires[node_id, to.node_id].events = Sieve(EventType.REPLICATION_RECEIPT)
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, leader, client = strong_cluster(5)
+    others = [node_id for node_id in cluster.ids if node_id != leader.node_id]
+    deafen(cluster, leader, *others[copies > 1 :])
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert (client.acks(), client.payloads()) == ([], [])
+    shard = leader.node.shards[0]
+    number = shard.awaiting[0].sequence_number
+    leader.node.set_replication_quorum(copies)
+    cluster.run()
+    assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert client.payloads() == [b"1"]
+    client.put(1, guid(2), b"2")
+    cluster.run()
+    assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert f"acknowledged with {max(1, copies)} of 5 copies, less than a majority" in caplog.text
+    # What the next primary may lack is passed on to it all the same.
+    assert shard.kept_number < number
+    assert cluster.faults() == []
+
+
+def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, leader, client = strong_cluster()
+    deafen(cluster, leader, next(node_id for node_id in cluster.ids if node_id != leader.node_id))
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert len(client.acks()) == 1
+    leader.node.set_replication_quorum(3)
+    client.put(1, guid(2), b"2")
+    cluster.run()
+    assert client.acks() == []
+    # A majority has it for all that.
+    assert leader.node.shards[0].kept_number == leader.node.shards[0].awaiting[0].sequence_number
+    leader.node.set_replication_quorum(4)
+    assert "there are 3 nodes: none is acknowledged" in caplog.text
+    leader.node.set_replication_quorum(2)
+    cluster.run()
+    assert [ack.guid for ack in client.acks()] == [guid(2)]
+
+
+def test_the_next_primary_keeps_the_replication_quorum_that_it_was_given() -> None:
+    cluster, leader, _ = strong_cluster()
+    for process in cluster.processes.values():
+        process.node.set_replication_quorum(1)
+    cluster.kill(leader.node_id)
+    cluster.until(lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values()))
+    client = cluster.connect(cluster.leader.node_id)
+    client.open(1, STRONG, WRITE | ACK)
+    deafen(cluster, cluster.leader, *(cluster.processes.keys() - {cluster.leader.node_id}))
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert len(client.acks()) == 1
+
+
+def test_who_is_cut_off_waits_for_a_majority_whatever_the_replication_quorum() -> None:
+    """Others may have elected another leader, who knows nothing of what is posted here."""
+    cluster, leader, client = strong_cluster()
+    leader.node.set_replication_quorum(1)
+    client.open(2, QUEUE, WRITE | ACK)
+    for node_id in [each for each in cluster.ids if each != leader.node_id]:
+        cluster.kill(node_id)
+    for queue_id in (1, 2):
+        client.put(queue_id, guid(queue_id), b"x")
     cluster.run()
     assert client.acks() == []
 

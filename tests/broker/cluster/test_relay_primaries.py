@@ -221,6 +221,7 @@ def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
 ) -> None:
     """The new primary has not got those records of the old one, which lives on."""
     three.nodes[0].rig.node.shards[0].copies_wanted = 2
+    three.nodes[0].rig.node.shards[0].is_copied = True
     producer, consumer = three.client(1), three.client(0)
     producer.open(0, uri, WRITE | ACK)
     consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
@@ -256,6 +257,7 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
     world.make_primary(0)
     primary, hop = world.nodes[0].rig.node, world.nodes[1].rig.node
     primary.shards[0].copies_wanted = 2
+    primary.shards[0].is_copied = True
     uri = "bmq://strong/q"
     clients = [world.client(0), world.client(0), world.client(1)]
     for number, client in enumerate(clients):
@@ -298,6 +300,7 @@ def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come
 ) -> None:
     """No record is written of a confirm that comes behind the purge, and the purge goes with the lease."""
     three.nodes[0].rig.node.shards[0].copies_wanted = 2
+    three.nodes[0].rig.node.shards[0].is_copied = True
     reader, sub_id = "foo" if uri == FANOUT else "", int(uri == FANOUT)
     producer, consumer = three.client(1), three.client(0)
     producer.open(0, uri, WRITE | ACK)

@@ -31,6 +31,7 @@ STRONG = {
 def rig() -> Rig:
     rig = start(domains=dict(STRONG))
     shard(rig).copies_wanted = 2
+    shard(rig).is_copied = True
     return rig
 
 
@@ -103,6 +104,7 @@ def test_what_is_kept_in_memory_waits_for_nobody(rig: Rig, domain: str) -> None:
 def test_an_eventual_message_waits_for_nobody() -> None:
     rig = start()
     shard(rig).copies_wanted = 2
+    shard(rig).is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, READ | WRITE | ACK)
     client.configure(1)
@@ -347,6 +349,7 @@ def test_a_post_that_was_refused_is_taken_when_it_comes_again(
     if restarts:
         rig = rig.restart()
         shard(rig).copies_wanted = 2
+        shard(rig).is_copied = True
         producer = rig.connect()
         producer.open(1, uri, WRITE | ACK)
     for queue in rig.node.queues.values():

@@ -23,6 +23,7 @@ def rig() -> Rig:
     client.open(1, QUEUE, WRITE | ACK)
     assert client.post(1, guid(1), b"kept") is AckStatus.SUCCESS
     rig.node.shards[0].copies_wanted = 2
+    rig.node.shards[0].is_copied = True
     return rig
 
 
