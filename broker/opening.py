@@ -9,6 +9,7 @@ From the newest set of files on:
 | part or whole, was being received from a primary, and an older | removed; the next older is looked at          |
 | part or whole, with nothing in it yet               | removed; the next older is looked at                    |
 | part, its header never having reached the disk, and an older | removed; the next older is looked at           |
+| in use, its QLIST missing, the ledger knows its queues | QLIST is made again (`broker.opening_queues`); used |
 | in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
 | whole, with faults of severity error                | `StoreDamaged`                                          |
 | there is none                                       | an empty set is made                                    |
@@ -29,6 +30,7 @@ from broker.core.clock import Now
 from broker.core.ledger import Ledger
 from broker.core.messages import Full
 from broker.core.shard import Shard
+from broker.opening_queues import with_qlist
 from broker.ports.files import Directory, StoreFile
 from broker.store.damage import LEDGER_NOTE, Damage, partition_note
 from broker.store.partition_files import PartitionFiles, PartitionLimits, readable, written_end
@@ -314,7 +316,10 @@ def _open(
     older = [each for each in group_file_sets(directory.names()) if each.partition_id == partition_id]
     while older:
         newest = older.pop()
-        if _never_finished(directory, newest, limits, replaces=any(file_set.complete for file_set in older)):
+        is_unfinished = _never_finished(directory, newest, limits, replaces=any(each.complete for each in older))
+        if not (is_unfinished or damage.is_there):
+            newest = with_qlist(directory, newest, limits, synced=outlives_power)
+        if is_unfinished:
             log.warning("partition %d: files of %s were never finished; removed", partition_id, newest.timestamp)
             for name in (newest.qlist, newest.data, newest.journal):
                 if name is not None:
