@@ -59,6 +59,10 @@ log = logging.getLogger("broker.shard")
 SPARE_RECORDS_MAX = 64
 SPARE_PART_MAX = 1 / 16  # of a small journal
 
+# The reference's primary rolls over when a journal has no room for so many records: one, its two sync points, and 16
+# purges (mqbs::FileStore, k_REQUESTED_JOURNAL_SPACE). Only in a very small journal is that more than is spare.
+RECORDS_LEFT_MIN = 19
+
 # A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
 
@@ -757,13 +761,18 @@ class Shard:
             self._roll_over(wanted)
             self._closed = False
             files = self.files
+        elif files.journal_end > self._journal_late:
+            self._roll_over_early(records - self.due)
+            files = self.files
         journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
         if not (files.data.reserve(files.data_end + size) and files.journal.reserve(journal_end)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         if not self._waiting:
             # As long as posts wait, each asks for room, so that none overtakes them.
             self._data_granted = files.data.granted
-            self._journal_granted = files.journal.granted
+            self._journal_granted = min(
+                files.journal.granted, self._journal_late + self._spare_records * JOURNAL_RECORD_SIZE
+            )
         if (
             (
                 files.data_end > self.limits.data * EARLY_PART
@@ -779,6 +788,21 @@ class Shard:
         ):
             with suppress(Full):
                 self._begin_slices(1 - FREED_PART_MIN)
+
+    @property
+    def _journal_late(self) -> int:
+        """Behind this a rollover is due, if it is worth it."""
+        return self.limits.journal - max(RECORDS_LEFT_MIN, self._spare_records) * JOURNAL_RECORD_SIZE
+
+    def _roll_over_early(self, records: int) -> None:
+        """Roll over as early as the reference does, if the new files then have room for as much, and for `records`."""
+        if self.now.ms < self._not_before_ms or self._rolling is not None or self._may_slice():
+            return
+        try:
+            with self.rollover_change():
+                self._move(Wanted(records=max(records, RECORDS_LEFT_MIN - self.due)))
+        except Full:
+            self._not_before_ms = self.now.ms + RETRY_MS
 
     def set_available(self, available: bool) -> None:
         """Accept or refuse new messages; existing ones can still be confirmed and removed."""

@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.changes import reconfigure
 from broker.core.messages import Full
-from broker.core.shard import SPARE_RECORDS_MAX
+from broker.core.shard import RECORDS_LEFT_MIN, SPARE_RECORDS_MAX
 from broker.store.partition_files import PartitionLimits
 from formats.codes import AckStatus
 from formats.control.messages import Status, StatusCategory
@@ -185,6 +185,37 @@ def test_files_are_rolled_over_again_and_again() -> None:
     header = open_file(rig.directory.files[file_set.journal].data).header
     assert isinstance(header, JournalFileHeader)
     assert header.first_sync_point_after_rollover_offset_words
+
+
+# As the reference's suite has it.
+TINY_JOURNAL = PartitionLimits(journal=1844, data=64 << 10, qlist=1 << 10)
+
+
+def test_a_very_small_journal_rolls_over_as_early_as_the_references_does() -> None:
+    rig = start(limits=TINY_JOURNAL)
+    producer, consumer = producing(rig), confirming(rig)
+    files = rig.node.shards[0].files
+    for number in range(20):
+        is_late = files.journal_end + RECORDS_LEFT_MIN * JOURNAL_RECORD_SIZE > TINY_JOURNAL.journal
+        assert producer.post(1, guid(number), b"x") is AckStatus.SUCCESS
+        assert (rig.node.shards[0].files is not files) == is_late
+        if is_late:
+            break
+        if number < 2:
+            consumer.confirm(1, guid(number))
+            rig.wait(1000)
+    assert number == 6
+    assert left(rig.restart()) == [guid(each) for each in range(2, 7)]
+    assert not rig.faults()
+
+
+def test_a_very_small_journal_takes_what_it_can_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = start(limits=TINY_JOURNAL)
+    count = fill(producing(rig))
+    assert len(rig.directory.archived) <= 3 * 3
+    assert not rig.faults()
+    monkeypatch.setattr("broker.core.shard.RECORDS_LEFT_MIN", 0)
+    assert count == fill(producing(start(limits=TINY_JOURNAL)))
 
 
 def test_what_some_apps_confirmed_stays_confirmed_across_rollovers() -> None:
