@@ -61,8 +61,8 @@ MESSAGES = (
         "broker.core.queue",
         (
             (
-                "(self.config.strong or self.log.is_cut_off) and self.log.has_copies",
-                "self.config.strong and self.log.has_copies",
+                "(self.config.strong or self.log.is_cut_off) and self.log.wants_copies",
+                "self.config.strong and self.log.wants_copies",
             ),
         ),
     ),
