@@ -63,7 +63,7 @@ class MemberConfig:
     """The configuration common to all members. `spread`: primaries are not all given to the leader.
 
     `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
-    elect where that is more; what is kept needs a majority. An operator may set another while the node runs: to less
+    elect where that is more; what is kept needs a majority. An operator may set either while the node runs: to less
     than a majority where the others are lost, and what is left shall agree, heal and go on alone.
     """
 

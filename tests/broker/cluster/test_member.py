@@ -395,3 +395,22 @@ def test_a_majority_that_lost_its_disks_serves_what_one_node_has_kept(caplog: py
     assert {each.member.partitions[0].primary_lease_id for each in cluster.processes.values()} == {2}
     assert {each.member.partitions[0].position for each in cluster.processes.values()} == {Position(2, 1)}
     assert cluster.faults() == []
+
+
+def test_a_cluster_that_has_lost_the_names_of_its_queues_finds_them_in_the_ledger() -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept")
+    cluster.run(3000)
+    disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
+    lost = [disk.files.pop(disk.find("qlist")).data for disk in disks.values()]
+    for node_id, disk in disks.items():
+        cluster.start(node_id, disk)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    consumer = cluster.connect(1)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    assert consumer.payloads() == [b"kept"]
+    assert [bytes(disk.files[disk.find("qlist")].data) for disk in disks.values()] == [bytes(each) for each in lost]
+    assert cluster.faults() == []
