@@ -118,6 +118,7 @@ class Bench:
         """Messages that wait for copies, whose producer waits to hear of them: nobody says that he has any."""
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
         self.rig.node.shards[0].copies_wanted = 2
+        self.rig.node.shards[0].is_copied = True
         queue, session = self.queue, self.producer.session
         queue.judge_copies()
         for number in range(self.messages):

@@ -181,6 +181,21 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     assert cluster.faults() == []
 
 
+def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_either() -> None:
+    cluster, leader, client = strong_cluster()
+    deafen(cluster, leader, *(node_id for node_id in cluster.ids if node_id != leader.node_id))
+    for number in range(10):
+        client.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    leader.node.work.amount = leader.node.work.left = 2
+    leader.node.set_replication_quorum(1)
+    client.put(1, guid(10), b"10")
+    assert leader.node.shards[0].awaiting
+    cluster.run()
+    assert [ack.guid for ack in client.acks()] == [guid(number) for number in range(11)]
+    assert client.payloads() == [b"%d" % number for number in range(11)]
+
+
 def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
     cluster, leader, client = strong_cluster()
     deafen(cluster, leader, next(node_id for node_id in cluster.ids if node_id != leader.node_id))

@@ -234,6 +234,7 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
         other = again.connect()
         other.open(1, QUEUE, WRITE | ACK)
         shard(again).copies_wanted = 2
+        shard(again).is_copied = True
         again.node.queues[QUEUE].judge_copies()
         put(other, 2, MANY - 1)
         assert acks(other) == [(guid(2), AckStatus.SUCCESS)]
