@@ -216,11 +216,9 @@ class Shard:
         self._closed = False  # a message had no room: none has, however small, until a rollover makes some
         self.available = True  # to new messages
         self.copies_wanted = 1
-        self.is_copied = False
-        self.is_cut_off = False  # too few nodes can be reached to keep anything
+        self.is_copied = self.is_cut_off = False  # cut off: too few nodes can be reached to keep anything
         self.awaiting: deque[Awaiting] = deque()
-        self.copied_number = 0  # as many nodes as are wanted have the records of this lease up to here
-        self.kept_number = 0  # and a majority is known to have those up to here
+        self.copied_number = self.kept_number = 0  # as many as are wanted, or a majority, have the records up to here
         self._tells = False  # a task takes the actions of those that are copied
         self._unkept_before = b""  # those behind it in files before these
         self._unkept_purges = UnkeptPurges()

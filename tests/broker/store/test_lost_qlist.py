@@ -81,7 +81,7 @@ HISTORIES = [plain, apps_that_come_and_go, a_queue_that_is_no_more, a_rollover, 
 
 
 def left_by(history: Callable[[Rig], None]) -> tuple[Rig, MemoryDirectory, bytes]:
-    """What a process leaves, and what its QLIST held, which is gone."""
+    """A process, the folder that it leaves, and the content of its QLIST, which is gone."""
     rig = start(domains=dict(DOMAINS))
     history(rig)
     if not rig.node.stopping:
