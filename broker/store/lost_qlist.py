@@ -110,7 +110,7 @@ def _apps(infos: Iterable[AppIdInfo]) -> Apps:
 
 
 class _Entry(NamedTuple):
-    """Where the record of an operation begins and ends in QLIST."""
+    """The place in QLIST of the record of an operation: its begin and its end."""
 
     start: int
     end: int
@@ -171,7 +171,7 @@ class _Step(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """What the first `done` operations of a queue may have been: their records, the apps that the queue has then (None:
+    """One way to read the first `done` operations of a queue: their records, the apps that the queue has then (None:
     there is no queue), and the state of the ledger that this was.
     """
 
@@ -208,7 +208,7 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> lis
 
 
 def _follow(reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequence[Apps]) -> list[_Reading]:
-    """What the next operation may have been."""
+    """The ways to read one more operation."""
     op, entry = step
     done = reading.done + 1
     before = reading.apps or ()
