@@ -15,6 +15,8 @@ settings.load_profile("steady")
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
+    "bmqctl/bench/test_figures.py": "process",
+    "bmqctl/bench/test_node.py": "process",
     "bmqctl/bench/test_run.py": "process",
     "bmqctl/pipeline": "spark",
     "bmqctl/tool/test_process.py": "process",
@@ -22,7 +24,12 @@ KIND_OF = {
     "docs/test_guides.py": "process",
     "fuzz": "process",
     "integration": "process",
+    "scripts/test_conformance_java.py": "process",
+    "scripts/test_conformance_mqadmin.py": "process",
+    "scripts/test_conformance_rocketmq.py": "process",
+    "scripts/test_storage_tool.py": "process",
     "scripts/test_tcp_relay.py": "process",
+    "simulator/test_mutate.py": "process",
 }
 
 

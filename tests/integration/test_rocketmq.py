@@ -234,10 +234,10 @@ def test_half_a_frame_is_waited_for_and_forgotten(rocketmq_shared: RocketProcess
 
 def test_unknown_request_is_answered(rocketmq_shared: RocketProcess) -> None:
     with Remote(rocketmq_shared.port) as remote:
-        answer = remote.call(RequestCode.AUTH_CREATE_USER)
+        answer = remote.call(RequestCode.GET_BROKER_EPOCH_CACHE)
         assert (answer.code, answer.remark) == (
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            f" request type {int(RequestCode.AUTH_CREATE_USER)} not supported",
+            f" request type {int(RequestCode.GET_BROKER_EPOCH_CACHE)} not supported",
         )
 
 
