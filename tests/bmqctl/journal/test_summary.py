@@ -339,6 +339,7 @@ def test_while_a_broker_cuts_the_files_off(run: Run, copy: Path, monkeypatch: py
     assert sum(found.partitions[0].records.values()) == 150
 
 
+@pytest.mark.process  # matplotlib asks fc-list for fonts where it has not done so before
 class TestPlots:
     def test_in_the_terminal(self, run: Run, tmp_path: Path) -> None:
         result = run("summary", "--plot", two_queues(tmp_path / "store"))

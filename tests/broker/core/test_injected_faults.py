@@ -185,12 +185,12 @@ def hang_up_with_poison() -> Story:
 
 
 def _full_journal() -> Story:
-    """There is room for no more messages, but what is alive takes little of it."""
+    """A journal so full that the next message makes it roll over; what is alive takes little of it."""
     told = story(limits=SMALL)
     producer, shard = told.clients["producer"], told.rig.node.shards[0]
     journal = shard.files.journal.name
     number = 100
-    while shard.files.journal_end + (shard.due + shard._spare_records + 2) * 60 <= SMALL.journal:
+    while shard.files.journal_end <= shard._journal_late:
         number += 1
         producer.post(1, guid(number), b"payload")
         for name in ("first", "second"):

@@ -380,7 +380,7 @@ def test_a_full_disk_ends_it_and_nothing_else() -> None:
 def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
     """They get its records after all if the disk is full before the new ones are whole."""
     rig, *_ = begun()
-    shard(rig).copies_wanted = 2
+    shard(rig).is_copied = True
     client = rig.connect()
 
     def between(step: int) -> None:
