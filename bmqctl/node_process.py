@@ -168,9 +168,17 @@ class NodeProcess:
         self.stop(how)
         return self.start()
 
-    def wait_for(self, text: str, timeout_s: float = 10.0) -> str:
-        """Wait for a line with `text` on stderr, which includes the log; return the first such line since the start."""
-        return self._console.wait_for(text, timeout_s)
+    def wait_for(self, text: str, timeout_s: float = 10.0, skip: int = 0) -> str:
+        """Wait for a line with `text` on stderr, which includes the log; return the first such line since the start.
+
+        The first `skip` lines are passed over: with the `log_length` of an earlier moment, those from before it.
+        """
+        return self._console.wait_for(text, timeout_s, skip)
+
+    @property
+    def log_length(self) -> int:
+        """The number of lines on stderr up to this moment."""
+        return self._console.length()
 
     def rss_bytes(self) -> int:
         """The anonymous memory of the process, without its mapped files."""
@@ -307,9 +315,13 @@ class _Console:
         with self._changed:
             return "".join(self._lines)
 
-    def wait_for(self, text: str, timeout_s: float) -> str:
+    def length(self) -> int:
+        with self._changed:
+            return len(self._lines)
+
+    def wait_for(self, text: str, timeout_s: float, skip: int) -> str:
         deadline = time.monotonic() + timeout_s
-        seen = 0
+        seen = skip
         with self._changed:
             while True:
                 for line in self._lines[seen:]:

@@ -97,6 +97,8 @@ class Raw:
     """One connection, identified unless told otherwise."""
 
     def __init__(self, node: NodeProcess, *, identified: bool = True) -> None:
+        self._node = node
+        self._logged = node.log_length
         self.sock = socket.create_connection(("127.0.0.1", node.port), WAIT_S)
         self.name = "{}:{}".format(*self.sock.getsockname())
         self._received = bytearray()
@@ -143,6 +145,14 @@ class Raw:
         except ConnectionResetError:
             pass  # it closed with bytes of ours unread
         return bytes(rest)
+
+    def end_reason(self) -> str:
+        """The reason in the node's log for which this connection ended; waits for it.
+
+        Lines from before it began are passed over: an earlier connection may have had the same port.
+        """
+        line = self._node.wait_for(f"{self.name}: session ends: ", skip=self._logged)
+        return line.partition("session ends: ")[2]
 
     def __enter__(self) -> Self:
         return self

@@ -129,18 +129,12 @@ AFTER_NEGOTIATION = {
 }
 
 
-def ended(node: NodeProcess, name: str) -> str:
-    """The reason in the log for which the link of peer `name` ended."""
-    line = node.wait_for(f"{name}: session ends: ")
-    return line.partition("session ends: ")[2]
-
-
 @pytest.mark.parametrize("what", BEFORE_NEGOTIATION)
 def test_garbage_before_the_negotiation(node: NodeProcess, witness: Witness, what: str) -> None:
     with Raw(node, identified=False) as raw:
         raw.send(BEFORE_NEGOTIATION[what])
         assert raw.rest() == b""
-        assert ended(node, raw.name).startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
     witness.check()
 
 
@@ -152,7 +146,7 @@ def test_garbage_after_the_negotiation(node: NodeProcess, witness: Witness, what
         raw.control()
         raw.send(AFTER_NEGOTIATION[what])
         raw.rest()
-        assert ended(node, raw.name).startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
     witness.check()
 
 
@@ -165,7 +159,7 @@ def test_garbage_of_a_proxy(node: NodeProcess, witness: Witness, what: str) -> N
         raw.event()
         raw.send(AFTER_NEGOTIATION[what])
         raw.rest()
-        assert ended(node, raw.name).startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
     witness.check()
 
 
@@ -173,7 +167,7 @@ def test_peers_that_are_nothing_known(node: NodeProcess, witness: Witness) -> No
     with Raw(node, identified=False) as raw:
         raw.send(identity(ClientType.UNKNOWN))
         assert b"connections are not supported" in raw.rest()
-        assert ended(node, raw.name) == "UNKNOWN connections are not supported"
+        assert raw.end_reason() == "UNKNOWN connections are not supported"
     witness.check()
 
 
@@ -206,12 +200,12 @@ def test_links_that_end_amid_an_event(node: NodeProcess, witness: Witness) -> No
     for size in range(0, len(whole), 3):
         with Raw(node, identified=False) as raw:
             raw.send(whole[:size])
-        assert ended(node, raw.name) == "the peer closed the connection"
+        assert raw.end_reason() == "the peer closed the connection"
     # Not closed but cut: the kernel sends a reset.
     with Raw(node) as raw:
         raw.send(whole[:10])
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert ended(node, raw.name).startswith("the connection failed: ")
+    assert raw.end_reason().startswith("the connection failed: ")
     witness.check()
 
 

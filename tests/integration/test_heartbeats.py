@@ -48,7 +48,7 @@ def test_a_peer_that_answers_nothing_is_let_go(hasty: NodeProcess) -> None:
         requests = [raw.event()[0] for _ in range(MISSED_MAX)]
         assert requests == [EventType.HEARTBEAT_REQ] * MISSED_MAX
         assert raw.rest() == b""
-        hasty.wait_for(f"{raw.name}: session ends: no answer to {MISSED_MAX} heartbeats")
+        assert raw.end_reason().startswith(f"no answer to {MISSED_MAX} heartbeats")
     assert time.monotonic() - started > MISSED_MAX * INTERVAL_MS / 1000
 
 

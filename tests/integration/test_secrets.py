@@ -94,7 +94,7 @@ def test_secrets_are_in_no_answer_and_in_no_log(node: NodeProcess) -> None:
         with Raw(node, identified=False) as raw:
             raw.send(build_schema_event(body.encode(), EventType.AUTHENTICATION, EncodingType.JSON))
             raw.rest()
-            node.wait_for(f"{raw.name}: session ends: ")
+            raw.end_reason()
     answers = []
     with AdminClient("127.0.0.1", node.port) as admin:
         for command in commands():

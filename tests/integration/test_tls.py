@@ -118,7 +118,7 @@ def test_a_client_that_does_not_speak_it_is_put_off(node: NodeProcess) -> None:
     with Raw(node, identified=False) as raw:
         raw.send(identity())
         raw.rest()
-        node.wait_for(f"{raw.name}: session ends: the connection failed: TLS: ")
+        assert raw.end_reason().startswith("the connection failed: TLS: ")
     with SecureRaw(node) as raw:
         raw.send(HEARTBEAT_REQUEST)
         assert raw.event()[0] is EventType.HEARTBEAT_RSP
@@ -128,7 +128,7 @@ def test_a_client_that_leaves_in_the_handshake(node: NodeProcess) -> None:
     for sent in (b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(100)):
         with Raw(node, identified=False) as raw:
             raw.send(sent)
-        node.wait_for(f"{raw.name}: session ends: ")
+        raw.end_reason()
     with SecureRaw(node):
         pass
 

@@ -11,7 +11,7 @@ What follows the first line is free.
 
 
 class Shelf:
-    """What books stand on."""
+    """Whatever holds books."""
 
     def count(self):
         """Count the books."""
@@ -25,7 +25,7 @@ class Shelf:
 def test_the_first_lines_of_a_module_its_classes_and_functions_are_found() -> None:
     assert list(openings("a.py", MODULE)) == [
         Opening("a.py", 1, "A shelf."),
-        Opening("a.py", 8, "What books stand on."),
+        Opening("a.py", 8, "Whatever holds books."),
         Opening("a.py", 11, "Count the books."),
     ]
 

@@ -150,9 +150,9 @@ class Acl(NamedTuple):
         ]
         return Acl(*kept)
 
-    def about(self, part: str) -> Acl:
-        """Those whose resource has a text in it."""
-        return Acl(*(tuple(entry for entry in entries if part in str(entry.resource)) for entries in self))
+    def about(self, text: str) -> Acl:
+        """Return the policies whose resource contains `text`."""
+        return Acl(*(tuple(entry for entry in entries if text in str(entry.resource)) for entries in self))
 
     def info(self, subject: str) -> AclInfo:
         """These as they are told."""
