@@ -3,8 +3,9 @@
     .venv/bin/python -m scripts.words
 
 A docstring begins with an imperative or a noun phrase that says what the thing does or is. One that begins with a
-subordinate clause ("What a client was told", "Whether the queue is empty", "As `put`, but ...") is an error, except in
-the packages of `UNFINISHED`. An entry there without such a docstring is an error too, so that the list can only become
+subordinate clause ("What a client was told", "Whether the queue is empty", "As `put`, but ...") or with a pronoun whose
+noun the reader has to guess ("It goes on", "Those that came later", "Nobody listens") is an error, except in the
+packages of `UNFINISHED`. An entry there without such a docstring is an error too, so that the list can only become
 shorter.
 """
 
@@ -22,7 +23,11 @@ PACKAGES = ("formats", "broker", "bmqctl", "scripts", "tests")
 UNFINISHED: tuple[str, ...] = ()
 """Paths, relative to the root, of packages and modules that have not been edited yet."""
 
-_CLAUSE = re.compile(r"(What|Whatever|Whether|How|Who|Whoever|Where|When|Why|Which|As|That|If|Since|To be)\b", re.ASCII)
+_CLAUSE = re.compile(
+    r"(What|Whatever|Whether|How|Who|Whoever|Where|When|Why|Which|As|That|If|Since|To be"
+    r"|It|They|This|These|Those|There|Nothing|Nobody)\b",
+    re.ASCII,
+)
 
 
 class Opening(NamedTuple):
@@ -43,7 +48,7 @@ def openings(path: str, text: str) -> Iterator[Opening]:
 
 
 def is_clause(text: str) -> bool:
-    """Return True if a docstring's first line begins with a word that opens a subordinate clause."""
+    """Return True if a docstring's first line begins with a word that opens a clause, or with a pronoun."""
     return _CLAUSE.match(text) is not None
 
 

@@ -16,7 +16,7 @@ I = TypeVar("I", bound=Enum)  # noqa: E741
 
 
 class Impossible(Exception):
-    """Nothing of the kind may happen in this state."""
+    """An input that must not happen in a state."""
 
 
 class Session(Enum):

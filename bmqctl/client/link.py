@@ -86,7 +86,7 @@ class Link:
         await self._drained.wait()
 
     def wake(self) -> None:
-        """There may be something to write."""
+        """Look whether there is something to write."""
         self._wanted.set()
 
     def feed(self, events: list[Event]) -> None:

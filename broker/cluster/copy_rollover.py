@@ -122,7 +122,7 @@ class CopyRollover:
             yield place, start
 
     def give_up(self) -> list[dict[bytes, Place]]:
-        """It comes to nothing; the memory that is to be given back."""
+        """Give the rollover up, and return the memory that is to be given back."""
         self._moving = None
         alive, self._alive = self._alive, Chunked()
         return alive.chunks

@@ -141,7 +141,7 @@ class Guests:
         return Guest(self, session, self._node)
 
     def set_status(self, status: NodeStatus) -> None:
-        """This node is another now: all hear of it."""
+        """Set this node's status, and advise all guests of it if it changes."""
         if status is not self.status:
             self.status = status
             for guest in self._guests:

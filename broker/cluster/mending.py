@@ -56,7 +56,7 @@ class Mending:
         self._is_waiting = False
 
     def clear(self) -> None:
-        """This node serves the shard no longer."""
+        """Forget what was asked for, as this node has ceased to serve the shard."""
         self._asked.clear()
         self._is_waiting = False
 

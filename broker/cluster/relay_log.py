@@ -62,22 +62,22 @@ class RelayLog:
         raise AssertionError("a hop has no copies")
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        """Nothing to record."""
+        """Record nothing."""
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Nothing to record."""
+        """Record nothing."""
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        """Nothing to record."""
+        """Record nothing."""
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:
-        """Nothing to note."""
+        """Note nothing."""
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
         raise AssertionError("a hop takes no messages from clients")
 
     def begin_purge(self, task: Iterator[None]) -> None:
-        """There are no files."""
+        """Leave the task alone, as there are no files."""
 
     def release(self, records: int) -> None:
-        """Nothing was set aside."""
+        """Release nothing, as no records were set aside."""

@@ -61,7 +61,7 @@ class Role(Enum):
 
 
 class ReplicatedLedger:
-    """This node's part in replicating the ledger.
+    """The part of a node in replicating the ledger.
 
     `committed` is called with each advisory that is committed, after the state has changed. `refused` says whether an
     advisory's primaries contradict what is known here: such a one is not recorded. `missed` is called when a follower

@@ -119,7 +119,7 @@ class Requests:
         return True
 
     def cancel(self, number: int) -> None:
-        """Nobody wants the answer any longer."""
+        """Forget a request whose answer nobody wants any longer."""
         self._pending.pop(number, None)
 
     def node_down(self, node_id: int) -> None:

@@ -37,7 +37,7 @@ class Restoration(Protocol):
     def end(self) -> None: ...
 
     def give_up(self) -> None:
-        """This node does not become primary: what was put back goes."""
+        """Remove what was put back, as this node does not become primary."""
         ...
 
 

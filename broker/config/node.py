@@ -81,7 +81,7 @@ class NodeConfig:
 
     @property
     def self_node(self) -> ClusterNode | None:
-        """This node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
+        """Return the node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
         return None if self.cluster is None else this_node(self.cluster, self, self._clusters_file(), "$.myClusters")
 
     def proxy_cluster(self, name: str) -> ClusterProxyDefinition | None:

@@ -47,7 +47,7 @@ class Change:
         self._refusals = refusals
 
     def __enter__(self) -> None:
-        """Nothing has been changed yet."""
+        """Begin the change: nothing is to be done before it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

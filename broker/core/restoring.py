@@ -81,7 +81,7 @@ class Restoration:
         self.end()
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None:
-        """These are the queues; the newest record is so old, in seconds since the epoch."""
+        """Make the queues; `newest_s` is the time of the newest record, in seconds since the epoch."""
         node = self._node
         self._since_ms = node.now.ms
         self._recovered = queues

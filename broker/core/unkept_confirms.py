@@ -61,7 +61,7 @@ class UnkeptPurges:
         self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
 
     def behind(self, copied_number: int) -> list[UnkeptPurge]:
-        """Those behind the record up to which enough nodes have all; the others are forgotten."""
+        """Return the purges behind the record up to which enough nodes have all, and forget the others."""
         purges = self._purges
         while purges and purges[0].sequence_number <= copied_number:
             purges.popleft()

@@ -16,7 +16,7 @@ CONFIRMS_KEPT_MS = 40_000
 
 
 class UnknownConfirms:
-    """Those of one queue: when each came, the message's GUID, and the app."""
+    """The unknown confirms of one queue: when each came, the message's GUID, and the app."""
 
     __slots__ = ("_taken",)
 
@@ -31,5 +31,5 @@ class UnknownConfirms:
         taken.append((now_ms, guid, app_id))
 
     def since(self, since_ms: int) -> list[tuple[int, bytes, str]]:
-        """Those that came after a time, oldest first."""
+        """Return the confirms that came after a time, oldest first."""
         return [each for each in self._taken if each[0] > since_ms]

@@ -61,4 +61,4 @@ class _NoDirectory:
         raise OSError("a proxy keeps no files")
 
     def flush(self) -> None:
-        """There is nothing to be flushed."""
+        """Flush nothing, as a proxy keeps no files."""

@@ -113,7 +113,7 @@ class Node:
                 session.tick()
 
     def retire(self) -> bool:
-        """Nobody takes over."""
+        """Return True, as there is no other node that takes over."""
         return True
 
     def leave(self) -> None:

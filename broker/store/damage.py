@@ -55,8 +55,8 @@ class Damage:
         return moved
 
     def heal(self, *, synced: bool = False) -> None:
-        """This node has all of it again; `synced` on the disk, so that it does not count as damaged after a power
-        failure: too few might be left that do not.
+        """Remove the note, as this node has all of it again; `synced` from the disk, too, so that the node is not taken
+        for damaged after a power failure: too few might be left that are not.
         """
         if self.is_there:
             self._directory.remove(self.name)

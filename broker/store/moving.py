@@ -161,7 +161,7 @@ class Moving:
         return _Found(kept, messages, places, sizes)
 
     def _confirms(self, part: NDArray[np.void], found: _Found) -> NDArray[np.int64]:
-        """Those of messages alive: behind the message itself, or, of apps that never wanted it, right before it."""
+        """The confirms of messages alive: behind the message, or, of apps that never wanted it, right before it."""
         confirms, at = select(part, RecordType.CONFIRM)
         if not len(at):
             return at.astype(np.int64)
@@ -274,7 +274,7 @@ class Moving:
             yield from newest
 
     def forget(self) -> None:
-        """Nobody asks where messages are."""
+        """Forget where messages are, as nobody will ask."""
         self._moved.clear()
         self._outliving.clear()
 

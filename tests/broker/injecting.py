@@ -108,7 +108,7 @@ class Wire:
         self.close = sock.close
 
     def setsockopt(self, level: int, name: int, value: int) -> None:
-        """Nothing that a socket of this family knows."""
+        """Set nothing: a socket of this family has no such option."""
 
 
 @dataclass

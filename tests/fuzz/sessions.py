@@ -195,7 +195,7 @@ def _tell(kind: str, teller: Teller, here: Ground) -> None:
 
 
 def _recover(here: Ground) -> None:
-    """Nobody lies: all clients are served again after a while."""
+    """Wait until all clients are served again while nobody lies; raise `Find` if they are not."""
     before = [client.done for client in here.honest]
     deadline = time.monotonic() + RECOVERY_S
     while not all(client.done > count for client, count in zip(here.honest, before, strict=True)):

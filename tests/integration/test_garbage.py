@@ -46,7 +46,7 @@ class Witness:
             self.posted += 1
 
     def check(self) -> None:
-        """It goes on: what is posted from now on is acknowledged and comes."""
+        """Wait until messages posted from here on have been acknowledged and delivered."""
         goal = self.posted + 20
         self.client.wait(lambda: len(self.client.acks) >= goal and len(self.client.delivered) >= goal)
 

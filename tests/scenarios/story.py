@@ -120,7 +120,7 @@ class Story:
         self._world.run_until(self._world.clock.us + int(ms) * 1000)
 
     def split(self, *words: str) -> None:
-        """Nothing passes between what is before and what is behind the `|`."""
+        """Have nothing pass between the machines before and behind the `|`."""
         at = words.index("|")
         pairs = {(one, other) for one in words[:at] for other in words[at + 1 :]}
         self._world.network.blocked |= pairs | {(other, one) for one, other in pairs}

@@ -38,7 +38,27 @@ def test_a_subordinate_clause_is_recognised(text: str) -> None:
     assert is_clause(text)
 
 
-@pytest.mark.parametrize("text", ["Return True if it is empty.", "Assemble a report.", "Iffy input.", "The whole."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It goes on.",
+        "They come again.",
+        "This node's part.",
+        "These with others.",
+        "Those that came later.",
+        "There is no room.",
+        "Nothing to record.",
+        "Nobody listens.",
+    ],
+)
+def test_a_pronoun_is_taken_for_a_clause(text: str) -> None:
+    assert is_clause(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Return True if it is empty.", "Assemble a report.", "Iffy input.", "The whole.", "Item by item.", "Italic text."],
+)
 def test_an_imperative_or_a_noun_phrase_is_not_a_clause(text: str) -> None:
     assert not is_clause(text)
 

@@ -91,7 +91,7 @@ class Client:
             self.world.clock.after(self.world.network.delay_us(), lambda: host.accept(self))
 
     def refused(self) -> None:
-        """Nobody listens."""
+        """Dial again later, as nobody listens."""
         self._dial_later()
 
     def _dial_later(self) -> None:
@@ -114,7 +114,7 @@ class Client:
         return build_schema_event(ber.encode(NegotiationMessage(choice=who)))
 
     def begin(self) -> None:
-        """It has introduced itself."""
+        """Do what follows the client's introduction: nothing here."""
 
     def send(self, data: bytes, taken: Taken | None = None) -> None:
         if self.link is not None:

@@ -221,7 +221,7 @@ class Disk:
         self.is_unsure = False
 
     def _flip(self, name: str, at: int, mask: int) -> None:
-        """It is the platter that rots, and whoever reads it next has it so."""
+        """Flip bits of the platter, so that whoever reads them next has them so."""
         self._lose()
         self.directory.flip(name, at, mask)
         platter = bytearray(self.directory.platter.get(name, b""))

@@ -181,7 +181,7 @@ class Faults:
             self._random.choice(links).cut("the connection was reset")
 
     def partition(self) -> None:
-        """Nothing passes between two sets of machines, maybe in one direction only, for a while."""
+        """Have nothing pass between two sets of machines, maybe in one direction only, for a while."""
         world = self._world
         machines = [*(host.name for host in world.hosts), *(client.name for client in world.clients)]
         some = {name for name in machines if self._random.random() < 0.4}

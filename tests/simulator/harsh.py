@@ -125,7 +125,7 @@ class HarshFaults:
         host.pause(self._random.randrange(200_000, 4 * SECOND_US))
 
     def _cut_off(self, host: Host) -> None:
-        """Nothing passes from a machine, or to it, maybe both, but for one of the others."""
+        """Cut a machine off from all others, or all but one, in one direction or both, for a while."""
         others = [other.name for other in self._world.hosts if other is not host]
         if len(others) > 2 and self._random.random() < 0.5:
             others.pop(self._random.randrange(len(others)))

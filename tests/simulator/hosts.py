@@ -584,7 +584,7 @@ class Host:
         self.slow_us = 0
 
     def recover(self) -> None:
-        """Nothing ails it any longer; a process that is gone stays so."""
+        """End all faults of the machine; a process that is gone stays so."""
         self.free_disk()
         self.fast_disk()
         self.tear_next = self.power_fails_next = False

@@ -78,7 +78,7 @@ class Post:
 
     @property
     def line(self) -> str:
-        """Those with which it must come in order: consumers that take a part of a queue's messages see another part."""
+        """The posts with which it must come in order: consumers of another part of a queue's messages see others."""
         return self.producer if self.x is None else f"{self.producer} {'low' if self.x < X_LOW else 'high'}"
 
 

@@ -111,7 +111,7 @@ class Moments:
         self.roll_over()
 
     def kill_primary_amid_rollover(self) -> None:
-        """It never hears the rest, as its primary is gone, and what that has sent is lost."""
+        """A replica never hears the rest of a rollover, as its primary is killed, and what that has sent is lost."""
         self._trap(self._world.hosts, _is_rolling, self._kill_primary)
         self.roll_over()
 

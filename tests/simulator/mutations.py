@@ -158,7 +158,7 @@ def _replicate_another(original: Any) -> Any:
 
 
 def _do_nothing(original: Any) -> Any:
-    """It is left undone."""
+    """Leave the call undone."""
     return lambda self, *rest: None
 
 

@@ -196,7 +196,7 @@ class ProxyWorld(ClusterWorld):
         self.random.choice(self.proxies).pause(self.random.randrange(10_000, 4_000_000))
 
     def part_proxy(self) -> None:
-        """Nothing passes between a proxy and some of those above it."""
+        """Have nothing pass between a proxy and some of the nodes above it, for a while."""
         proxy = self.random.choice(self.proxies)
         some = [host.name for host in proxy.above if self.random.random() < 0.6]
         pairs = {(proxy.name, name) for name in some} | {(name, proxy.name) for name in some}

@@ -45,7 +45,7 @@ def hand_out(found: Records, number: int) -> None:
 
 
 def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:
-    """It alone: those that came with it keep their order."""
+    """A refused post out of order: the posts that came with it keep their order."""
     found = records(1, 2, 3)
     found.refused(guid(1))
     hand_out(found, 3)
@@ -55,7 +55,7 @@ def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:
 
 
 def test_copies_on_a_majority_are_not_there_to_stay_while_another_node_has_a_newer_lease() -> None:
-    """It would be followed by one of the majority."""
+    """A node with a newer lease, which one of the majority would follow."""
     journals = Journals(0, 2, lambda guid: None)
     for node_id, position in enumerate(((1, 57), (2, 1), (1, 57))):
         view = journals.views[node_id] = JournalView()
@@ -80,7 +80,7 @@ def with_record(journals: Journals, nodes: int, holders: set[int]) -> None:
 
 
 def test_a_damaged_node_counts_for_the_records_that_it_has_had() -> None:
-    """It tells a new primary nothing, so that this one must hear of more of the others."""
+    """A damaged node, which tells a new primary nothing, so that this one must hear of more of the others."""
     journals = Journals(0, 3, lambda guid: None)
     with_record(journals, 5, {0, 1})
     assert not journals.is_settled((1, 2))
@@ -92,7 +92,7 @@ def test_a_damaged_node_counts_for_the_records_that_it_has_had() -> None:
 
 
 def test_a_damaged_node_may_be_healed_by_a_primary_that_has_yet_to_write_a_record() -> None:
-    """It has all that it had then, and makes a quorum with a node that lacks the record, too."""
+    """A node with all that it had, once healed: with one that lacks the record, too, it makes a quorum."""
     journals = Journals(0, 2, lambda guid: None)
     with_record(journals, 3, {0})
     journals.damaged = {1}
@@ -119,7 +119,7 @@ def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
 
 
 def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copies() -> None:
-    """It alone; and later it may, as it will be compared with its checksum."""
+    """The only payload that is spared; later it may rot, as it will be compared with its checksum."""
     rig = start(domains=dict(STRONG))
     shard = rig.node.shards[0]
     shard.copies_wanted = 2

@@ -75,7 +75,7 @@ def test_worlds_of_all_kinds(seed: int) -> None:
 
 
 def test_worlds_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are the same worlds."""
+    """Worlds in one process and in two, with the same digest."""
     outputs = []
     for jobs in ("1", "2"):
         assert main(["--seeds", "0..3", "--steps", "300", "--jobs", jobs]) == 0

@@ -139,11 +139,11 @@ class Acl(NamedTuple):
     default: tuple[Entry, ...] = ()
 
     def updated(self, other: Acl) -> Acl:
-        """These with others, which go before those about the same resources."""
+        """Return these policies with others, which replace those about the same resources."""
         return Acl(_updated(self.custom, other.custom), _updated(self.default, other.default))
 
     def without(self, policy_type: str, resource: Resource) -> Acl:
-        """These without those about a resource."""
+        """Return these policies without those of one type about a resource."""
         kept = [
             tuple(entry for entry in entries if kind != policy_type or entry.resource != resource)
             for kind, entries in ((CUSTOM, self.custom), (DEFAULT, self.default))
@@ -155,7 +155,7 @@ class Acl(NamedTuple):
         return Acl(*(tuple(entry for entry in entries if text in str(entry.resource)) for entries in self))
 
     def info(self, subject: str) -> AclInfo:
-        """These as they are told."""
+        """Return these policies as the body that shows them."""
         told = [
             PolicyInfo(kind, [_entry_info(entry) for entry in entries])
             for kind, entries in ((CUSTOM, self.custom), (DEFAULT, self.default))

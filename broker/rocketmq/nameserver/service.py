@@ -64,7 +64,7 @@ class NameserverService:
         return [] if route is None else route.queue_datas
 
     def end_step(self) -> bool:
-        """Nothing follows from a step."""
+        """Return False, as nothing follows from a step."""
         return False
 
     def tick(self, now_ms: int | None = None) -> None:

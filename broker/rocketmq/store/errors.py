@@ -15,7 +15,7 @@ class StoreDamaged(Exception):
 
 
 class DiskFull(Exception):
-    """There is no disk for what was to be written. Nothing of it was."""
+    """Too little disk for what was to be written. None of it was."""
 
 
 class TooLarge(Exception):

@@ -227,7 +227,7 @@ def test_what_the_rest_proves_is_restored(
 
 
 def test_without_qlist_the_ledger_names_the_queues(run: Run, store: Path, out: Path) -> None:
-    """Those that were there at last: a deleted one is not in the ledger any more."""
+    """The queues that were there at the end: the ledger does not have deleted ones."""
     only(store, QLIST).unlink()
     report = repaired(run, store, out)
     _, old = first(store, QueueOpRecord, 2)
@@ -392,7 +392,7 @@ def test_an_older_ledger_is_left_out(run: Run, store: Path, out: Path) -> None:
 
 
 def test_a_ledger_of_a_stop_between_two_writes_stays(run: Run, store: Path, out: Path) -> None:
-    """It knows a queue that the journal does not have yet: no damage."""
+    """A ledger with a queue that the journal does not have yet, which is no damage."""
     sound = read_files(store)
     info = QueueInfo(uri="bmq://domain/new", key=b"newer", partition_id=0)
     update = QueueAssignmentAdvisory(
@@ -511,7 +511,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_store(
 
 @pytest.mark.process
 def test_a_repair_that_is_killed_leaves_nothing_that_looks_like_a_store(store: Path, out: Path) -> None:
-    """It ends itself, as hard as can be, when the first file has been written."""
+    """A process that kills itself when the first file has been written."""
     program = (
         "import os, signal, sys; from bmqctl.app import main; "
         "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL); main()"

@@ -10,7 +10,7 @@ from tests.bmqctl.pipeline.written import WrittenStore
 
 
 def find(store: Path) -> list[Journal]:
-    """Those that can be opened."""
+    """Return the journals that can be opened."""
     return [found for found in find_journals([str(store)], FileSets.CURRENT) if isinstance(found, Journal)]
 
 

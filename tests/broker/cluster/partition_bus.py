@@ -160,7 +160,7 @@ class Node:
         self.store = self.restored
 
     def give_up(self) -> None:
-        """Nothing is anywhere else."""
+        """Remove nothing, as messages are in the store only."""
 
     def _begin(self) -> None:
         self.serving = True
@@ -283,7 +283,7 @@ class Bus:
             self._disconnect(node_id, other)
 
     def restart(self, node_id: int) -> Node:
-        """It learns who is primary, as from the cluster's state."""
+        """Start a node, and tell it who is primary, as the cluster's state does."""
         node = self.start(node_id)
         node.partition.primary_changed(self.primary_id, self.lease_id)
         return node

@@ -142,7 +142,7 @@ def test_a_stranger_is_refused_with_one_line(address: str, caplog: pytest.LogCap
 
 
 def test_a_stranger_neither_evicts_a_node_nor_reaches_the_election() -> None:
-    """It would have been followed, and its term kept for ever."""
+    """A heartbeat of the greatest term: a node that took it would follow the stranger, and keep the term for ever."""
     first, second = One(1), One(2)
     wire = meet(first, second, 2)
     kept = list(second.kept)

@@ -29,7 +29,7 @@ def dialer(user: str = "node1", password: str = "secret") -> One:
 
 
 def acceptor() -> One:
-    """It lets nobody in who has not authenticated as the node that it says that it is."""
+    """A node that lets no peer in that has not authenticated as the node that it claims to be."""
     one = One(2, needs_proof=True)
     one.node.authentications = Authentications([BasicAuthenticator(USERS)], None)
     return one
@@ -80,7 +80,7 @@ def test_without_credentials_nobody_gets_in() -> None:
 
 
 def test_where_nobody_may_be_anonymous_the_session_of_a_node_lasts() -> None:
-    """It authenticates again and again, beside all else."""
+    """A session that authenticates again before each lifetime is over."""
     first, second = dialer(), acceptor()
     wire = meet(first, second, 2)
     second.now.ms = first.now.ms

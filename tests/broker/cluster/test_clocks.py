@@ -105,7 +105,7 @@ def test_a_cluster_that_was_off_for_long_says_so_before_it_expires_what_is_old(
 def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_are_right_now(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nobody has seen time pass since the last record: all nodes began anew."""
+    """A cluster whose nodes all began anew, so that none has seen time pass since the last record."""
     cluster = cluster_with(1, 2, behind_s=DAY_S)
     cluster.off_s = {}
     start_all(cluster, later_s=0)

@@ -209,7 +209,7 @@ def test_nothing_that_was_ever_acknowledged_is_soon_healed() -> None:
 
 
 def test_a_primary_whose_lease_has_ended_does_not_hide_that_the_new_one_serves() -> None:
-    """It says that it serves the shard as long as it does not know better, maybe after the new one has said so."""
+    """A primary that has not heard of its successor, and reports itself active after that one has done so."""
     bus = filled()
     bus.kill(1)
     rot(bus, 1)

@@ -243,7 +243,7 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
 
 
 def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
-    """It asks as the reference's replica did, and is answered as it was, but for the lease."""
+    """The requests of the reference's replica, and the answers that it got, except for the lease."""
     now, timers, link = Now(1, 1), Timers(), Link()
     directory = MemoryDirectory(chunk=8 << 20)
     ((shard, recovered),) = open_shards(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")

@@ -1,4 +1,4 @@
-"""Those that heal get more when nobody waits, and, while there is traffic, at a bounded rate."""
+"""The pace of healing: fast when nobody waits, and at a bounded rate while there is traffic."""
 
 from __future__ import annotations
 

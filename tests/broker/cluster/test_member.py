@@ -369,7 +369,7 @@ def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
 
 
 def test_a_node_of_the_legacy_workflow_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told so upon each request, and the operator once, with what to do."""
+    """A refusal for each request, and one line for the operator, with what to do."""
     cluster = members()
     member = cluster.processes[1].member
     wire = cluster.wires[1, 2]

@@ -24,7 +24,7 @@ def without_disk(bus: Bus) -> Node:
 
 @pytest.mark.parametrize("room", [0, 2000])
 def test_a_primary_without_room_for_a_shard_waits_before_it_asks_for_it_again(room: int) -> None:
-    """There is none for new files, or none for the records in them."""
+    """No room for new files, or none for the records in them."""
     bus = Bus()
     new = without_disk(bus)
     new.directory.free = room
@@ -42,7 +42,7 @@ def test_a_primary_without_room_for_a_shard_waits_before_it_asks_for_it_again(ro
 
 
 def test_a_primary_that_has_room_again_serves_on() -> None:
-    """It begins anew only if it serves nothing when its next try is due."""
+    """Room that is there again before the next try: the node does not begin anew."""
     bus = Bus()
     new = without_disk(bus)
     while new.partition.state is not State.PRIMARY_HEALING_STG2:

@@ -143,7 +143,7 @@ def test_an_open_request_outlasts_the_queue(three: World) -> None:
 
 
 def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
-    """Its disk is full, say: its clients wait for the next try."""
+    """A hop that fails to become primary, as its disk is full, say: its clients wait for the next try."""
     producer, consumer = three.client(1), three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     consumer.read(1, QUEUE)
@@ -160,7 +160,7 @@ def test_a_hop_cannot_become_the_primary_at_once(three: World) -> None:
 
 
 def test_a_new_primary_has_no_room_for_a_queue(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was assigned, and never made at the old one: its clients wait until there is room."""
+    """A queue that was assigned, and never made at the old primary: its clients wait until there is room."""
     three.make_primary(None)
     producer = three.client(1)
     producer.world = None

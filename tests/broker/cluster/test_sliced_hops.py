@@ -479,7 +479,7 @@ def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -
 
 
 def test_posts_that_nobody_waits_for(world: World) -> None:
-    """They go at once, and the room that they had with the memory that they took, in slices."""
+    """Posts that are dropped at once; their room is given back in slices, with their memory."""
     producer = world.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
     relay = relay_of(world)

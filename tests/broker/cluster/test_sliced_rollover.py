@@ -284,7 +284,7 @@ def replica_slices() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "again primary", "another primary", "primary"])
 def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> None:
-    """It is killed, or its primary gets another lease, or another node does, or it itself becomes primary."""
+    """A replica that is killed, that becomes primary, or whose primary gets another lease or is replaced."""
     for end in range(0, replica_slices() + 8, 5):
         bus, _ = at_a_replica()
         primary = bus.nodes[0]
@@ -343,7 +343,7 @@ def check_start(bus: Bus, node_id: int, directory: MemoryDirectory, kept: set[by
 
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_a_replica_that_dies_between_two_slices_starts_with_its_old_files_or_its_new(loses_power: bool) -> None:
-    """It is killed, or loses power, however much of what follows the rollover has come."""
+    """A death or a loss of power after each step of a rollover and of what follows it."""
     bus, replica = at_a_replica(outlives_power=loses_power)
     primary = bus.nodes[0]
     disks = []
@@ -373,7 +373,7 @@ def dies_at_flush(primary: Node, flushes: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_a_primary_that_dies_while_its_new_files_are_flushed_starts_with_its_old_or_its_new(loses_power: bool) -> None:
-    """It has records of removals that were held back meanwhile."""
+    """A death at each flush of new files by a primary that holds records of removals back."""
     for flushes in count():
         bus = full(outlives_power=True)
         primary, old = bus.nodes[0], bus.nodes[0].shard.files

@@ -224,7 +224,7 @@ def test_messages_of_the_future_hide_no_old_ones(caplog: pytest.LogCaptureFixtur
 
 
 def test_few_messages_that_came_after_a_clock_was_set_back_do_not_expire(caplog: pytest.LogCaptureFixture) -> None:
-    """Those before them are younger than the newest record, by clocks of which one is wrong."""
+    """Older messages that seem younger than the newest record, by clocks of which one is wrong."""
     rig = begin()
     post(rig, 1, 2, 3)
     rig.now.wall_s -= HOUR_S

@@ -278,7 +278,7 @@ def test_what_becomes_of_every_number_and_name_is_known() -> None:
 
 
 def test_every_session_decodes_with_its_checks() -> None:
-    """Nobody decodes what peers send by the codecs themselves; the node's own ledger is read so."""
+    """The modules that call the codecs: that of the checks itself, and the readers of the node's own files."""
     root = Path(broker.__file__).parent
     codecs = re.compile(r"\b(ber|jsonc|codec)\.decode(_from)?\(")
     using = {str(path.relative_to(root)) for path in root.rglob("*.py") if codecs.search(path.read_text())}

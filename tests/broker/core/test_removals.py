@@ -47,7 +47,7 @@ def pass_on(rig: Rig, *numbers: int) -> None:
 
 
 def known(rig: Rig, *numbers: int) -> list[int]:
-    """Those that are acknowledged when they are posted again, and go to nobody."""
+    """Return the messages that are acknowledged when they are posted again, and go to nobody."""
     client = client_of(rig)
     found = []
     for number in numbers:
@@ -164,7 +164,7 @@ def test_files_can_be_closed_and_read_by_others_while_somebody_reads_them(tmp_pa
 
 
 def test_a_node_alone_that_cannot_open_its_files_of_removals_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take posts that come again for new ones for as long as it runs."""
+    """A node that would take posts that come again for new ones for as long as it runs."""
     rig = begin()
     pass_on(rig, 1, 2)
     rig.node.shards[0].roll_over()

@@ -465,7 +465,7 @@ def test_a_rollover_on_command_happens_however_little_it_frees(caplog: pytest.Lo
 
 @pytest.mark.parametrize("front", [0x00, 0x7F, 0x80, 0xFF])
 def test_a_rollover_whatever_guids_clients_make(front: int) -> None:
-    """Those of the reference begin with a version number; a client may begin its own with anything."""
+    """GUIDs with any first byte: the reference's begin with a version number, a client's may begin with anything."""
     rig = start()
     producer, consumer = producing(rig, FANOUT), confirming(rig, FANOUT, "foo")
     guids = [bytes((front,)) * 8 + number.to_bytes(8, "big") for number in range(1, 4)]

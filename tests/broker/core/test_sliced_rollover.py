@@ -378,7 +378,7 @@ def test_a_full_disk_ends_it_and_nothing_else() -> None:
 
 
 def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
-    """They get its records after all if the disk is full before the new ones are whole."""
+    """A disk that fills up before the new files are whole: the old ones get the queue's records after all."""
     rig, *_ = begun()
     shard(rig).is_copied = True
     client = rig.connect()

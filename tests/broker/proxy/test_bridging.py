@@ -90,7 +90,7 @@ def test_an_ack_that_was_lost() -> None:
 
 
 def test_a_confirm_that_was_lost() -> None:
-    """It was on its way when the upstream died: it goes up again, before the message could come again."""
+    """A confirm on its way when the upstream dies: it goes up again, before the message could come again."""
     it = Bridge(2)
     it.producer.open(0, QUEUE, WRITE | ACK)
     it.consumer.read(0, QUEUE)

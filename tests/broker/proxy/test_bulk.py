@@ -185,7 +185,7 @@ def test_two_apps_and_two_consumers_of_one() -> None:
 
 
 def test_what_is_left_to_others() -> None:
-    """Nothing was done, so that they find everything as it was."""
+    """Events that the quick way leaves to others, with everything as it was."""
     it = Bridge()
     it.producer.open(7, QUEUE, WRITE | ACK)
     taken: list[bool] = []

@@ -66,7 +66,7 @@ class Link:
         return PeerLink(self, node_id, session, self.below.cluster.receive, 0)
 
     def failed(self, node_id: int, reason: str) -> None:
-        """Nobody dials again."""
+        """Do nothing: the tree dials when a test says so."""
 
     def refused(self, node_id: int, reason: str) -> None:
         raise AssertionError(reason)

@@ -207,7 +207,7 @@ def _shard(rig: Rig, patch: pytest.MonkeyPatch) -> None:
 
 
 def _thread(rig: Rig, patch: pytest.MonkeyPatch) -> None:
-    """Nothing is asked for here: see the test."""
+    """Ask for nothing here: see the test."""
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_node_alone_does_not_go_on_where_others_were_to_heal_it() -> None:
 
 
 def test_what_is_sound_under_a_note_is_set_aside_too() -> None:
-    """Nobody can tell which process left it."""
+    """A note of which nobody can tell which process left it."""
     directory = filled().directory.after_crash()
     directory.open(NOTE, 10).close()
     shard, recovered, ledger = open_all(directory)
@@ -131,7 +131,7 @@ def test_what_is_sound_under_a_note_is_set_aside_too() -> None:
 
 
 def test_rot_in_the_length_of_a_ledgers_last_record_is_no_torn_record() -> None:
-    """It would be cut off, and nobody would know that the node has lost it."""
+    """A record that, if it were cut off as torn, the node would have lost without notice."""
     rig = filled()
     ledger = rig.node.ledger
     directory = rig.directory.after_crash()

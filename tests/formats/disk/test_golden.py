@@ -131,7 +131,7 @@ def test_layouts_agree_on_golden_records(store: Stores, name: str) -> None:
 
 
 def assert_zeros(buffer: memoryview, start: int) -> None:
-    """Nothing is written from `start` on: the rest of a preallocated file."""
+    """Assert that the rest of a preallocated file, from `start` on, has no byte but zero."""
     for at in range(start, len(buffer), 1 << 24):
         assert not np.frombuffer(buffer[at : at + (1 << 24)], np.uint8).any()
 
