@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.core.services import Services
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -38,21 +33,8 @@ _TOPIC_STATS = HeaderCodec(headers.GetTopicStatsInfoRequest)
 class Administration:
     """Carries out what administrators ask."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        store: MessageStore,
-        statistics: Statistics,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-        self._statistics = statistics
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self.handlers: Handlers = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._create_topics,
@@ -70,7 +52,7 @@ class Administration:
 
     def _create_topic(self, request: Request) -> Frame:
         header = _CREATE_TOPIC.read(request.fields)
-        old = self._topics.get(header.topic)
+        old = self._services.topics.get(header.topic)
         config = TopicConfig(
             header.topic,
             header.read_queues,
@@ -83,14 +65,14 @@ class Administration:
         )
         _check_config(config)
         if config != old:
-            self._topics.put(config, request.now_ms)
+            self._services.topics.put(config, request.now_ms)
         return success()
 
     def _create_topics(self, request: Request) -> Frame:
         """Make or change several topics, or none if one of them cannot be."""
         changed = []
         for told in TOPIC_CONFIG_LIST.read(request.body).topic_config_list:
-            old = self._topics.get(told.topic_name)
+            old = self._services.topics.get(told.topic_name)
             before = old.attributes if old is not None else {}
             # Here, too, attributes come as changes, each with its sign before its name.
             changes = ",".join(
@@ -100,41 +82,41 @@ class Administration:
             _check_config(config)
             if config != old:
                 changed.append(config)
-        self._topics.put_all(changed, request.now_ms)
+        self._services.topics.put_all(changed, request.now_ms)
         return success()
 
     def _delete_topic(self, request: Request) -> Frame:
         topic = _DELETE_TOPIC.read(request.fields).topic
         _check_topic(topic)
-        self._topics.delete(topic, request.now_ms)
-        self._offsets.forget_topic(topic)
-        self._store.delete_topic(topic)
-        self._statistics.forget_topic(topic)
+        self._services.topics.delete(topic, request.now_ms)
+        self._services.offsets.forget_topic(topic)
+        self._services.store.delete_topic(topic)
+        self._services.statistics.forget_topic(topic)
         return success()
 
     def _all_topics(self, request: Request) -> Frame:
-        topics = self._topics
+        topics = self._services.topics
         body = TOPIC_CONFIGS.write(TopicConfigs(topics.table, topics.version))
         return success(_ALL_TOPICS, headers.GetAllTopicConfigResponse(len(topics.table)), body)
 
     def _get_topic(self, request: Request) -> Frame:
         topic = _GET_TOPIC.read(request.fields).topic
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         if config is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return with_body(TOPIC_CONFIG.write(config))
 
     def _topic_stats(self, request: Request) -> Frame:
         topic = _TOPIC_STATS.read(request.fields).topic
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         if config is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         offsets = {}
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
-            begin, end = self._store.span(topic, queue_id)
-            last_ms = self._store.stored_ms(topic, queue_id, end - 1) if end else 0
-            offsets[MessageQueue(self._options.name, queue_id, topic)] = QueueOffsets(begin, end, last_ms)
-        per_second = self._statistics.rate("TOPIC_PUT_NUMS", topic, request.now_ms)
+            begin, end = self._services.store.span(topic, queue_id)
+            last_ms = self._services.store.stored_ms(topic, queue_id, end - 1) if end else 0
+            offsets[MessageQueue(self._services.options.name, queue_id, topic)] = QueueOffsets(begin, end, last_ms)
+        per_second = self._services.statistics.rate("TOPIC_PUT_NUMS", topic, request.now_ms)
         return with_body(write_topic_stats(offsets, per_second))
 
     # -- groups
@@ -153,23 +135,23 @@ class Administration:
             fault = names.fault_of_group(config.group_name)
             if fault is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-            old = self._groups.table.get(config.group_name)
+            old = self._services.groups.table.get(config.group_name)
             config = config._replace(attributes=old.attributes if old is not None else {})
             if config != old:
                 changed.append(config)
-        self._groups.put_all(changed, now_ms)
+        self._services.groups.put_all(changed, now_ms)
 
     def _delete_group(self, request: Request) -> Frame:
         header = _DELETE_GROUP.read(request.fields)
-        self._groups.delete(header.group_name, request.now_ms)
+        self._services.groups.delete(header.group_name, request.now_ms)
         if header.clean_offset:
-            self._offsets.forget_group(header.group_name)
-        self._statistics.forget_group(header.group_name)
+            self._services.offsets.forget_group(header.group_name)
+        self._services.statistics.forget_group(header.group_name)
         return success()
 
     def _get_group(self, request: Request) -> Frame:
         name = _GET_GROUP.read(request.fields).group
-        config = self._groups.table.get(name)
+        config = self._services.groups.table.get(name)
         if config is None:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return with_body(GROUP_CONFIG.write(config))

@@ -8,12 +8,8 @@ from functools import partial
 from typing import cast
 
 from broker.rocketmq.core.calls import Calls
-from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, with_body
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.core.services import Services
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -45,20 +41,8 @@ class _Gathering:
 class Asking:
     """Asks consumers, and hands on what they say."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-        store: MessageStore,
-        calls: Calls,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._store = store
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services = services
         self._calls = calls
         self.handlers: Handlers = {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
@@ -75,14 +59,16 @@ class Asking:
     def _consume(self, request: Request) -> Frame | None:
         """Have a consumer consume a message of the store, whatever its offsets."""
         header = _CONSUME.read(request.fields)
-        topic, group = self._topics.get(header.topic or ""), self._groups.table.get(header.consumer_group)
+        topic = self._services.topics.get(header.topic or "")
+        group = self._services.groups.table.get(header.consumer_group)
         try:
             offset = OffsetId.parse(header.message_id or "").physical_offset
-            message = bytes(self._store.log.data(offset, self._store.log.read(offset).size))
+            stored = self._services.store.log
+            message = bytes(stored.data(offset, stored.read(offset).size))
         except (IndexError, ValueError):
             return failure(ResponseCode.SYSTEM_ERROR, f"can not find message by id: {(header.message_id or '')[:64]}")
         told = header._replace(
-            broker_name=self._options.name,
+            broker_name=self._services.options.name,
             topic_system_flags=None if topic is None else topic.topic_sys_flag,
             group_system_flags=None if group is None else group.group_sys_flag,
         )
@@ -90,7 +76,7 @@ class Asking:
         return self._ask(request, question, header.consumer_group, header.client_id or "")
 
     def _ask(self, request: Request, question: Frame, group: str, client_id: str) -> Frame | None:
-        known = self._clients.consumers.get(group)
+        known = self._services.clients.consumers.get(group)
         members = known.members if known is not None else {}
         peer = next((peer for peer, member in members.items() if member.client_id == client_id), None)
         if peer is None:
@@ -102,7 +88,7 @@ class Asking:
     def _status(self, request: Request) -> Frame | None:
         """Ask the consumers of a group for the offsets that they have in memory."""
         header = _STATUS.read(request.fields)
-        known = self._clients.consumers.get(header.group)
+        known = self._services.clients.consumers.get(header.group)
         if known is None:
             text = f"No Any Consumer online in the consumer group: [{header.group}]"
             return failure(ResponseCode.SYSTEM_ERROR, text)

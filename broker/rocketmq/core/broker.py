@@ -26,7 +26,6 @@ from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.plain_sending import PlainSender
 from broker.rocketmq.core.pop.assignments import AssignmentRequests
-from broker.rocketmq.core.pop.checks import Tables
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.service import PopService
 from broker.rocketmq.core.progress import Progress
@@ -39,6 +38,7 @@ from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import TimerMessages
 from broker.rocketmq.core.topics import Topics
@@ -115,33 +115,26 @@ class Broker:
         clients = Clients()
         booted_ms = world.wall_ms()
         self._statistics = statistics = Statistics(options.cluster, booted_ms)
-        self._puller = Puller(options, topics, groups, offsets, clients, store, self._failed, statistics)
+        services = Services(options, topics, groups, offsets, clients, store, statistics)
+        self._puller = Puller(services, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
         locks = Locks()
         self._delays = Delays(
             options.delay_levels_ms, store, self._arrivals, state.delay_offsets, self._keeper(world.keep_delay_offsets)
         )
         self._timers = TimerMessages(
-            options, topics, store, self._arrivals, state.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
+            services, self._arrivals, state.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
-        sending_back = SendingBack(options, topics, groups, locks, store, self._arrivals, world.choose)
+        sending_back = SendingBack(services, locks, self._arrivals, world.choose)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
-        self._consumers = ConsumerRequests(options, topics, groups, offsets, clients, locks, store)
-        self._transactions = Transactions(options, state.times, topics, clients, offsets, store, self._arrivals)
+        self._consumers = ConsumerRequests(services, locks)
+        self._transactions = Transactions(services, state.times, self._arrivals)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        administration = Administration(options, topics, groups, offsets, store, statistics)
         self._retention = Retention(store, state.limits, world.disk_used)
-        tables = Tables(options, topics, groups, offsets, store)
         self._pop = PopService(
-            tables,
-            state.orders,
-            self._arrivals,
-            world.choose,
-            self._failed,
-            statistics,
-            self._keeper(world.keep_orders),
+            services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
         )
         self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
@@ -153,30 +146,17 @@ class Broker:
             self._transactions,
             replies,
             self._pop,
-            AssignmentRequests(
-                options, topics, groups, clients, world.find_queues, state.request_modes, world.keep_request_modes
-            ),
+            AssignmentRequests(services, world.find_queues, state.request_modes, world.keep_request_modes),
             Queries(store),
-            administration,
+            Administration(services),
             statistics,
             AccessRequests(state.access),
-            Progress(options, topics, groups, offsets, clients, store, statistics),
-            Asking(options, topics, groups, clients, store, self._calls),
-            Upkeep(topics, clients, store, self._retention),
+            Progress(services),
+            Asking(services, self._calls),
+            Upkeep(services, self._retention),
             Configuration(options, state.settings, configured, booted_ms),
             Inspection(
-                options,
-                topics,
-                groups,
-                offsets,
-                clients,
-                store,
-                self._delays,
-                statistics,
-                booted_ms,
-                state.orders.forget,
-                world.disk_used,
-                lambda: self._timers.waiting,
+                services, self._delays, booted_ms, state.orders.forget, world.disk_used, lambda: self._timers.waiting
             ),
         )
         self._handlers: dict[int, Handler] = {

@@ -9,15 +9,11 @@ import logging
 from typing import Final, cast
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.filters import SQL92, TAG
-from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, success, with_body
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, compile_sql
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import (
     CHECK_CLIENT_REQUEST,
@@ -53,23 +49,9 @@ _NOTIFY = HeaderCodec(consuming.NotifyConsumerIdsChangedRequest)
 class ConsumerRequests:
     """Takes what clients say of themselves."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        locks: Locks,
-        store: MessageStore,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
+    def __init__(self, services: Services, locks: Locks) -> None:
+        self._services = services
         self._locks = locks
-        self._store = store
         self._fingerprints: dict[str, int] = {}
         self.handlers: Handlers = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -90,7 +72,7 @@ class ConsumerRequests:
         subscriptions_differ = heartbeat.heartbeat_fingerprint == 0
         for consumer in heartbeat.consumer_data_set:
             name = consumer.group_name
-            group = self._groups.find(name, request.now_ms)
+            group = self._services.groups.find(name, request.now_ms)
             if group is None:
                 continue
             before = self._fingerprints.get(name)
@@ -98,10 +80,12 @@ class ConsumerRequests:
                 subscriptions_differ = True
             self._fingerprints[name] = heartbeat.heartbeat_fingerprint
             flags = _UNIT_SUBSCRIPTION if consumer.unit_mode else 0
-            self._topics.make_for_group(names.RETRY_PREFIX + name, group.retry_queue_nums, flags, request.now_ms)
+            self._services.topics.make_for_group(
+                names.RETRY_PREFIX + name, group.retry_queue_nums, flags, request.now_ms
+            )
             known.append(consumer)
         frame = request.frame
-        changed = self._clients.heard(
+        changed = self._services.clients.heard(
             heartbeat._replace(consumer_data_set=known),
             request.peer,
             request.now_ms,
@@ -114,29 +98,30 @@ class ConsumerRequests:
 
     def _unregister(self, request: Request) -> Frame:
         header = _UNREGISTER.read(request.fields)
+        clients = self._services.clients
         if header.producer_group is not None:
-            self._clients.unregister_producer(header.producer_group, request.peer)
-        if header.consumer_group is not None and self._clients.unregister_consumer(header.consumer_group, request.peer):
+            clients.unregister_producer(header.producer_group, request.peer)
+        if header.consumer_group is not None and clients.unregister_consumer(header.consumer_group, request.peer):
             self._notify([header.consumer_group])
         return success()
 
     def disconnected(self, peer: Peer) -> None:
         """A connection is closed: its client is in no group any more."""
-        self._notify(self._clients.disconnected(peer))
+        self._notify(self._services.clients.disconnected(peer))
 
     def expire(self, now_ms: int) -> None:
         """Close the connections of clients that have sent no heartbeat for long; forget old locks."""
-        for peer in self._clients.expire(now_ms):
+        for peer in self._services.clients.expire(now_ms):
             cast(Peer, peer).give_up("its client has sent no heartbeat for two minutes")
         self._locks.expire(now_ms)
-        for name in [name for name in self._fingerprints if name not in self._clients.consumers]:
+        for name in [name for name in self._fingerprints if name not in self._services.clients.consumers]:
             del self._fingerprints[name]
 
     def _notify(self, changed: list[str]) -> None:
         """Tell the consumers of groups that there are more or fewer of them."""
         for name in changed:
-            config = self._groups.table.get(name)
-            group = self._clients.consumers.get(name)
+            config = self._services.groups.table.get(name)
+            group = self._services.clients.consumers.get(name)
             if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
                 continue
             fields = _NOTIFY.write(consuming.NotifyConsumerIdsChangedRequest(name))
@@ -148,7 +133,7 @@ class ConsumerRequests:
         subscription = CHECK_CLIENT_REQUEST.read(request.body).subscription_data
         if subscription is None or subscription.expression_type in (TAG, ""):
             return success()
-        if subscription.expression_type != SQL92 or not self._options.property_filter:
+        if subscription.expression_type != SQL92 or not self._services.options.property_filter:
             text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
             return failure(ResponseCode.SYSTEM_ERROR, text)
         try:
@@ -159,7 +144,7 @@ class ConsumerRequests:
 
     def _list(self, request: Request) -> Frame:
         group = _LIST.read(request.fields).consumer_group
-        ids = self._clients.ids(group)
+        ids = self._services.clients.ids(group)
         if not ids:
             return failure(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return with_body(CONSUMER_IDS.write(ConsumerIds(ids)))
@@ -168,21 +153,21 @@ class ConsumerRequests:
 
     def _update_offset(self, request: Request) -> Frame:
         group, topic, queue_id, offset = _in_order(_UPDATE.read(request.fields))
-        if self._groups.find(group, request.now_ms) is None:
+        if self._services.groups.find(group, request.now_ms) is None:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._topics.get(topic) is None:
+        if self._services.topics.get(topic) is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        self._offsets.commit(topic, group, queue_id, offset)
+        self._services.offsets.commit(topic, group, queue_id, offset)
         return success()
 
     def _query_offset(self, request: Request) -> Frame:
         header = _QUERY.read(request.fields)
-        offset = self._offsets.get(header.topic, header.consumer_group, header.queue_id)
+        offset = self._services.offsets.get(header.topic, header.consumer_group, header.queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False:
                 text = "Not found, do not set to zero, maybe this group boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
-            if not starts_in_memory(self._store, header.topic, header.queue_id):
+            if not starts_in_memory(self._services.store, header.topic, header.queue_id):
                 text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
             offset = 0

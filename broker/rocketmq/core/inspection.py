@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from broker.rocketmq.core.clients import Clients, Member
+from broker.rocketmq.core.clients import Member
 from broker.rocketmq.core.delays import Delays
-from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.names import DELAY_TOPIC, SYSTEM_TOPICS
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import GROUPS, MessageQueue
 from formats.rocketmq.client_bodies import Groups as GroupsBody
@@ -70,27 +65,15 @@ class Inspection:
 
     def __init__(
         self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        store: MessageStore,
+        services: Services,
         delays: Delays,
-        statistics: Statistics,
         booted_ms: int,
         forget: Callable[[tuple[str, str, int]], None],
         disk_used: Callable[[], float],
         waiting_timers: Callable[[], int],
     ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._store = store
+        self._services = services
         self._delays = delays
-        self._statistics = statistics
         self._booted_ms = booted_ms
         self._forget = forget
         self._disk_used = disk_used
@@ -112,10 +95,10 @@ class Inspection:
     # -- the broker
 
     def _runtime(self, request: Request) -> Frame:
-        log, now_ms = self._store.log, request.now_ms
+        log, now_ms = self._services.store.log, request.now_ms
         seconds = max(0, now_ms - self._booted_ms) // 1000
         days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
-        earliest = self._store.log.read(log.begin).record.stored_ms if log.end > log.begin else -1
+        earliest = self._services.store.log.read(log.begin).record.stored_ms if log.end > log.begin else -1
         table = {
             "brokerVersionDesc": VERSION_NAME,
             "brokerActive": "true",
@@ -126,18 +109,18 @@ class Inspection:
             "dispatchBehindBytes": "0",
             "earliestMessageTimeStamp": str(earliest),
             "startAcceptSendRequestTimeStamp": "0",
-            "remainHowManyDataToFlush": f"{log.end - self._store.flushed} B",
+            "remainHowManyDataToFlush": f"{log.end - self._services.store.flushed} B",
             **self._counts(),
             **self._disk(),
             "timerCongestNum": str(self._waiting_timers()),
             **_NO_QUEUES,
         }
         for level, offset in self._delays.offsets.items():
-            table[f"scheduleMessageOffset_{level}"] = f"{offset},{self._store.span(DELAY_TOPIC, level - 1)[1]}"
+            table[f"scheduleMessageOffset_{level}"] = f"{offset},{self._services.store.span(DELAY_TOPIC, level - 1)[1]}"
         return with_body(KEY_VALUE_TABLE.write(KeyValueTable(table)))
 
     def _counts(self) -> dict[str, str]:
-        counts = self._statistics
+        counts = self._services.statistics
         put, found = counts.put, counts.found
         mean = counts.put_bytes / put.total if put.total else 0.0
         return {
@@ -160,35 +143,36 @@ class Inspection:
         return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used}
 
     def _all_groups(self, request: Request) -> Frame:
-        table = self._groups.table
-        body = GROUPS.write(GroupsBody(table, {}, self._groups.version))
+        table = self._services.groups.table
+        body = GROUPS.write(GroupsBody(table, {}, self._services.groups.version))
         return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(table)), body)
 
     def _all_offsets(self, request: Request) -> Frame:
-        return with_body(self._offsets.body())
+        return with_body(self._services.offsets.body())
 
     def _all_delays(self, request: Request) -> Frame:
         value = DELAY_OFFSETS.write_value(DelayOffsets(self._delays.offsets))
         return with_body(fastjson.dumps(value).encode())
 
     def _system_topics(self, request: Request) -> Frame:
-        names = [name for name in self._topics.table if name in SYSTEM_TOPICS or name.startswith("rmq_sys_")]
-        return with_body(TOPIC_LIST.write(TopicList([*names, self._options.cluster, self._options.name])))
+        names = [name for name in self._services.topics.table if name in SYSTEM_TOPICS or name.startswith("rmq_sys_")]
+        options = self._services.options
+        return with_body(TOPIC_LIST.write(TopicList([*names, options.cluster, options.name])))
 
     # -- groups
 
     def _who_consumes(self, request: Request) -> Frame:
         topic = _BY_WHO.read(request.fields).topic
-        groups = {name for name, group in self._clients.consumers.items() if topic in group.subscriptions}
-        return with_body(GROUP_LIST.write(GroupList(sorted(groups | set(self._offsets.groups(topic))))))
+        groups = {name for name, group in self._services.clients.consumers.items() if topic in group.subscriptions}
+        return with_body(GROUP_LIST.write(GroupList(sorted(groups | set(self._services.offsets.groups(topic))))))
 
     def _consumed_topics(self, request: Request) -> Frame:
         group = _BY_GROUP.read(request.fields).group
-        return with_body(TOPIC_LIST.write(TopicList(self._offsets.topics(group))))
+        return with_body(TOPIC_LIST.write(TopicList(self._services.offsets.topics(group))))
 
     def _consumers(self, request: Request) -> Frame:
         name = _CONSUMERS.read(request.fields).consumer_group
-        group = self._clients.consumers.get(name)
+        group = self._services.clients.consumers.get(name)
         if group is None:
             return failure(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = ConsumerConnection(
@@ -202,7 +186,7 @@ class Inspection:
 
     def _producers(self, request: Request) -> Frame:
         name = _PRODUCERS.read(request.fields).producer_group
-        members = self._clients.producers.get(name)
+        members = self._services.clients.producers.get(name)
         if members is None:
             return failure(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return with_body(PRODUCER_CONNECTION.write(ProducerConnection(_connections(members))))
@@ -215,41 +199,41 @@ class Inspection:
                 )
                 for peer, member in members.items()
             ]
-            for group, members in self._clients.producers.items()
+            for group, members in self._services.clients.producers.items()
         }
         return with_body(PRODUCER_TABLE.write(ProducerTable(table)))
 
     def _reset(self, request: Request) -> Frame:
         """Set a group to a time: in what is kept here, and in its consumers that are connected."""
         header = _RESET.read(request.fields)
-        topic = self._topics.get(header.topic)
+        topic = self._services.topics.get(header.topic)
         if topic is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
-        if header.group not in self._groups.table:
+        if header.group not in self._services.groups.table:
             text = f"subscription group [{header.group}] does not exist"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         reset: dict[MessageQueue, int] = {}
         wanted = range(topic.write_queue_nums) if header.queue_id < 0 else [header.queue_id]
         for queue_id in wanted:
-            known = self._offsets.get(header.topic, header.group, queue_id)
+            known = self._services.offsets.get(header.topic, header.group, queue_id)
             offset = self._offset_of(header, queue_id)
             if not header.is_force and known is not None and offset > known:
                 offset = known
-            reset[MessageQueue(self._options.name, queue_id, header.topic)] = offset
+            reset[MessageQueue(self._services.options.name, queue_id, header.topic)] = offset
         for queue, offset in reset.items():
-            self._offsets.commit(header.topic, header.group, queue.queue_id, offset)
-            self._offsets.note_pulled(header.topic, header.group, queue.queue_id, offset)
+            self._services.offsets.commit(header.topic, header.group, queue.queue_id, offset)
+            self._services.offsets.note_pulled(header.topic, header.group, queue.queue_id, offset)
             self._forget((header.topic, header.group, queue.queue_id))
         body = write_reset_offsets(reset)
-        group = self._clients.consumers.get(header.group)
+        group = self._services.clients.consumers.get(header.group)
         for peer in list(group.members) if group is not None else ():
             told = Frame(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, 0, ext_fields=_RESET.write(header), body=body)
             cast(Peer, peer).ask(told, one_way=True)
         return with_body(body)
 
     def _offset_of(self, header: headers.ResetOffsetRequest, queue_id: int) -> int:
-        begin, end = self._store.span(header.topic, queue_id)
+        begin, end = self._services.store.span(header.topic, queue_id)
         if header.offset is not None and header.offset >= 0:
             if not begin <= header.offset <= end:
                 text = f"Target offset {header.offset} not in consume queue range [{begin}-{end}]"
@@ -257,7 +241,7 @@ class Inspection:
             return header.offset
         if header.time_ms == _NOW:
             return end
-        return self._store.find_time(header.topic, queue_id, header.time_ms)
+        return self._services.store.find_time(header.topic, queue_id, header.time_ms)
 
 
 def _connections(members: Mapping[object, Member]) -> list[Connection]:

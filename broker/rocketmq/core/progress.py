@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.core.services import Services
 from formats.rocketmq.client_bodies import MessageQueue, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -49,23 +43,8 @@ _CLONE = HeaderCodec(headers.CloneGroupOffsetRequest)
 class Progress:
     """Shows the offsets of groups beside the ends of the queues, and gives one group those of another."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        store: MessageStore,
-        statistics: Statistics,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._store = store
-        self._statistics = statistics
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self.handlers: Handlers = {
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
@@ -80,7 +59,7 @@ class Progress:
         group = header.consumer_group
         wanted = [topic for topic in (header.topic_list or "").split(";") if topic]
         if not wanted:
-            wanted = [header.topic] if header.topic else self._offsets.topics(group)
+            wanted = [header.topic] if header.topic else self._services.offsets.topics(group)
         queues: dict[MessageQueue, GroupProgress] = {}
         per_second = 0.0
         for topic in wanted:
@@ -92,56 +71,56 @@ class Progress:
     def _all_consume_stats(self, request: Request) -> Frame:
         is_ordered = _ALL_STATS.read(request.fields).is_order
         found: dict[str, list[TopicProgress]] = {}
-        for group in self._groups.table:
+        for group in self._services.groups.table:
             found[group] = [
                 self._progress(topic, group, request.now_ms)
-                for topic in self._offsets.topics(group)
+                for topic in self._services.offsets.topics(group)
                 if self._is_consumed(topic, group) and not (is_ordered and not self._is_ordered(topic))
             ]
-        return with_body(write_all_consume_stats(str(self._options.address), found))
+        return with_body(write_all_consume_stats(str(self._services.options.address), found))
 
     def _is_ordered(self, topic: str) -> bool:
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         return config is not None and config.order
 
     def _is_consumed(self, topic: str, group: str) -> bool:
         """Return whether there is such a topic, and the consumers of a group that are there, if any, want it."""
-        known = self._clients.consumers.get(group)
+        known = self._services.clients.consumers.get(group)
         has_others = known is not None and bool(known.subscriptions)
-        return self._topics.get(topic) is not None and not (has_others and self._wanted(topic, group) is None)
+        return self._services.topics.get(topic) is not None and not (has_others and self._wanted(topic, group) is None)
 
     def _wanted(self, topic: str, group: str) -> Subscription | None:
-        known = self._clients.consumers.get(group)
+        known = self._services.clients.consumers.get(group)
         return None if known is None else known.subscriptions.get(topic)
 
     def _progress(self, topic: str, group: str, now_ms: int) -> TopicProgress:
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         found = {}
         for queue_id in range(config.read_queue_nums if config is not None else 0):
-            _, end = self._store.span(topic, queue_id)
-            offset = self._offsets.get(topic, group, queue_id) or 0
-            last_ms = max(0, self._store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
-            pulled = self._offsets.pulled(topic, group, queue_id)
+            _, end = self._services.store.span(topic, queue_id)
+            offset = self._services.offsets.get(topic, group, queue_id) or 0
+            last_ms = max(0, self._services.store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
+            pulled = self._services.offsets.pulled(topic, group, queue_id)
             found[self._queue(topic, queue_id)] = GroupProgress(end, offset, pulled, last_ms)
-        return TopicProgress(found, self._statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms))
+        return TopicProgress(found, self._services.statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms))
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(self._options.name, queue_id, topic)
+        return MessageQueue(self._services.options.name, queue_id, topic)
 
     def _time_spans(self, request: Request) -> Frame:
         header = _TIME_SPAN.read(request.fields)
-        topic = header.topic
-        config = self._topics.get(topic)
+        topic, store = header.topic, self._services.store
+        config = self._services.topics.get(topic)
         if config is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         found = []
         for queue_id in range(config.write_queue_nums):
-            begin, end = self._store.span(topic, queue_id)
-            offset = self._offsets.get(topic, header.group, queue_id) or 0
-            first_ms = self._store.stored_ms(topic, queue_id, begin)
-            last_ms = self._store.stored_ms(topic, queue_id, end - 1)
-            consumed_ms = self._store.stored_ms(topic, queue_id, offset - 1) if offset > 0 else first_ms
-            next_ms = self._store.stored_ms(topic, queue_id, offset)
+            begin, end = store.span(topic, queue_id)
+            offset = self._services.offsets.get(topic, header.group, queue_id) or 0
+            first_ms = store.stored_ms(topic, queue_id, begin)
+            last_ms = store.stored_ms(topic, queue_id, end - 1)
+            consumed_ms = store.stored_ms(topic, queue_id, offset - 1) if offset > 0 else first_ms
+            next_ms = store.stored_ms(topic, queue_id, offset)
             delay_ms = request.now_ms - next_ms if next_ms >= 0 else 0
             found.append(QueueTimes(self._queue(topic, queue_id), first_ms, last_ms, consumed_ms, delay_ms))
         return with_body(TIME_SPANS.write(TimeSpans(found)))
@@ -149,8 +128,8 @@ class Progress:
     def _corrections(self, request: Request) -> Frame:
         header = _CORRECTION.read(request.fields)
         without = {each for each in (header.filter_groups or "").split(",") if each}
-        found = self._offsets.least(header.topic, without)
-        for queue_id, offset in self._offsets.queues(header.topic, header.compare_group).items():
+        found = self._services.offsets.least(header.topic, without)
+        for queue_id, offset in self._services.offsets.queues(header.topic, header.compare_group).items():
             if found.get(queue_id, 0) > offset:
                 found[queue_id] = _AHEAD
         return with_body(CORRECTIONS.write(Corrections(found)))
@@ -163,8 +142,8 @@ class Progress:
     def _clone(self, request: Request) -> Frame:
         """Give a group the offsets of another, in one topic or in all."""
         header = _CLONE.read(request.fields)
-        for topic in [header.topic] if header.topic else self._offsets.topics(header.src_group):
-            known = self._topics.get(topic) is not None
+        for topic in [header.topic] if header.topic else self._services.offsets.topics(header.src_group):
+            known = self._services.topics.get(topic) is not None
             if known and (header.offline or self._is_consumed(topic, header.src_group)):
-                self._offsets.clone(topic, header.src_group, header.dest_group)
+                self._services.offsets.clone(topic, header.src_group, header.dest_group)
         return success()

@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, SqlFilter
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
@@ -141,25 +136,9 @@ class Puller:
     `failed` is told the connection of a request that waits no longer, as looking at it again failed.
     """
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        store: MessageStore,
-        failed: Callable[[object, Exception], None],
-        statistics: Statistics,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._store = store
+    def __init__(self, services: Services, failed: Callable[[object, Exception], None]) -> None:
+        self._services = services
         self._failed = failed
-        self._statistics = statistics
         self._held: dict[tuple[str, int], list[_Held]] = {}
         self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
 
@@ -229,7 +208,7 @@ class Puller:
             text = "parse the consumer's subscription failed"
             return Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text)
         found = find_messages(
-            self._store,
+            self._services.store,
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -237,11 +216,11 @@ class Puller:
             wanted,
         )
         if commits and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._services.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         body = b"".join(found.messages)
         if body:
-            self._statistics.sent(header.topic, header.consumer_group, len(found.messages), len(body))
-            self._offsets.note_pulled(header.topic, header.consumer_group, header.queue_id, found.next_offset)
+            self._services.statistics.sent(header.topic, header.consumer_group, len(found.messages), len(body))
+            self._services.offsets.note_pulled(header.topic, header.consumer_group, header.queue_id, found.next_offset)
         code = _CODES.get(found.status)
         if code is None:
             # No queue, or none with a message ever: who asks for its start may wait for one.
@@ -269,16 +248,16 @@ class Puller:
         return made
 
     def _check(self, header: PullMessageRequest, now_ms: int) -> tuple[GroupConfig, TopicConfig, Subscription]:
-        if not self._options.permission & _READ:
-            text = f"the broker[{self._options.address.address}] pulling message is forbidden"
+        if not self._services.options.permission & _READ:
+            text = f"the broker[{self._services.options.address.address}] pulling message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, text)
-        group = self._groups.find(header.consumer_group, now_ms)
+        group = self._services.groups.find(header.consumer_group, now_ms)
         if group is None:
             text = f"subscription group [{header.consumer_group}] does not exist, {_FAQ}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         if not group.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
-        topic = self._topics.get(header.topic)
+        topic = self._services.topics.get(header.topic)
         if topic is None:
             text = f"topic[{header.topic}] not exist, apply first please! {_FAQ}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
@@ -291,7 +270,7 @@ class Puller:
             )
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         subscription = self._subscription(header)
-        is_known = subscription.expression_type == SQL92 and self._options.property_filter
+        is_known = subscription.expression_type == SQL92 and self._services.options.property_filter
         if subscription.expression_type not in (TAG, "") and not is_known:
             text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
@@ -304,7 +283,7 @@ class Puller:
             if header.expression_type not in (None, "", TAG):
                 return Subscription(header.topic, text, header.expression_type or TAG, version)
             return make_subscription(header.topic, text, version)
-        group = self._clients.consumers.get(header.consumer_group)
+        group = self._services.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_FAQ}")
         known = group.subscriptions.get(header.topic)

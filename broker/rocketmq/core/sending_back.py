@@ -10,15 +10,12 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, again
-from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.errors import DiskFull, TooLarge
-from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
@@ -53,21 +50,9 @@ class DeadLetter(NamedTuple):
 class SendingBack:
     """Takes back messages."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        locks: Locks,
-        store: MessageStore,
-        storing: Storing,
-        choose: Callable[[int], int],
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, services: Services, locks: Locks, storing: Storing, choose: Callable[[int], int]) -> None:
+        self._services = services
         self._locks = locks
-        self._store = store
         self._storing = storing
         self._choose = choose
         self.handlers: Handlers = {RequestCode.CONSUMER_SEND_MSG_BACK: self._take_back}
@@ -75,22 +60,22 @@ class SendingBack:
     def _take_back(self, request: Request) -> Frame:
         header = _REQUEST.read(request.fields)
         now_ms = request.now_ms
-        group = self._groups.find(header.group, now_ms)
+        group = self._services.groups.find(header.group, now_ms)
         if group is None:
             text = f"subscription group not exist, {header.group} {_FAQ}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
-        if not self._options.permission & Permission.WRITE:
-            text = f"the broker[{self._options.address.address}] sending message is forbidden"
+        if not self._services.options.permission & Permission.WRITE:
+            text = f"the broker[{self._services.options.address.address}] sending message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, text)
         if group.retry_queue_nums <= 0:
             return success()
         flags = _UNIT_SUBSCRIPTION if header.unit_mode else 0
         name = names.RETRY_PREFIX + header.group
-        topic = self._topics.make_for_group(name, group.retry_queue_nums, flags, now_ms)
+        topic = self._services.topics.make_for_group(name, group.retry_queue_nums, flags, now_ms)
         if not topic.perm & Permission.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         try:
-            record = self._store.log.read(header.offset).record
+            record = self._services.store.log.read(header.offset).record
             properties = decode_properties(record.properties)
         except (IndexError, FormatError):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
@@ -107,8 +92,8 @@ class SendingBack:
             properties["DELAY"] = str(header.delay_level or _FIRST_LEVEL + record.reconsume_times)
         if not properties.get("ORIGIN_MESSAGE_ID", "").strip():
             properties["ORIGIN_MESSAGE_ID"] = str(OffsetId(Host.unpack(record.store_host), record.physical_offset))
-        name, queue_id = place_late(self._options, name, queue_id, properties, now_ms)
-        host = self._options.address
+        name, queue_id = place_late(self._services.options, name, queue_id, properties, now_ms)
+        host = self._services.options.address
         system_flags = record.system_flags & ~int(SystemFlag.STORE_HOST_V6)
         message = again(record, name, queue_id, encode(properties))._replace(
             body=bytes(record.body),
@@ -126,7 +111,7 @@ class SendingBack:
 
     def _dead_letter(self, group: str, now_ms: int) -> DeadLetter:
         topic = names.DEAD_LETTER_PREFIX + group
-        self._topics.make_for_group(topic, 1, 0, now_ms)
+        self._services.topics.make_for_group(topic, 1, 0, now_ms)
         return DeadLetter(topic, 0)
 
     def check_retry(self, header: SendMessageRequest, version: int, now_ms: int) -> DeadLetter | None:
@@ -135,7 +120,7 @@ class SendingBack:
         So it is with ordered consumers, which hold locks: they have retried it themselves. Raises `Refused`.
         """
         name = header.topic.removeprefix(names.RETRY_PREFIX)
-        group = self._groups.find(name, now_ms)
+        group = self._services.groups.find(name, now_ms)
         if group is None:
             text = f"subscription group not exist, {name} {_FAQ}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)

@@ -21,10 +21,9 @@ from broker.rocketmq.core.delays import Storing, again, integer, place_delayed
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
-from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -127,17 +126,9 @@ class TimerMessages:
     """Gives out timer messages when they are due. `keep` writes the checkpoint file."""
 
     def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        store: MessageStore,
-        storing: Storing,
-        checkpoint: TimerCheckpoint | None,
-        keep: Callable[[bytes], None],
+        self, services: Services, storing: Storing, checkpoint: TimerCheckpoint | None, keep: Callable[[bytes], None]
     ) -> None:
-        self._options = options
-        self._topics = topics
-        self._store = store
+        self._services = services
         self._storing = storing
         self._keep = keep
         self._version = 0 if checkpoint is None else checkpoint.version_counter
@@ -146,7 +137,7 @@ class TimerMessages:
         is_ours = checkpoint is not None and checkpoint.log_flushed == 0
         self._next = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
         # What was there at the start may have been given out before.
-        self._known_end = store.span(names.TIMER_TOPIC, _QUEUE)[1]
+        self._known_end = services.store.span(names.TIMER_TOPIC, _QUEUE)[1]
         # Messages by the time at which they are due, and their offsets in the queue; those may be in it no longer.
         self._waiting: list[tuple[int, int]] = []
         self._offsets: list[int] = []
@@ -183,7 +174,7 @@ class TimerMessages:
 
     def _read(self) -> bool:
         """Read on in the topic; True if that is not its end."""
-        queue = self._store.queues.get((names.TIMER_TOPIC, _QUEUE))
+        queue = self._services.store.queues.get((names.TIMER_TOPIC, _QUEUE))
         if queue is None or self._next >= queue.end:
             return False
         begin = max(self._next, queue.begin)
@@ -206,8 +197,8 @@ class TimerMessages:
 
     def _properties(self, offset: int) -> dict[str, str] | None:
         try:
-            entry = self._store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
-            return decode_properties(self._store.log.read(entry.physical_offset).record.properties)
+            entry = self._services.store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
+            return decode_properties(self._services.store.log.read(entry.physical_offset).record.properties)
         except (IndexError, FormatError) as error:
             log.error("the timer message %d is passed over: %s", offset, error)
             return None
@@ -222,8 +213,8 @@ class TimerMessages:
             return True
         if properties.get("UNIQ_KEY", "") in self._recalled:
             return True
-        entry = self._store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
-        record = self._store.log.read(entry.physical_offset).record
+        entry = self._services.store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
+        record = self._services.store.log.read(entry.physical_offset).record
         topic = properties.get("REAL_TOPIC")
         if not topic:
             log.error("the timer message %d is passed over: it belongs nowhere", offset)
@@ -244,15 +235,15 @@ class TimerMessages:
     def _recall(self, request: Request) -> Frame:
         header = _RECALL.read(request.fields)
         now_ms = request.now_ms
-        if not self._options.permission & Permission.WRITE:
+        if not self._services.options.permission & Permission.WRITE:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
-        if self._topics.get(header.topic) is None:
+        if self._services.topics.get(header.topic) is None:
             text = f"recall failed, the topic[{header.topic}] not exist"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
         handle = _read_handle(header.recall_handle)
         if handle.topic != header.topic:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
-        if handle.broker != self._options.name:
+        if handle.broker != self._services.options.name:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
         if not 0 < handle.due_ms - now_ms < DELAY_MS_MAX:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
@@ -266,8 +257,8 @@ class TimerMessages:
         }
         if header.producer_group is not None:
             properties["PGROUP"] = header.producer_group
-        topic, queue_id = place_late(self._options, handle.topic, 0, properties, now_ms)
-        host, born = self._options.address, request.peer.host
+        topic, queue_id = place_late(self._services.options, handle.topic, 0, properties, now_ms)
+        host, born = self._services.options.address, request.peer.host
         flags = (SystemFlag.BORN_HOST_V6 if born.is_v6 else 0) | (SystemFlag.STORE_HOST_V6 if host.is_v6 else 0)
         packed = encode_few(properties)
         message = Message(topic, queue_id, 0, flags, now_ms, born.pack(), host.pack(), 0, 0, b"0", packed)
@@ -276,7 +267,7 @@ class TimerMessages:
         except (DiskFull, TooLarge):
             raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         answer = success(_RECALLED, RecallMessageResponse(handle.unique_id))
-        return answer._replace(ext_fields={**(answer.ext_fields or {}), "MSG_REGION": self._options.region})
+        return answer._replace(ext_fields={**(answer.ext_fields or {}), "MSG_REGION": self._services.options.region})
 
     # -- the checkpoint
 

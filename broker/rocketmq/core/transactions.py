@@ -14,18 +14,15 @@ from collections import deque
 from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.delays import Storing, again, integer
 from broker.rocketmq.core.groups import TRANSACTION_GROUP
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
-from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
@@ -74,22 +71,9 @@ def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tup
 class Transactions:
     """Ends transactions, and asks what became of those that nobody ends."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        times: TransactionTimes,
-        topics: Topics,
-        clients: Clients,
-        offsets: Offsets,
-        store: MessageStore,
-        storing: Storing,
-    ) -> None:
-        self._options = options
+    def __init__(self, services: Services, times: TransactionTimes, storing: Storing) -> None:
+        self._services = services
         self.times = times
-        self._topics = topics
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
         self._storing = storing
         self._unnoted: list[int] = []
         # The prepared messages that were ended, by their offsets, and the notes of that, in their order.
@@ -107,8 +91,8 @@ class Transactions:
         """Find out which prepared messages were ended before the start."""
         first = self._half_begin()
         for number in range(*self._span(names.OP_TOPIC)):
-            queue = self._store.queues[names.OP_TOPIC, _QUEUE]
-            body = bytes(self._store.log.read(queue.get(number).physical_offset).record.body)
+            queue = self._services.store.queues[names.OP_TOPIC, _QUEUE]
+            body = bytes(self._services.store.log.read(queue.get(number).physical_offset).record.body)
             texts = body.decode("latin-1").split(",")
             ended = frozenset(int(text) for text in texts if text.isdecimal() and int(text) >= first)
             self._ended |= ended
@@ -116,8 +100,8 @@ class Transactions:
 
     def _span(self, topic: str) -> tuple[int, int]:
         """From where on a topic of the broker's own is to be read, and its end."""
-        begin, end = self._store.span(topic, _QUEUE)
-        return min(max(begin, self._offsets.get(topic, TRANSACTION_GROUP, _QUEUE) or 0), end), end
+        begin, end = self._services.store.span(topic, _QUEUE)
+        return min(max(begin, self._services.offsets.get(topic, TRANSACTION_GROUP, _QUEUE) or 0), end), end
 
     def _half_begin(self) -> int:
         return self._span(names.HALF_TOPIC)[0]
@@ -138,7 +122,7 @@ class Transactions:
             return success()
         if header.transaction == Transaction.COMMIT:
             topic, queue_id = properties.pop("REAL_TOPIC", ""), integer(properties.pop("REAL_QID", None))
-            topic, queue_id = place_late(self._options, topic, queue_id, properties, request.now_ms)
+            topic, queue_id = place_late(self._services.options, topic, queue_id, properties, request.now_ms)
             flags = record.system_flags & ~TRANSACTION_MASK | Transaction.COMMIT
             message = again(record, topic, queue_id, encode(properties))._replace(
                 body=bytes(record.body), system_flags=flags, prepared_transaction_offset=header.commit_log_offset
@@ -162,7 +146,7 @@ class Transactions:
 
     def _prepared(self, header: EndTransactionRequest) -> tuple[Record, dict[str, str]]:
         try:
-            record = self._store.log.read(header.commit_log_offset).record
+            record = self._services.store.log.read(header.commit_log_offset).record
             properties = decode_properties(record.properties)
         except (IndexError, FormatError):
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
@@ -187,7 +171,7 @@ class Transactions:
         self._noted_ms = now_ms
         if not self._unnoted:
             return
-        host = self._options.address
+        host = self._services.options.address
         flags = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6 if host.is_v6 else 0
         body = "".join(f"{each}," for each in self._unnoted).encode()
         properties = encode_few({"WAIT": "true", "TAGS": _ENDED_TAG})
@@ -222,7 +206,7 @@ class Transactions:
         except (DiskFull, TooLarge) as error:
             log.error("transactions are not checked now: %s", error)
         if offset != begin:
-            self._offsets.commit(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
+            self._services.offsets.commit(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
             self._ended = {each for each in self._ended if each >= offset}
             self._forget_notes(offset)
 
@@ -232,15 +216,15 @@ class Transactions:
         while self._notes and all(each < first for each in self._notes[0][1]):
             done = self._notes.popleft()[0]
         if done is not None:
-            self._offsets.commit(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
+            self._services.offsets.commit(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
 
     def _look_at(self, offset: int, now_ms: int) -> bool:
         """Do what is to be done for a prepared message; False if it is too early, for all behind it, too."""
         if offset in self._ended:
             return True
-        entry = self._store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
+        entry = self._services.store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
         try:
-            record = self._store.log.read(entry.physical_offset).record
+            record = self._services.store.log.read(entry.physical_offset).record
             properties = decode_properties(record.properties)
         except (IndexError, FormatError) as error:
             log.error("the prepared message at %d is passed over: %s", entry.physical_offset, error)
@@ -287,13 +271,13 @@ class Transactions:
             properties.get("UNIQ_KEY"),
             properties.get("REAL_TOPIC"),
         )
-        self._topics.make_for_group(names.CHECKED_TOO_OFTEN, 1, 0, now_ms)
+        self._services.topics.make_for_group(names.CHECKED_TOO_OFTEN, 1, 0, now_ms)
         message = again(record, names.CHECKED_TOO_OFTEN, 0, record.properties)
         self._storing.put(message._replace(body=bytes(record.body)), now_ms)
 
     def _ask(self, record: Record, properties: dict[str, str], stored: Stored) -> None:
         """Ask one of the producers of a message's group."""
-        producers = list(self._clients.producers.get(properties.get("PGROUP", ""), ()))
+        producers = list(self._services.clients.producers.get(properties.get("PGROUP", ""), ()))
         if not producers:
             return
         self._asked += 1
@@ -315,6 +299,6 @@ class Transactions:
             physical_offset=stored.offset,
             properties=encode(properties),
         )
-        fields = {**_CHECK.write(header), "bname": self._options.name}
+        fields = {**_CHECK.write(header), "bname": self._services.options.name}
         question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
         producer.ask(question, one_way=True)

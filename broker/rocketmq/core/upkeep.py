@@ -9,14 +9,12 @@ import logging
 from itertools import islice
 from typing import Final
 
-from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.filters import Filter
 from broker.rocketmq.core.names import SYSTEM_TOPICS
 from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
 from broker.rocketmq.core.retention import Retention
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -44,10 +42,8 @@ _QUERY = HeaderCodec(QueryConsumeQueueRequest)
 class Upkeep:
     """Removes at once what would go by and by, and shows what there is."""
 
-    def __init__(self, topics: Topics, clients: Clients, store: MessageStore, retention: Retention) -> None:
-        self._topics = topics
-        self._clients = clients
-        self._store = store
+    def __init__(self, services: Services, retention: Retention) -> None:
+        self._services = services
         self._retention = retention
         self.handlers: Handlers = {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_queues,
@@ -63,14 +59,14 @@ class Upkeep:
 
         The ends of queues stay, so that their offsets go on: the original removes whole queues, and begins at 0 anew.
         """
-        self._store.drop_expired()
+        self._services.store.drop_expired()
         return success()
 
     def _clean_topics(self, request: Request) -> Frame:
         """Remove the queues of topics that are not there."""
-        for topic in {topic for topic, _ in self._store.queues}:
-            if self._topics.get(topic) is None and topic not in SYSTEM_TOPICS:
-                self._store.delete_topic(topic)
+        for topic in {topic for topic, _ in self._services.store.queues}:
+            if self._services.topics.get(topic) is None and topic not in SYSTEM_TOPICS:
+                self._services.store.delete_topic(topic)
                 log.info("the queues of topic %s, which there is not, are removed", topic)
         return success()
 
@@ -80,7 +76,7 @@ class Upkeep:
 
     def _query_queue(self, request: Request) -> Frame:
         header = _QUERY.read(request.fields)
-        queue = self._store.queues.get((header.topic or "", header.queue_id))
+        queue = self._services.store.queues.get((header.topic or "", header.queue_id))
         if queue is None:
             return failure(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
         entries, remark = None, None
@@ -101,7 +97,7 @@ class Upkeep:
         """The subscription of the group that is asked for, and what is told of its expression."""
         if not header.consumer_group:
             return None, None
-        group = self._clients.consumers.get(header.consumer_group)
+        group = self._services.clients.consumers.get(header.consumer_group)
         wanted = None if group is None else group.subscriptions.get(header.topic or "")
         if wanted is None:
             return None, f"{header.consumer_group}@{header.topic} is not online!"
@@ -112,7 +108,7 @@ class Upkeep:
 
     def _replication(self, request: Request) -> Frame:
         """Show a master without replicas: there are no others here."""
-        return with_body(REPLICATION_STATE.write(ReplicationState(True, self._store.log.end, 0, [])))
+        return with_body(REPLICATION_STATE.write(ReplicationState(True, self._services.store.log.end, 0, [])))
 
     def _reset_master(self, request: Request) -> Frame:
         """Take what concerns replicas only, and nothing happens on a master."""

@@ -13,6 +13,7 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pulling import RESPONSE, Puller, PullFlag
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
@@ -47,9 +48,10 @@ class Consumers:
         self.groups = Groups(b"", lambda _: None, auto_create=auto_create)
         self.offsets = Offsets(b"")
         self.clients = Clients()
-        self.puller = Puller(
-            options, self.topics, self.groups, self.offsets, self.clients, self.store, self.failed, Statistics("c", 0)
+        services = Services(
+            options, self.topics, self.groups, self.offsets, self.clients, self.store, Statistics("c", 0)
         )
+        self.puller = Puller(services, self.failed)
         self.failures: list[object] = []
         self.answers: list[Frame] = []
 

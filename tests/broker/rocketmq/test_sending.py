@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.names import DELAY_TOPIC, fault_of_group
+from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.sending import Sender, read_header
 from broker.rocketmq.core.sending_back import SendingBack
+from broker.rocketmq.core.services import Services
+from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
 from formats.rocketmq.batch import BatchMessage, encode_batch
@@ -56,7 +60,8 @@ class Broker:
         self.kept: list[bytes] = []
         self.topics = Topics(options, topics, self.kept.append)
         groups = Groups(b"", lambda _: None)
-        back = SendingBack(options, self.topics, groups, Locks(), self.store, self.store, lambda below: below - 1)
+        services = Services(options, self.topics, groups, Offsets(b""), Clients(), self.store, Statistics("c", 0))
+        back = SendingBack(services, Locks(), self.store, lambda below: below - 1)
         self.sender = Sender(options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE")
 
     def send(

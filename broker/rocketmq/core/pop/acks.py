@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.pop.checks import NO_CODE_SET, Tables, check_queue
+from broker.rocketmq.core.pop.checks import NO_CODE_SET, check_queue
 from broker.rocketmq.core.pop.order import ILLEGAL, UNCHANGED, Orders
 from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -37,9 +38,9 @@ class Acks:
     """Takes acknowledgements. `freed` is told a queue that a group may go on with in order."""
 
     def __init__(
-        self, tables: Tables, orders: Orders, revive_log: ReviveLog, freed: Callable[[str, str, int, int], None]
+        self, services: Services, orders: Orders, revive_log: ReviveLog, freed: Callable[[str, str, int, int], None]
     ) -> None:
-        self._tables = tables
+        self._services = services
         self._orders = orders
         self._log = revive_log
         self._freed = freed
@@ -54,8 +55,8 @@ class Acks:
     def _acknowledge(self, request: Request) -> Frame:
         header = _ACK.read(request.fields)
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
-        check_queue(self._tables, topic, queue_id, request.peer)
-        begin, end = self._tables.store.span(topic, queue_id)
+        check_queue(self._services, topic, queue_id, request.peer)
+        begin, end = self._services.store.span(topic, queue_id)
         if not begin <= offset <= end:
             text = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{begin}~{end}"
             raise Refused(ResponseCode.NO_MESSAGE, text)
@@ -75,7 +76,7 @@ class Acks:
         self, topic: str, group: str, queue_id: int, offset: int, popped_ms: int, request: Request
     ) -> None:
         """Take an acknowledgement of a message that is consumed in order. Raises `Refused`."""
-        offsets, key = self._tables.offsets, (topic, group, queue_id)
+        offsets, key = self._services.offsets, (topic, group, queue_id)
         old = offsets.get(topic, group, queue_id)
         if old is not None and offset < old:
             return
@@ -98,7 +99,7 @@ class Acks:
         answer = success()
         for batch in body.acks:
             try:
-                self._acknowledge_some(batch, body.broker_name or self._tables.options.name, request)
+                self._acknowledge_some(batch, body.broker_name or self._services.options.name, request)
             except Refused as refused:
                 answer = failure(refused.code, refused.text)
         return answer
@@ -107,7 +108,7 @@ class Acks:
         _check_group(batch.group)
         topic = real_topic(batch.topic, batch.group, batch.kind)
         group, queue_id = batch.group, batch.queue_id
-        begin, end = self._tables.store.span(topic, queue_id)
+        begin, end = self._services.store.span(topic, queue_id)
         offsets = [batch.start_offset + bit for bit in bits_of(batch.bits)]
         offsets = [offset for offset in offsets if begin <= offset < end]
         if batch.revive_queue == ORDERED:
@@ -134,8 +135,8 @@ class Acks:
     def _change_time(self, request: Request) -> ChangeInvisibleTimeResponse:
         header = _CHANGE.read(request.fields)
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
-        check_queue(self._tables, topic, queue_id, request.peer)
-        begin, end = self._tables.store.span(topic, queue_id)
+        check_queue(self._services, topic, queue_id, request.peer)
+        begin, end = self._services.store.span(topic, queue_id)
         if not begin <= offset < end:
             raise Refused(ResponseCode.NO_MESSAGE, NO_CODE_SET)
         if not 0 <= header.invisible_ms <= DELAY_MS_MAX:
@@ -156,7 +157,7 @@ class Acks:
         self, header: ChangeInvisibleTimeRequest, receipt: Receipt, now_ms: int
     ) -> ChangeInvisibleTimeResponse:
         key = (header.topic, header.consumer_group, header.queue_id)
-        old = self._tables.offsets.get(*key)
+        old = self._services.offsets.get(*key)
         if old is not None and header.offset < old:
             return _UNCHANGED
         visible_ms = now_ms + header.invisible_ms

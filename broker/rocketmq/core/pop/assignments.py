@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.pop.waiting import ALL_QUEUES
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from broker.rocketmq.core.routes import FindQueues
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -55,19 +52,9 @@ class AssignmentRequests:
     """
 
     def __init__(
-        self,
-        options: BrokerOptions,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-        find_queues: FindQueues,
-        stored: bytes,
-        keep: Callable[[bytes], None],
+        self, services: Services, find_queues: FindQueues, stored: bytes, keep: Callable[[bytes], None]
     ) -> None:
-        self._options = options
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
+        self._services = services
         self._find_queues = find_queues
         self._keep = keep
         self._modes = (REQUEST_MODES.read(stored) if stored else RequestModes()).table
@@ -81,9 +68,9 @@ class AssignmentRequests:
         topic, group = wanted.topic, wanted.consumer_group
         if topic.startswith(RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if self._topics.get(topic) is None:
+        if self._services.topics.get(topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if self._groups.find(group, request.now_ms) is None:
+        if self._services.groups.find(group, request.now_ms) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         if wanted.mode not in (POP, PULL):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"{wanted.mode[:40]} is neither {POP} nor {PULL}")
@@ -106,7 +93,7 @@ class AssignmentRequests:
         if wanted.message_model == _BROADCASTING:
             found = queues
         elif queues:
-            clients = sorted(self._clients.ids(wanted.consumer_group))
+            clients = sorted(self._services.clients.ids(wanted.consumer_group))
             found = _share(queues, clients, wanted.client_id, wanted.strategy_name, mode) if clients else None
         told = None if found is None else [Assignment(queue, mode.mode) for queue in dict.fromkeys(found)]
         return with_body(ASSIGNMENTS.write(Assignments(told)))
@@ -114,9 +101,9 @@ class AssignmentRequests:
     def _queues(self, topic: str, others: Sequence[QueueData]) -> list[MessageQueue] | None:
         """The queues of a topic, by broker and number; None if there is no such topic."""
         known = {queues.broker_name: queues for queues in others}
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         if config is not None:
-            name = self._options.name
+            name = self._services.options.name
             known[name] = QueueData(name, config.read_queue_nums, config.write_queue_nums, config.perm)
         found = [
             MessageQueue(name, number, topic)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.rocketmq.core.consumers import starts_in_memory
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Peer, Refused
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.core.services import Services
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.receipts import RETRY_PREFIX
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["NO_CODE_SET", "Tables", "check_queue", "check_topic", "first_offset", "peek_offset", "with_born_time"]
+__all__ = ["NO_CODE_SET", "check_queue", "check_topic", "first_offset", "peek_offset", "with_born_time"]
 
 # The remark of the original's answers that set none of their own.
 NO_CODE_SET: Final = "not set any response code"
@@ -25,34 +21,24 @@ _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for fur
 _FROM_FIRST: Final = 0
 
 
-class Tables(NamedTuple):
-    """The broker's state that answers about popped messages depend on."""
-
-    options: BrokerOptions
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    store: MessageStore
-
-
 def with_born_time(fields: dict[str, str], now_ms: int) -> dict[str, str]:
     """The fields of a request with the time at which it was made: now, if they do not say."""
     return fields if fields.get("bornTime", "0") != "0" else {**fields, "bornTime": str(now_ms)}
 
 
 def check_topic(
-    tables: Tables, topic: str, group: str, queue_id: int, peer: Peer, now_ms: int, doing: str
+    services: Services, topic: str, group: str, queue_id: int, peer: Peer, now_ms: int, doing: str
 ) -> TopicConfig:
     """The topic that a group asks for messages of a queue, or of all. Raises `Refused`."""
-    options = tables.options
+    options = services.options
     if not options.permission & Permission.READ:
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{options.address.address}] {doing} message is forbidden")
-    config = find_topic(tables, topic)
+    config = find_topic(services, topic)
     if not config.perm & Permission.READ:
         raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
     if queue_id >= config.read_queue_nums:
         raise Refused(ResponseCode.INVALID_PARAMETER, _illegal_queue(config, queue_id, peer))
-    known = tables.groups.find(group, now_ms)
+    known = services.groups.find(group, now_ms)
     if known is None:
         text = f"subscription group [{group}] does not exist, {_FAQ}"
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
@@ -61,17 +47,17 @@ def check_topic(
     return config
 
 
-def find_topic(tables: Tables, topic: str) -> TopicConfig:
+def find_topic(services: Services, topic: str) -> TopicConfig:
     """The topic of a name. Raises `Refused`."""
-    config = tables.topics.get(topic)
+    config = services.topics.get(topic)
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {_FAQ}")
     return config
 
 
-def check_queue(tables: Tables, topic: str, queue_id: int, peer: Peer) -> None:
+def check_queue(services: Services, topic: str, queue_id: int, peer: Peer) -> None:
     """Raise `Refused` unless a topic has the queue of a message that somebody was handed out."""
-    config = find_topic(tables, topic)
+    config = find_topic(services, topic)
     if not 0 <= queue_id < config.read_queue_nums:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(config, queue_id, peer))
 
@@ -83,23 +69,23 @@ def _illegal_queue(config: TopicConfig, queue_id: int, peer: Peer) -> str:
     )
 
 
-def first_offset(tables: Tables, topic: str, group: str, queue_id: int, init_mode: int) -> int:
+def first_offset(services: Services, topic: str, group: str, queue_id: int, init_mode: int) -> int:
     """The offset from which a group pops a queue; one is noted if it has none.
 
     A group that begins at the end gets the last message that is there.
     """
-    offset = tables.offsets.get(topic, group, queue_id)
+    offset = services.offsets.get(topic, group, queue_id)
     if offset is None:
-        begin, end = tables.store.span(topic, queue_id)
+        begin, end = services.store.span(topic, queue_id)
         if init_mode == _FROM_FIRST or topic.startswith(RETRY_PREFIX):
             offset = begin
         else:
-            offset = 0 if starts_in_memory(tables.store, topic, queue_id) else max(0, end - 1)
-        tables.offsets.commit(topic, group, queue_id, offset)
+            offset = 0 if starts_in_memory(services.store, topic, queue_id) else max(0, end - 1)
+        services.offsets.commit(topic, group, queue_id, offset)
     return offset
 
 
-def peek_offset(tables: Tables, topic: str, group: str, queue_id: int) -> int:
+def peek_offset(services: Services, topic: str, group: str, queue_id: int) -> int:
     """The offset at which a group is in a queue, or would begin."""
-    offset = tables.offsets.get(topic, group, queue_id)
-    return tables.store.span(topic, queue_id)[0] if offset is None else offset
+    offset = services.offsets.get(topic, group, queue_id)
+    return services.store.span(topic, queue_id)[0] if offset is None else offset

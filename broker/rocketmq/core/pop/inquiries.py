@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.filters import Filter, make_subscription
-from broker.rocketmq.core.pop.checks import NO_CODE_SET, Tables, check_topic, peek_offset, with_born_time
+from broker.rocketmq.core.pop.checks import NO_CODE_SET, check_topic, peek_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
 from broker.rocketmq.core.pulling import find_messages
 from broker.rocketmq.core.requests import Handlers, Refused, Request
-from broker.rocketmq.core.statistics import Statistics
+from broker.rocketmq.core.services import Services
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -55,19 +55,17 @@ class Inquiries:
 
     def __init__(
         self,
-        tables: Tables,
+        services: Services,
         orders: Orders,
         choose: Callable[[int], int],
         count_waiting: Callable[[Place], int],
         failed: Callable[[object, Exception], None],
-        statistics: Statistics,
     ) -> None:
-        self._tables = tables
+        self._services = services
         self._orders = orders
         self._choose = choose
         self._count_waiting = count_waiting
         self._failed = failed
-        self._statistics = statistics
         self._waits: Waits[_Asked] = Waits()
         self.handlers: Handlers = {
             RequestCode.NOTIFICATION: self._notify,
@@ -84,7 +82,7 @@ class Inquiries:
         try:
             header = _NOTIFICATION.read(with_born_time(request.fields, now_ms))
             place = _place(header.topic, header.consumer_group, header.queue_id)
-            check_topic(self._tables, *place, request.peer, now_ms, "peeking")
+            check_topic(self._services, *place, request.peer, now_ms, "peeking")
         except Refused as refused:
             answer(_notified(refused.code, refused.text))
             return
@@ -97,8 +95,8 @@ class Inquiries:
         self._waits.add(place, Waiting(_Asked(header, answer), request.peer, until))
 
     def _has_messages(self, header: NotificationRequest, now_ms: int) -> bool:
-        group, tables = header.consumer_group, self._tables
-        topic, retry = tables.topics.get(header.topic), tables.topics.get(retry_topic(header.topic, group))
+        group, services = header.consumer_group, self._services
+        topic, retry = services.topics.get(header.topic), services.topics.get(retry_topic(header.topic, group))
         if topic is None:
             return False
         numbers = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
@@ -113,7 +111,7 @@ class Inquiries:
         key = (header.topic, group, queue_id)
         if header.is_ordered and self._orders.is_blocked(key, header.attempt_id, now_ms):
             return False
-        return self._tables.store.span(topic, queue_id)[1] > peek_offset(self._tables, topic, group, queue_id)
+        return self._services.store.span(topic, queue_id)[1] > peek_offset(self._services, topic, group, queue_id)
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
         """A message has come into a queue: tell who waits for it."""
@@ -164,7 +162,7 @@ class Inquiries:
         header = _POLLING_INFO.read(request.fields)
         place = _place(header.topic, header.consumer_group, header.queue_id)
         try:
-            check_topic(self._tables, *place, request.peer, request.now_ms, "peeking")
+            check_topic(self._services, *place, request.peer, request.now_ms, "peeking")
         except Refused as refused:
             fields = _POLLED.write(PollingInfoResponse(0))
             return Frame(refused.code, 0, remark=refused.text, ext_fields=fields)
@@ -176,7 +174,7 @@ class Inquiries:
         group = header.consumer_group
         try:
             config = check_topic(
-                self._tables, header.topic, group, header.queue_id, request.peer, request.now_ms, "peeking"
+                self._services, header.topic, group, header.queue_id, request.peer, request.now_ms, "peeking"
             )
             if not 1 <= header.messages_max <= MESSAGES_MAX:
                 text = f"{header.messages_max} messages cannot be asked for, but 1 to {MESSAGES_MAX}"
@@ -190,7 +188,7 @@ class Inquiries:
         if header.queue_id >= 0:
             queues = [(header.topic, header.queue_id)]
         name = retry_topic(header.topic, group)
-        retry = self._tables.topics.get(name)
+        retry = self._services.topics.get(name)
         again = [(name, number) for number in range(retry.read_queue_nums if retry is not None else 0)]
         queues = again + queues if luck % _RETRY_FIRST == 0 else queues + again
         messages: list[bytes] = []
@@ -198,11 +196,11 @@ class Inquiries:
         for topic, queue_id in queues:
             if topic == name and len(messages) >= header.messages_max:
                 break
-            offset = peek_offset(self._tables, topic, group, queue_id)
-            rest += max(0, self._tables.store.span(topic, queue_id)[1] - offset)
+            offset = peek_offset(self._services, topic, group, queue_id)
+            rest += max(0, self._services.store.span(topic, queue_id)[1] - offset)
             messages += self._look(topic, queue_id, offset, header.messages_max - len(messages))
         if messages:
-            self._statistics.sent(header.topic, group, len(messages), sum(map(len, messages)))
+            self._services.statistics.sent(header.topic, group, len(messages), sum(map(len, messages)))
         fields = _PEEKED.write(PopMessageResponse(0, 0, 0, rest))
         if not messages:
             return Frame(ResponseCode.PULL_NOT_FOUND, 0, remark="NO_MESSAGE_IN_QUEUE", ext_fields=fields)
@@ -211,7 +209,7 @@ class Inquiries:
     def _look(self, topic: str, queue_id: int, offset: int, most: int) -> list[bytes]:
         if most <= 0:
             return []
-        store, everything = self._tables.store, Filter(make_subscription(topic, "*"))
+        store, everything = self._services.store, Filter(make_subscription(topic, "*"))
         found = find_messages(store, topic, queue_id, offset, most, everything)
         if found.status in _SHIFTED:
             found = find_messages(store, topic, queue_id, found.next_offset, most, everything)

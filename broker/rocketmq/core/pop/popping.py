@@ -14,15 +14,15 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
-from broker.rocketmq.core.pop.checks import Tables, check_topic, first_offset, with_born_time
+from broker.rocketmq.core.pop.checks import check_topic, first_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.pulling import find_messages
 from broker.rocketmq.core.requests import Handlers, Refused, Request
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError
-from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.client_bodies import Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -91,19 +91,17 @@ class Popper:
 
     def __init__(
         self,
-        tables: Tables,
+        services: Services,
         orders: Orders,
         revive_log: ReviveLog,
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
-        statistics: Statistics,
     ) -> None:
-        self._tables = tables
+        self._services = services
         self._orders = orders
         self._log = revive_log
         self._choose = choose
         self._failed = failed
-        self._statistics = statistics
         self._waits: Waits[_Asked] = Waits()
         # Where there is more for those who wait.
         self.more: dict[Place, None] = {}
@@ -132,7 +130,7 @@ class Popper:
         self._try(asked, topic, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
 
     def _check(self, header: PopMessageRequest, request: Request) -> TopicConfig:
-        broker = self._tables.options.address.address
+        broker = self._services.options.address.address
         if request.now_ms - header.born_ms - header.poll_ms > _LATE_MS:
             text = f"the broker[{broker}] pop message is timeout too much"
             raise Refused(ResponseCode.POLLING_TIMEOUT, text)
@@ -143,7 +141,7 @@ class Popper:
             text = f"the broker[{broker}] pops one message at least, for a time of {DELAY_MS_MAX} ms at most"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        return check_topic(self._tables, topic, group, queue_id, request.peer, request.now_ms, "pop")
+        return check_topic(self._services, topic, group, queue_id, request.peer, request.now_ms, "pop")
 
     def _try(self, asked: _Asked, topic: TopicConfig, until: int | None, now_ms: int) -> bool:
         """Answer a request, or let it wait until a time; True if it was answered, and there are more messages."""
@@ -162,7 +160,7 @@ class Popper:
                 code = ResponseCode.POLLING_FULL
         if popped.records:
             size = sum(map(len, popped.records))
-            self._statistics.sent(header.topic, header.consumer_group, popped.count, size)
+            self._services.statistics.sent(header.topic, header.consumer_group, popped.count, size)
         asked.answer(_frame(code, header, popped))
         return popped.rest > 0 and code == ResponseCode.SUCCESS
 
@@ -173,7 +171,8 @@ class Popper:
         header = asked.header
         luck = self._choose(100)
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
-        retry = None if header.is_ordered else self._tables.topics.get(retry_topic(header.topic, header.consumer_group))
+        topics = self._services.topics
+        retry = None if header.is_ordered else topics.get(retry_topic(header.topic, header.consumer_group))
         if retry is not None and luck < _RETRY_FIRST:
             self._take_topic(asked, retry, luck, popped)
         if header.queue_id < 0:
@@ -185,7 +184,7 @@ class Popper:
         return popped
 
     def _next_revive_queue(self) -> int:
-        number = self._checkpoints % self._tables.options.revive_queues
+        number = self._checkpoints % self._services.options.revive_queues
         self._checkpoints += 1
         return number
 
@@ -194,21 +193,21 @@ class Popper:
             self._take_queue(asked, topic.topic_name, (luck + number) % topic.read_queue_nums, popped)
 
     def _take_queue(self, asked: _Asked, topic: str, queue_id: int, popped: _Popped) -> None:
-        header, tables = asked.header, self._tables
+        header, services = asked.header, self._services
         group, now_ms = header.consumer_group, popped.now_ms
-        offset = first_offset(tables, topic, group, queue_id, header.init_mode)
+        offset = first_offset(services, topic, group, queue_id, header.init_mode)
         key = (topic, group, queue_id)
         if header.is_ordered and self._orders.is_blocked(key, header.attempt_id, now_ms):
             return
         left = header.messages_max - popped.count
         if left <= 0:
-            popped.rest += max(0, tables.store.span(topic, queue_id)[1] - offset)
+            popped.rest += max(0, services.store.span(topic, queue_id)[1] - offset)
             return
-        found = find_messages(tables.store, topic, queue_id, offset, left, asked.wanted)
+        found = find_messages(services.store, topic, queue_id, offset, left, asked.wanted)
         if found.status in _SHIFTED:
             offset = found.next_offset
-            tables.offsets.commit(topic, group, queue_id, offset)
-            found = find_messages(tables.store, topic, queue_id, offset, left, asked.wanted)
+            services.offsets.commit(topic, group, queue_id, offset)
+            found = find_messages(services.store, topic, queue_id, offset, left, asked.wanted)
         if found.messages:
             # They are copied: the log may begin a new file, or grow, while the checkpoint is written.
             records = [bytes(each) for each in found.messages]
@@ -223,7 +222,7 @@ class Popper:
             popped.records += records
             popped.count += len(records)
         elif found.status == "NO_MATCHED_MESSAGE":
-            tables.offsets.commit(topic, group, queue_id, found.next_offset)
+            services.offsets.commit(topic, group, queue_id, found.next_offset)
         popped.rest += max(0, found.end - found.next_offset)
 
     def _note(
@@ -237,10 +236,10 @@ class Popper:
     ) -> bool:
         """Note what is popped of a queue; False if that cannot be done now, and nothing is popped."""
         topic, group, queue_id = key
-        tables = self._tables
+        services = self._services
         if header.is_ordered:
             popped.counts += self._orders.popped(key, header.attempt_id, popped.now_ms, header.invisible_ms, offsets)
-            tables.offsets.commit(topic, group, queue_id, offset)
+            services.offsets.commit(topic, group, queue_id, offset)
             return True
         differences = [each - offset for each in offsets]
         point = CheckPoint(
@@ -251,7 +250,7 @@ class Popper:
             queue_id,
             topic,
             group,
-            tables.options.name,
+            services.options.name,
             differences,
         )
         try:
@@ -262,7 +261,7 @@ class Popper:
             self._is_full = True
             return False
         self._is_full = False
-        tables.offsets.commit(topic, group, queue_id, next_offset)
+        services.offsets.commit(topic, group, queue_id, next_offset)
         return True
 
     def _as_original(self, header: PopMessageRequest, offset: int, data: bytes, popped: _Popped) -> bytes:
@@ -270,7 +269,7 @@ class Popper:
         try:
             record = decode_record(data)
             assert isinstance(record, Record)
-            kind, name = kind_of_topic(record.topic), self._tables.options.name
+            kind, name = kind_of_topic(record.topic), self._services.options.name
             terms = (popped.now_ms, header.invisible_ms, popped.revive_queue, kind, name)
             properties = decode_properties(record.properties)
             properties.setdefault("POP_CK", str(Receipt(offset, *terms, record.queue_id, record.queue_offset)))
@@ -294,8 +293,8 @@ class Popper:
 
     def freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
         """A queue has become free for a group that consumes it in order."""
-        begin, end = self._tables.store.span(topic, queue_id)
-        if end > (self._tables.offsets.get(topic, group, queue_id) or begin):
+        begin, end = self._services.store.span(topic, queue_id)
+        if end > (self._services.offsets.get(topic, group, queue_id) or begin):
             self._wake(Place(topic, group, -1), now_ms)
             self._wake(Place(topic, group, queue_id), now_ms)
 
@@ -325,7 +324,7 @@ class Popper:
     def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> bool:
         asked = waiting.request
         try:
-            topic = self._tables.topics.get(asked.header.topic)
+            topic = self._services.topics.get(asked.header.topic)
             if topic is not None:
                 return self._try(asked, topic, until, now_ms)
             text = f"topic[{asked.header.topic}] not exist"

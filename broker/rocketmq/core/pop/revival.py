@@ -10,10 +10,10 @@ import logging
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.delays import Storing, again
-from broker.rocketmq.core.pop.checks import Tables
 from broker.rocketmq.core.pop.revive_log import REVIVE_GROUP, revive_topic
 from broker.rocketmq.core.pop.revive_queue import ReviveQueue
 from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
@@ -47,10 +47,10 @@ class _Popped(NamedTuple):
 class Revival:
     """Goes through the revive log."""
 
-    def __init__(self, tables: Tables, storing: Storing) -> None:
-        self._tables = tables
+    def __init__(self, services: Services, storing: Storing) -> None:
+        self._services = services
         self._storing = storing
-        self._topic = revive_topic(tables.options.cluster)
+        self._topic = revive_topic(services.options.cluster)
         self._queues: dict[int, ReviveQueue] = {}
         self._is_full = False
 
@@ -65,7 +65,7 @@ class Revival:
         Nothing is revived while notes are behind that have to come into the log first.
         """
         left_notes, left = STEP_NOTES, STEP_MESSAGES
-        for queue_id in range(self._tables.options.revive_queues):
+        for queue_id in range(self._services.options.revive_queues):
             left_notes -= self._read(queue_id, left_notes)
         if is_behind or left_notes <= 0:
             return left_notes <= 0
@@ -75,15 +75,15 @@ class Revival:
 
     def _read(self, queue_id: int, most: int) -> int:
         """Read on in a queue of the log; how many notes that were."""
-        store = self._tables.store
+        store = self._services.store
         stored = store.queues.get((self._topic, queue_id))
         if stored is None:
             return 0
         queue = self._queues.get(queue_id)
         if queue is None or queue.next_offset > stored.end:
-            done = self._tables.offsets.get(self._topic, REVIVE_GROUP, queue_id)
+            done = self._services.offsets.get(self._topic, REVIVE_GROUP, queue_id)
             first = 0 if done is None else done + 1
-            queue = self._queues[queue_id] = ReviveQueue(min(first, stored.end), self._tables.options.name)
+            queue = self._queues[queue_id] = ReviveQueue(min(first, stored.end), self._services.options.name)
         begin = max(queue.next_offset, stored.begin)
         end = min(stored.end, begin + most)
         for offset in range(begin, end):
@@ -102,7 +102,7 @@ class Revival:
             if not self._put_all(point, offsets, now_ms):
                 return left
             queue.drop_first()
-            self._tables.offsets.commit(self._topic, REVIVE_GROUP, queue_id, revive_offset)
+            self._services.offsets.commit(self._topic, REVIVE_GROUP, queue_id, revive_offset)
             left -= 1 + len(offsets)
         return left
 
@@ -111,11 +111,11 @@ class Revival:
         if not offsets:
             return True
         try:
-            topic = self._tables.topics.get(normal_topic(point.topic, point.group))
+            topic = self._services.topics.get(normal_topic(point.topic, point.group))
         except FormatError as error:
             log.error("a checkpoint is passed over: %s", error)
             return True
-        if topic is None or self._tables.groups.find(point.group, now_ms) is None:
+        if topic is None or self._services.groups.find(point.group, now_ms) is None:
             log.warning("a checkpoint of group %s in topic %s is passed over: gone", point.group, point.topic)
             return True
         try:
@@ -133,7 +133,7 @@ class Revival:
 
     def _find(self, point: CheckPoint, offset: int) -> Record | None:
         """A message that was popped; None if it is not there any more."""
-        store = self._tables.store
+        store = self._services.store
         queue = store.queues.get((point.topic, point.queue_id))
         if queue is None or not queue.begin <= offset < queue.end:
             return None
@@ -147,11 +147,11 @@ class Revival:
         """Store a message in its retry topic. Raises `DiskFull`."""
         record, point = popped
         topic = point.topic if point.topic.startswith(RETRY_PREFIX) else retry_topic(point.topic, point.group)
-        tables = self._tables
-        if tables.topics.get(topic) is None:
-            tables.topics.make_for_group(topic, 1, 0, now_ms)
-            if tables.offsets.get(topic, point.group, 0) is None:
-                tables.offsets.commit(topic, point.group, 0, 0)
+        services = self._services
+        if services.topics.get(topic) is None:
+            services.topics.make_for_group(topic, 1, 0, now_ms)
+            if services.offsets.get(topic, point.group, 0) is None:
+                services.offsets.commit(topic, point.group, 0, 0)
         try:
             self._storing.put(self._message(popped, topic, now_ms), now_ms)
         except (Refused, FormatError, TooLarge) as error:
@@ -161,7 +161,7 @@ class Revival:
 
     def _message(self, popped: _Popped, retry: str, now_ms: int) -> Message:
         record, point = popped
-        options = self._tables.options
+        options = self._services.options
         properties = decode_properties(record.properties)
         buckets = _buckets(properties)
         if record.reconsume_times == 0 or "1ST_POP_TIME" not in properties:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 from broker.rocketmq.core.delays import Storing
 from broker.rocketmq.core.pop.acks import Acks
-from broker.rocketmq.core.pop.checks import Tables
 from broker.rocketmq.core.pop.inquiries import Inquiries
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.popping import Popper
 from broker.rocketmq.core.pop.revival import Revival
 from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.requests import Handlers
-from broker.rocketmq.core.statistics import Statistics
+from broker.rocketmq.core.services import Services
 
 __all__ = ["PopService"]
 
@@ -26,23 +25,22 @@ class PopService:
 
     def __init__(
         self,
-        tables: Tables,
+        services: Services,
         orders: Orders,
         storing: Storing,
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
-        statistics: Statistics,
         keep: Callable[[bytes], None],
     ) -> None:
         self._orders = orders
         self._keep = keep
-        revive_log = ReviveLog(tables.options, storing)
-        self._popper = popper = Popper(tables, orders, revive_log, choose, failed, statistics)
+        revive_log = ReviveLog(services.options, storing)
+        self._popper = popper = Popper(services, orders, revive_log, choose, failed)
         # The places at which there are messages left for those who wait.
         self.more = popper.more
-        self._inquiries = Inquiries(tables, orders, choose, popper.waits.count, failed, statistics)
-        acks = Acks(tables, orders, revive_log, self._freed)
-        self._revival = Revival(tables, storing)
+        self._inquiries = Inquiries(services, orders, choose, popper.waits.count, failed)
+        acks = Acks(services, orders, revive_log, self._freed)
+        self._revival = Revival(services, storing)
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:

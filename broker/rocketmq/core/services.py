@@ -1,0 +1,28 @@
+"""The state of a broker that most of its parts work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.rocketmq.core.clients import Clients
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.statistics import Statistics
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.store.message_store import MessageStore
+
+__all__ = ["Services"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Services:
+    """The configuration, the tables, the store and the counters of one broker, as its parts share them."""
+
+    options: BrokerOptions
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    store: MessageStore
+    statistics: Statistics
