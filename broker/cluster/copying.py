@@ -10,7 +10,7 @@ import logging
 import struct
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -25,7 +25,7 @@ from broker.cluster.positions import (
     last_position,
     offset_behind,
     offset_of,
-    position_at,
+    position_until,
 )
 from broker.core.alarms import alarm
 from broker.core.messages import Content
@@ -34,7 +34,7 @@ from broker.core.shard import Shard
 from broker.core.work import Task, Work
 from broker.ports.files import StoreFile
 from broker.store.checksums import Checksums
-from broker.store.cutting import cut_off
+from broker.store.cutting import clear_records, ends_at, set_ends
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import Recovered, recover
 from broker.store.rollover import clear_header, write_header
@@ -48,7 +48,7 @@ from formats.disk.qlist import parse_queue_record
 from formats.errors import FormatError
 from formats.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
 
-__all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "clear_records", "payload_size"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "payload_size"]
 
 log = logging.getLogger("broker.partition")
 
@@ -83,12 +83,13 @@ _NUMBER_MASK = (1 << 48) - 1
 _SIZE_BITS = 29
 _SIZE_MASK = (1 << _SIZE_BITS) - 1
 HEADER_WORDS = DATA_HEADER.size // WORD
-_NO_RECORD = bytes(JOURNAL_RECORD_SIZE)
 _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
 # Minimum size of a batch.
 BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
+# More is not cleared in one step: the partition is received anew, in slices.
+CUT_BYTES_MAX = 128 << 20
 LEASE_ID_MAX = 0xFFFF_FFFF
 NO_BOUND = 1 << 62
 
@@ -547,32 +548,27 @@ class Copy:
     # -- healing
 
     def cut(self, position: Position) -> bool:
-        """Drop the records behind `position`, or behind the last that is not; False if all would have to go, or what is
-        left has rotted. Where messages are is found again in slices.
+        """Drop the records behind `position`, or behind the last that is not; return True if that was done.
+
+        It is not if all records would have to go, if it would take long, or if the remaining ones have rotted. Where
+        messages are is found again in slices.
         """
         files = self.files
-        behind = None
-        at = files.journal_end
-        while at > JOURNAL_START:
-            here = position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
-            if here <= position:
-                behind = offset_behind(files, here)
-                break
-            at -= JOURNAL_RECORD_SIZE
-        if behind is None:
+        behind = offset_behind(files, position_until(files, position))
+        if behind is None or behind == JOURNAL_START:
+            return False
+        try:
+            ends = ends_at(files, behind)
+        except FormatError as error:
+            self.note_rot(error)
+            return False
+        if sum(files.ends) - sum(ends) > CUT_BYTES_MAX:
             return False
         clear_records(files.journal.buffer, behind, files.journal_end)
         if self.shard.outlives_power:
             # Before their payloads are cleared: a journal that still refers to these would look corrupted.
             files.journal.flush()
-        try:
-            cut_off(files, behind)
-        except FormatError as error:
-            self.note_rot(error)
-            files.journal_end = behind
-            self.position = last_position(files)
-            self.end_event()
-            return False
+        set_ends(files, ends)
         self.shard.removals.cut(files)
         self.position = last_position(files)
         self._find_places()
@@ -683,20 +679,6 @@ class Copy:
             header.schema_id,
             found.options(buffer),
         )
-
-
-class Writable(Protocol):
-    """A writable buffer."""
-
-    def __setitem__(self, where: slice, data: bytes) -> None: ...
-
-
-def clear_records(journal: Writable, start: int, end: int) -> None:
-    """Cut a journal off at `start`, the last record first: whoever is killed meanwhile leaves a journal that just ends
-    later.
-    """
-    for at in range(end - JOURNAL_RECORD_SIZE, start - 1, -JOURNAL_RECORD_SIZE):
-        journal[at : at + JOURNAL_RECORD_SIZE] = _NO_RECORD
 
 
 def payload_size(data: memoryview, size: int, checksum: int) -> int | None:

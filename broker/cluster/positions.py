@@ -26,6 +26,7 @@ __all__ = [
     "offset_behind",
     "offset_of",
     "position_at",
+    "position_until",
 ]
 
 # Offset of the first record of a journal.
@@ -98,6 +99,12 @@ def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
     rows = range((files.journal_end - start) // JOURNAL_RECORD_SIZE)
     row = bisect_left(rows, position, key=lambda row: position_at(buffer, start + row * JOURNAL_RECORD_SIZE))
     return start + row * JOURNAL_RECORD_SIZE
+
+
+def position_until(files: PartitionFiles, position: Position) -> Position:
+    """Return the position of the last record that is not behind `position`; NOWHERE if there is none."""
+    offset = _offset_of(files, Position(position.lease_id, position.number + 1), JOURNAL_START)
+    return position_at(files.journal.buffer, offset - JOURNAL_RECORD_SIZE) if offset > JOURNAL_START else NOWHERE
 
 
 def offset_of(files: PartitionFiles, position: Position) -> int | None:

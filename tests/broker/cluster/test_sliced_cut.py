@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.cluster import copying
 from formats.errors import FormatError
 from tests.broker.cluster.partition_bus import Bus, Node
 from tests.broker.cluster.test_sliced_take_over import LIVE, check_served, full
@@ -81,6 +82,18 @@ def test_it_takes_many_slices_and_all_is_there(cut: Callable[[], tuple[Bus, Node
     assert not node.directory.archived, "it is cut back, not received anew"
     served = next(each for each in bus.nodes.values() if each.serving)
     assert not set(served.store) & {guid(number) for number in LOST}
+
+
+def test_much_is_received_anew_rather_than_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "CUT_BYTES_MAX", 500)
+    bus = full()
+    old = cut_off_from_others(bus)
+    before = old.shard.files
+    bus.join()
+    old.partition.primary_changed(1, bus.lease_id)
+    until(bus, lambda: old.shard.files is not before)
+    check_served(bus)
+    assert old.partition.is_healed
 
 
 @pytest.mark.parametrize("cut", [cut_replica, cut_primary])

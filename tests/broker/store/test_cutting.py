@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from broker.store import cutting
-from broker.store.cutting import cut_off
+from broker.store.cutting import clear_records, ends_at, set_ends
 from broker.store.partition_files import PartitionFiles, PartitionLimits
 from broker.store.recovery import recover
 from formats.disk.files import JOURNAL_RECORD_SIZE
@@ -41,10 +41,11 @@ def test_they_end_where_recovery_finds_that_they_do(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(cutting, "PART_RECORDS", 1 + seed % 7)
         count = Random(seed).randrange(RECORDS)
         cut, whole = written(seed).files, written(seed).files
+        behind = cut.journal_end - count * JOURNAL_RECORD_SIZE
+        ends = ends_at(cut, behind)
         for files in (cut, whole):
-            behind = files.journal_end - count * JOURNAL_RECORD_SIZE
-            files.journal.buffer[behind : files.journal_end] = bytes(files.journal_end - behind)
-        cut_off(cut, behind)
+            clear_records(files.journal.buffer, behind, files.journal_end)
+        set_ends(cut, ends)
         recover(whole, whole.ends)
         assert cut.ends == whole.ends
         assert contents(cut) == contents(whole)
