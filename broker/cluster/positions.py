@@ -13,6 +13,7 @@ from typing import NamedTuple
 from broker.store.partition_files import PartitionFiles
 from formats.control.messages import PartitionSequenceNumber
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.disk.journal import ANY_RECORD, RecordType
 from formats.disk.padding import WORD
 from formats.schema import Buffer
 
@@ -23,6 +24,7 @@ __all__ = [
     "first_sync_point",
     "history",
     "last_position",
+    "mirrored_lease",
     "offset_behind",
     "offset_of",
     "position_at",
@@ -34,6 +36,8 @@ JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
 
 _HEAD = struct.Struct(">QI")
 _NUMBER_MASK = (1 << 48) - 1
+# The records that the reference's nodes find by their positions.
+_FOUND_BY_POSITION = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
 class Position(NamedTuple):
@@ -80,7 +84,11 @@ def _first_sync_point_offset(files: PartitionFiles) -> int:
 
 def history(files: PartitionFiles) -> list[Position]:
     """Return the last position under each lease since the last rollover, newest first."""
-    start = _first_sync_point_offset(files) or JOURNAL_START
+    return _lasts(files, _first_sync_point_offset(files) or JOURNAL_START)
+
+
+def _lasts(files: PartitionFiles, start: int) -> list[Position]:
+    """Return the last position under each lease from the offset `start` on, newest first."""
     lasts = []
     end = files.journal_end
     while end > start:
@@ -88,6 +96,20 @@ def history(files: PartitionFiles) -> list[Position]:
         lasts.append(last)
         end = _offset_of(files, Position(last.lease_id, 0), start)
     return lasts
+
+
+def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
+    """Return the newest lease whose record of the number `lease_id` is a message, a confirm or a queue's; 0 if none has.
+
+    Replicas of the reference remember a record that they receive with its lease and number exchanged, and one that they
+    read from a file as it is (source: mqbs::FileStore::writeMessageRecord and its like). So a record of `lease_id` whose
+    number is the lease returned here would be taken for the one that was found.
+    """
+    for lease, newest in _lasts(files, JOURNAL_START):
+        offset = offset_of(files, Position(lease, lease_id)) if newest >= lease_id else None
+        if offset is not None and ANY_RECORD.unpack(files.journal.buffer, offset).type in _FOUND_BY_POSITION:
+            return lease
+    return 0
 
 
 def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:

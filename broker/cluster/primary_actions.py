@@ -20,7 +20,15 @@ from broker.cluster.partition_base import (
     ignore,
 )
 from broker.cluster.partition_table import Event
-from broker.cluster.positions import NOWHERE, Position, first_sync_point, history, last_position, offset_behind
+from broker.cluster.positions import (
+    NOWHERE,
+    Position,
+    first_sync_point,
+    history,
+    last_position,
+    mirrored_lease,
+    offset_behind,
+)
 from broker.cluster.primaries import LEASE_TOLD_MAX
 from broker.cluster.replication import Stream
 from broker.cluster.take_over import Restoration, TakeOver
@@ -44,6 +52,9 @@ from formats.errors import FormatError
 __all__ = ["PrimaryActions"]
 
 log = logging.getLogger("broker.partition")
+
+# No lease begins with more sync points than these.
+MIRRORED_MAX = 4096
 
 
 class PrimaryActions(PartitionBase):
@@ -356,8 +367,19 @@ class PrimaryActions(PartitionBase):
             shard.deactivate()
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
+        self._pass_mirrored()
         self.copy.let_go()
         self.on_active()
+
+    def _pass_mirrored(self) -> None:
+        """Leave out the numbers under which a replica of the reference would take a record for an older one."""
+        last = mirrored_lease(self.shard.files, self.primary_lease_id)
+        if last > MIRRORED_MAX or not self.shard.pass_numbers(last):
+            log.warning(
+                "Partition [%d]: no room for sync points up to number %d: C++ replicas may take records for older ones",
+                self.shard.partition_id,
+                last,
+            )
 
     # -- payloads that have rotted here
 

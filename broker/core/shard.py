@@ -295,6 +295,17 @@ class Shard:
                 raise  # there is no disk
             self._begin_tight(str(full), is_begun=is_begun)
 
+    def pass_numbers(self, last: int) -> bool:
+        """Use up the lease's sequence numbers up to `last` with sync points; return False if there is no room for them."""
+        records = last - self.sequence_number
+        if records <= 0:
+            return True
+        if self._held is not None or not (self._has_room(records) and self._reserve_journal(records)):
+            return False
+        for _ in range(records):
+            self._sync_point(SyncPointType.REGULAR)
+        return True
+
     def _begin_tight(self, reason: str, *, is_begun: bool) -> None:
         """Serve a partition left without reserved room by its previous primary, one of the reference."""
         if not is_begun:

@@ -278,7 +278,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     theirs = [_part(each) for each in about_partition(HEALING)]
     start = next(n for n, each in enumerate(theirs) if isinstance(each, PrimaryStateResponse))
     response, push, active = theirs[start : start + 3]
-    sync_point = Position(3, 1).wire  # of the new lease
+    sync_point = Position(3, 2).wire  # the second of the new lease: (2, 3) is in the journal
     assert isinstance(response, PrimaryStateResponse)
     assert isinstance(push, ReplicaDataRequest)
     assert isinstance(active, PrimaryStatusAdvisory)
@@ -290,7 +290,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     sent = b"".join(view[frame.body : frame.end] for view, frame in frames if frame.type == EventType.PARTITION_SYNC)
     expected = bodies(HEALING, EventType.PARTITION_SYNC)
     assert sent[: len(expected)] == expected
-    assert len(sent) - len(expected) == 72  # the sync point
+    assert len(sent) - len(expected) == 2 * 72  # the sync points
 
 
 def _part(message: ControlMessage) -> object:

@@ -6,9 +6,19 @@ import random
 
 import pytest
 
-from broker.cluster.positions import JOURNAL_START, NOWHERE, Position, history, offset_behind, offset_of, position_at
+from broker.cluster.positions import (
+    JOURNAL_START,
+    NOWHERE,
+    Position,
+    history,
+    mirrored_lease,
+    offset_behind,
+    offset_of,
+    position_at,
+)
 from broker.store.partition_files import PartitionLimits
 from formats.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE
+from formats.disk.journal import RecordType
 from tests.broker.store.writing import Partition
 
 LIMITS = PartitionLimits(journal=64 << 10, data=256 << 10, qlist=4 << 10)
@@ -35,6 +45,11 @@ def test_records_are_found(seed: int) -> None:
     assert len(at) == len(places)
     leases = {position.lease_id: position for position, place in at.items() if place >= first}
     assert history(files) == list(reversed(leases.values()))
+    posted = [each for each, place in at.items() if files.journal.buffer[place] >> 4 == RecordType.MESSAGE]
+    for number in range(partition.number + 9):
+        assert mirrored_lease(files, number) == max(
+            (lease for lease, posted_as in posted if posted_as == number), default=0
+        )
     wanted = {Position(lease, number) for lease in range(partition.lease + 2) for number in range(partition.number + 9)}
     for position in wanted | set(at):
         assert offset_of(files, position) == at.get(position)
