@@ -99,11 +99,11 @@ def _lasts(files: PartitionFiles, start: int) -> list[Position]:
 
 
 def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
-    """Return the newest lease whose record of the number `lease_id` is a message, a confirm or a queue's; 0 if none has.
+    """Return the newest lease whose record of the number `lease_id` is a message's, a confirm's or a queue's; 0 if none.
 
-    Replicas of the reference remember a record that they receive with its lease and number exchanged, and one that they
-    read from a file as it is (source: mqbs::FileStore::writeMessageRecord and its like). So a record of `lease_id` whose
-    number is the lease returned here would be taken for the one that was found.
+    Replicas of the reference remember a record that they receive by its lease and number exchanged, and one that they
+    read from a file by both as they are (source: mqbs::FileStore::writeMessageRecord and its like). So a record of
+    `lease_id` whose number is the lease returned here would be taken for the one that was found.
     """
     for lease, newest in _lasts(files, JOURNAL_START):
         offset = offset_of(files, Position(lease, lease_id)) if newest >= lease_id else None

@@ -296,7 +296,7 @@ class Shard:
             self._begin_tight(str(full), is_begun=is_begun)
 
     def pass_numbers(self, last: int) -> bool:
-        """Use up the lease's sequence numbers up to `last` with sync points; return False if there is no room for them."""
+        """Use up the lease's sequence numbers up to `last` with sync points; return False if there is no room."""
         records = last - self.sequence_number
         if records <= 0:
             return True
