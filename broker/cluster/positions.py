@@ -99,7 +99,7 @@ def _lasts(files: PartitionFiles, start: int) -> list[Position]:
 
 
 def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
-    """Return the newest lease whose record of the number `lease_id` is a message's, a confirm's or a queue's; 0 if none.
+    """Return the newest lease whose record of number `lease_id` is a message's, a confirm's or a queue's; 0 if none.
 
     Replicas of the reference remember a record that they receive by its lease and number exchanged, and one that they
     read from a file by both as they are (source: mqbs::FileStore::writeMessageRecord and its like). So a record of
