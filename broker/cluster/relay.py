@@ -27,7 +27,7 @@ from broker.cluster.unsettled import Unsettled
 from broker.cluster.upstream import Upstream, UpstreamState
 from broker.core.capacity import Usage
 from broker.core.config import DEFAULT_APP_ID, DomainConfig
-from broker.core.delivery import STOP, release
+from broker.core.delivery import STOP
 from broker.core.expressions import ExpressionError, compile_expression
 from broker.core.faults import Change, Inconsistent
 from broker.core.handles import Handle, QueueFlag, Refusal, app_id_of
@@ -36,7 +36,7 @@ from broker.core.purges import strip, take_all
 from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from broker.core.redelivery import Wanted
-from broker.core.rejects import REJECT_LINES_MAX
+from broker.core.rejects import REJECT_LINES_MAX, note_attempts
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control.messages import (
     ConsumerInfo,
@@ -570,20 +570,13 @@ class RelayQueue(Queue):
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
         if self._unsettled.inherited.held:
             self._unsettled.inherited.take(guid)
-        held = stream.unconfirmed.get(guid)
-        if held is None or self._attempts_max is None:
+        if guid not in stream.unconfirmed or self._attempts_max is None:
             return
-        app, message = stream.app, held[0]
+        app = stream.app
         left = self._reject_up(app, guid)
         if told:
             self._tell_reject(stream, guid, left + 1)
-        if left > 0:
-            app.attempts[guid] = left
-            return
-        with Change(f"the removal of a rejected message of queue '{self.uri}'"):
-            del stream.unconfirmed[guid]
-            release(held[1], message)
-            self._forget(app, message)
+        note_attempts(self.uri, stream, guid, left, lambda message: self._forget(app, message))
 
     def _reject_up(self, app: App, guid: bytes) -> int:
         """Tell the upstream of a reject; return the number of attempts left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -16,12 +17,27 @@ from broker.core.routing import App, Stream
 from broker.core.statistics import QueueStatistics
 from formats.disk.journal import ConfirmReason
 
-__all__ = ["REJECT_LINES_MAX", "Rejects"]
+__all__ = ["REJECT_LINES_MAX", "Rejects", "note_attempts"]
 
 log = logging.getLogger("broker.queue")
 
 # Lines about what a lost client held, at most.
 REJECT_LINES_MAX = 10
+
+
+def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Callable[[Message], None]) -> None:
+    """Note how many attempts an app has left at a message that a stream of queue `uri` holds.
+
+    After the last, the stream ceases to hold the message, and `give_up` is called with it.
+    """
+    if left > 0:
+        stream.app.attempts[guid] = left
+        return
+    with Change(f"the removal of a rejected message of queue '{uri}'"):
+        message, subscription = stream.unconfirmed[guid]
+        del stream.unconfirmed[guid]
+        release(subscription, message)
+        give_up(message)
 
 
 class Source(Removing, Protocol):
@@ -52,22 +68,19 @@ class Rejects:
 
         Whether it is `told` in the log is the caller's to say: there may be very many.
         """
-        held = stream.unconfirmed.get(guid)
         attempts_max = self._source.config.delivery_attempts_max
-        if held is None or not attempts_max:
+        if guid not in stream.unconfirmed or not attempts_max:
             return
-        app, message = stream.app, held[0]
+        app = stream.app
         self._source.statistics.rejects += 1
         left = app.attempts.get(guid, attempts_max) - 1
         if told:
             self._tell(stream, guid, left + 1)
-        if left > 0:
-            app.attempts[guid] = left
-            return
-        with Change(f"the removal of a rejected message of queue '{self._source.uri}'"):
-            del stream.unconfirmed[guid]
-            release(held[1], message)
+
+        def give_up(message: Message) -> None:
             self._give_up(app, stream.sub_queue_id, message, attempts_max)
+
+        note_attempts(self._source.uri, stream, guid, left, give_up)
 
     def _tell(self, stream: Stream, guid: bytes, left: int) -> None:
         log.info(

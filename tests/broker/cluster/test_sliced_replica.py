@@ -13,7 +13,17 @@ from broker.cluster.positions import NOWHERE, Position
 from broker.core.work import Task, Work
 from formats.codes import EventType
 from tests.broker.cluster.partition_bus import Bus, Node
-from tests.broker.cluster.test_sliced_rollover import AMOUNT, HEALED, LIVE, at_a_replica, full, go_on, slice_by_slice
+from tests.broker.cluster.test_sliced_rollover import (
+    AMOUNT,
+    HEALED,
+    LIVE,
+    at_a_replica,
+    check_replica,
+    full,
+    go_on,
+    interrupt,
+    slice_by_slice,
+)
 from tests.broker.rig import guid
 
 NEW = range(100, 120)
@@ -121,11 +131,7 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
         while bus.links[1, 0]:
             primary.receive(1, bus.links[1, 0].popleft())
         acked = set(primary.acked)
-        if how == "killed":
-            bus.kill(1)
-            bus.settle(1000)
-            bus.restart(1)
-        elif how == "stopped":
+        if how == "stopped":
             replica.partition.stop()
             replica.shard.close()
             del bus.nodes[1]
@@ -138,18 +144,9 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
             bus.part(1)
             bus.settle(1000)
             bus.join()
-        elif how == "primary":
-            bus.kill(0)
-            bus.assign(1)
-            bus.settle(2000)
-            bus.restart(0)
         else:
-            bus.assign(0 if how == "again primary" else 2)
-        bus.settle(3000)
-        kept = set(bus.kept(1))
-        for number in acked:
-            assert guid(number) in kept or number in LIVE[:10] or number >= 1000, (end, number)
-        assert {guid(number) for number in LIVE[10:]} <= kept
+            interrupt(bus, how)
+        check_replica(bus, acked, LIVE[:10], end)
         go_on(bus)
 
 

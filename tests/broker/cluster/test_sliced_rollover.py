@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from random import Random
 
@@ -281,6 +281,35 @@ def replica_slices() -> int:
     return slices
 
 
+def interrupt(bus: Bus, how: str) -> None:
+    """Kill node 1, a replica, or have node 0 get another lease, or node 1 or 2 become primary."""
+    match how:
+        case "killed":
+            bus.kill(1)
+            bus.settle(1000)
+            bus.restart(1)
+        case "primary":
+            bus.kill(0)
+            bus.assign(1)
+            bus.settle(2000)
+            bus.restart(0)
+        case "again primary":
+            bus.assign(0)
+        case "another primary":
+            bus.assign(2)
+        case _:
+            raise AssertionError(how)
+
+
+def check_replica(bus: Bus, acked: Collection[int], removed: Collection[int], when: int) -> None:
+    """Assert that node 1 comes to have what was acknowledged, and what was there, except for what was removed."""
+    bus.settle(3000)
+    kept = set(bus.kept(1))
+    for number in acked:
+        assert guid(number) in kept or number in removed or number >= 1000, (when, number)
+    assert {guid(number) for number in LIVE if number not in removed} <= kept
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "again primary", "another primary", "primary"])
 def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> None:
@@ -299,22 +328,8 @@ def test_a_replica_is_whole_whatever_happens_between_two_slices(how: str) -> Non
         while bus.links[1, 0]:
             primary.receive(1, bus.links[1, 0].popleft())
         acked = set(primary.acked)
-        if how == "killed":
-            bus.kill(1)
-            bus.settle(1000)
-            bus.restart(1)
-        elif how == "primary":
-            bus.kill(0)
-            bus.assign(1)
-            bus.settle(2000)
-            bus.restart(0)
-        else:
-            bus.assign(0 if how == "again primary" else 2)
-        bus.settle(3000)
-        kept = set(bus.kept(1))
-        for number in acked:
-            assert guid(number) in kept or number in LIVE[:5] or number >= 1000, (end, number)
-        assert {guid(number) for number in LIVE[5:]} <= kept
+        interrupt(bus, how)
+        check_replica(bus, acked, LIVE[:5], end)
         go_on(bus)
 
 
