@@ -25,8 +25,9 @@ from crc32c import crc32c
 from broker.cluster.handover import retire
 from broker.cluster.positions import NOWHERE, Position
 from broker.cluster.relay import RelayQueue
+from broker.cluster.upstream import UpstreamState
 from broker.core.changes import reconfigure
-from broker.core.config import DomainConfig, Mode
+from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode
 from broker.core.messages import Content
 from broker.core.node import READ_MS
 from broker.core.purges import purge, purge_app
@@ -530,6 +531,34 @@ def hop_lost(bench: HopBench) -> list[Outcome]:
     return [lost]
 
 
+def hop_resends(bench: HopBench) -> list[Outcome]:
+    """Posts and confirms are kept at a hop without an upstream; the next one gets all, and acknowledges nothing."""
+    bench.reader()
+    client = bench.world.client(1)
+    client.open(1, POISON, WRITE | ACK)
+    bench.rest()
+    relay = bench.queue
+    assert isinstance(relay, RelayQueue)
+    bench.hop.queues.primary_active(0, 0, False)
+    content = Content(bench.data, crc32c(bench.data), 0, True, 0)
+    for number in range(bench.messages):
+        relay.post(guid(number), content)
+        relay.acknowledge_later(guid(number), client.session, 1, number)
+        relay.confirms.send(DEFAULT_APP_ID, (guid(bench.messages + number),))
+        if number % 1000 == 0:
+            bench.rest()
+    bench.hop.queues.primary_active(0, 0, True)
+    bench.rest()
+    sent = bench.measure("a hop's new upstream gets all", relay.openings._all_opened)
+    assert relay.openings.state is UpstreamState.OPEN
+    bench.hop.rig.now.ms += relay.config.deduplication_time_ms
+    expired = bench.measure("posts at a hop are given up", lambda: relay.timers.run(relay.now.ms))
+    while relay.unacknowledged:
+        again = bench.measure(expired.case, lambda: relay.timers.run(relay.now.ms))
+        expired = max(expired, again, key=lambda outcome: outcome.longest_cpu_ms)
+    return [sent, expired]
+
+
 def summary(bench: ClusterBench) -> list[Outcome]:
     """A replica is asked how much is stored."""
     bench.fill()
@@ -797,6 +826,7 @@ HOP_CASES: dict[str, Callable[[HopBench], list[Outcome]]] = {
     "hop-lost": hop_lost,
     "hop-moves": hop_moves,
     "hop-waits": hop_waits,
+    "hop-resends": hop_resends,
 }
 
 CASES: Cases = {

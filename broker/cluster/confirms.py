@@ -7,13 +7,16 @@ here opens it again, who must not receive those messages. So do those of a relay
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from broker.cluster.openings import Openings
 from broker.cluster.upstream import UpstreamState
 from broker.core.clock import Now
 from broker.core.timers import Timers
 from broker.core.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
+from broker.core.work import Task, Work
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 
@@ -22,6 +25,9 @@ __all__ = ["Confirms", "Given", "LeftConfirms"]
 # An upstream may be lost before it has processed its input: recent confirms up to this number are sent again.
 SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
 SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
+
+# Number of confirms sent again in a unit of work.
+SENT_PER_UNIT = 16
 
 # They are looked through no more often.
 FORGET_MS = 200
@@ -43,7 +49,7 @@ class Confirms:
         self._openings = openings
         self._now = now
         self._timers = timers
-        self._unsent: list[Given] = []
+        self._unsent: deque[Given] = deque()
         self._sent: deque[Given] = deque(maxlen=SENT_CONFIRMS_MAX)
         self._untold: set[str] = set()  # apps that were not read at this upstream when it was to be told of them
         self._forgets = False
@@ -55,11 +61,16 @@ class Confirms:
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""
+        if self._openings.state is not _OPEN:
+            now_ms = self._now.ms
+            self._unsent.extend([(now_ms, guid, app_id) for guid in guids])
+        else:
+            self._send_up(app_id, guids)
+
+    def _send_up(self, app_id: str, guids: Sequence[bytes]) -> None:
         consumer, upstream = self._openings.consumers.get(app_id), self._openings.upstream
+        assert upstream is not None
         queue_id, now_ms = self._queue_id, self._now.ms
-        if self._openings.state is not _OPEN or upstream is None:
-            self._unsent += [(now_ms, guid, app_id) for guid in guids]
-            return
         if consumer is not None and consumer.reads.told:
             sub_id = consumer.sub_id
             try:
@@ -75,6 +86,25 @@ class Confirms:
             self._forgets = True
             self._timers.at(now_ms + SENT_CONFIRMS_MS, self._forget)
         self._sent.extend([(now_ms, guid, app_id) for guid in guids])
+
+    def resend(self, work: Work, is_current: Callable[[], bool]) -> Task:
+        """Send those that were not sent, or may not have arrived, and those that come meanwhile, to an upstream that
+        knows the opens; in slices, while `is_current`.
+        """
+        since_ms = self._now.ms - SENT_CONFIRMS_MS
+        self._unsent.extendleft(each for each in reversed(self._sent) if each[0] >= since_ms)
+        self._sent.clear()
+        self._untold.clear()
+        unsent = self._unsent
+        while unsent:
+            while not work.may_go_on():
+                yield
+            if not is_current():
+                return
+            work.left -= 1
+            part = [unsent.popleft() for _ in range(min(len(unsent), SENT_PER_UNIT))]
+            for app_id, of_app in groupby(part, itemgetter(2)):
+                self._send_up(app_id, [guid for _, guid, _ in of_app])
 
     def opened(self, app_id: str) -> None:
         """Send delayed confirms of an app that the upstream has opened."""
@@ -103,7 +133,7 @@ class Confirms:
         confirms = self._recent()
         confirms += [(guid, app_id) for _, guid, app_id in self._unsent]
         self._sent.clear()
-        self._unsent = []
+        self._unsent.clear()
         self._untold.clear()
         return confirms
 

@@ -78,7 +78,8 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """The opens of one queue. `opened` is called when an upstream knows them all, before it is told of subscriptions.
+    """The opens of one queue. When an upstream knows them all, `send_kept` is called with an action to be taken once
+    all that was kept is sent; then `opened`, before the upstream is told of subscriptions.
 
     `learn` gets each successful answer; `reads` each app that the upstream has opened since.
     """
@@ -89,6 +90,7 @@ class Openings:
         queue_id: int,
         now: Now,
         timers: Timers,
+        send_kept: Callable[[Callable[[], None]], None],
         opened: Callable[[], None],
         learn: Callable[[OpenQueueResponse], None],
         reads: Callable[[str], None],
@@ -101,6 +103,7 @@ class Openings:
         self.consumers: dict[str, UpstreamConsumer] = {}
         self._now = now
         self._timers = timers
+        self._send_kept = send_kept
         self._opened = opened
         self._learn = learn
         self._reads = reads
@@ -113,7 +116,7 @@ class Openings:
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         # Incremented with each upstream: answers of older ones are ignored.
-        self._generation = 0
+        self.generation = 0
 
     @property
     def writers(self) -> int:
@@ -156,7 +159,7 @@ class Openings:
             self.lost()
         self.state = TRANSITIONS[self.state, Trigger.FOUND]
         self.upstream = upstream
-        self._generation += 1
+        self.generation += 1
         self._forget_asked()
         self._reopen()
 
@@ -172,7 +175,7 @@ class Openings:
         self._is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
-        self._generation += 1
+        self.generation += 1
         configuring, self._configuring = self._configuring, []
         for configured in configuring:
             configured()
@@ -186,13 +189,13 @@ class Openings:
             consumer.reads.forget()
 
     def _reopen(self) -> None:
-        generation = self._generation
+        generation = self.generation
         left = 0
         again = False
 
         def answered(choice: object, what: str) -> None:
             nonlocal left, again
-            if generation != self._generation:
+            if generation != self.generation:
                 return
             left -= 1
             if isinstance(choice, Status):
@@ -239,10 +242,16 @@ class Openings:
             self.consumers[app_id].reads.forget()
 
     def _retry(self, generation: int) -> None:
-        if generation == self._generation and self.state is UpstreamState.OPENING:
+        if generation == self.generation and self.state is UpstreamState.OPENING:
             self._reopen()
 
     def _all_opened(self) -> None:
+        generation = self.generation
+        self._send_kept(lambda: self._all_sent(generation))
+
+    def _all_sent(self, generation: int) -> None:
+        if generation != self.generation:
+            return
         self.state = TRANSITIONS[self.state, Trigger.OPENED]
         self._opened()
         for consumer in self.consumers.values():
@@ -261,7 +270,7 @@ class Openings:
             self._waiting.append(Opening(parameters, answered))
             return
         assert self.upstream is not None
-        generation = self._generation
+        generation = self.generation
         consumer = None
         if parameters.flags & QueueFlag.READ:
             app_id = app_id_of(parameters)
@@ -275,7 +284,7 @@ class Openings:
             self._asking -= 1
             if consumer is not None:
                 consumer.asking -= 1
-            if generation != self._generation:
+            if generation != self.generation:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
                 return

@@ -6,6 +6,9 @@ Source: mqbblp::RemoteQueue.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from broker.cluster.openings import Openings
@@ -15,7 +18,7 @@ from broker.core.faults import Inconsistent
 from broker.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.core.queue import Queue
 from broker.core.thrown import THROWN_PER_UNIT
-from broker.core.work import Task
+from broker.core.work import UNIT_BYTES_BITS, Task
 from formats.codes import AckStatus
 from formats.wire.event import EventType
 from formats.wire.put import PutFlag, append_put, iter_puts
@@ -26,6 +29,12 @@ log = logging.getLogger("broker.relay")
 
 # Time until a post is repeated to a root that was not ready for it.
 RETRY_MS = 200
+
+# Number of posts sent again in a unit of work.
+SENT_PER_UNIT = 8
+
+# Number of posts given up at a time.
+EXPIRED_MAX = 1 << 12
 
 _OPEN = UpstreamState.OPEN
 _ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
@@ -60,6 +69,7 @@ class Posts:
         self._queue_id = queue_id
         self._openings = openings
         self._expires = False
+        self._unsent: deque[bytes] = deque()  # the upstream gets them in slices, before further ones
         self._refused: list[bytes] = []  # the root was not ready for them
 
     def post(self, guid: bytes, content: Content) -> Posted:
@@ -93,6 +103,8 @@ class Posts:
     ) -> None:
         size = len(content.data)
         self.unacknowledged[guid] = Unacknowledged(message, size, self._queue.now.ms, posters)
+        if self._unsent:
+            self._unsent.append(guid)
         self.room.take(size)
         self.expire_later()
 
@@ -101,19 +113,39 @@ class Posts:
         put = self.unacknowledged[guid]
         self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
-    def resend(self) -> None:
-        """Send the kept posts to an upstream that knows the opens."""
+    def resend(self, is_current: Callable[[], bool]) -> Task:
+        """Send the kept posts to an upstream that knows the opens, and those that come meanwhile; in slices, while
+        `is_current`.
+        """
         if not self._openings.writers:
             # It would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
-        for guid, put in list(self.unacknowledged.items()):
-            if self._queue.broadcast:
-                self._send(self._packed(guid, put.content))
-                self._forget(guid)
-            else:
-                self._send(put.message)
+        work = self._queue.work
+        self._unsent = unsent = deque(self.unacknowledged)
+        while unsent:
+            while not work.may_go_on():
+                yield
+            if not is_current():
+                unsent.clear()
+                return
+            size = 0
+            for _ in range(min(len(unsent), SENT_PER_UNIT)):
+                size += self._send_kept(unsent.popleft())
+            work.left -= 1 + (size >> UNIT_BYTES_BITS)
+
+    def _send_kept(self, guid: bytes) -> int:
+        """Send a post unless it has been acknowledged; return its size."""
+        put = self.unacknowledged.get(guid)
+        if put is None:
+            return 0
+        if self._queue.broadcast:
+            self._send(self._packed(guid, put.content))
+            self._forget(guid)
+        else:
+            self._send(put.message)
+        return put.size
 
     def forget_all(self) -> None:
         """Drop all posts, whose posters are gone; those not sent yet are not sent.
@@ -140,9 +172,15 @@ class Posts:
             # Possibly the root is the same again, without notice.
             self._refused.append(guid)
             if len(self._refused) == 1:
-                self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
+                self._resend_refused_later()
+
+    def _resend_refused_later(self) -> None:
+        self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
 
     def _resend_refused(self) -> None:
+        if self._unsent:
+            self._resend_refused_later()  # the upstream has got some, perhaps these
+            return
         refused, self._refused = self._refused, []
         if self._openings.state is not _OPEN:
             return  # all will be sent again
@@ -162,10 +200,11 @@ class Posts:
         """Give up posts unacknowledged for so long that a repetition would not be recognised."""
         self._expires = False
         limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms
-        for guid, put in list(self.unacknowledged.items()):
+        for guid, put in list(islice(self.unacknowledged.items(), EXPIRED_MAX)):
             if put.posted_ms > limit_ms:
                 break
             self._acknowledge(guid, AckStatus.UNKNOWN)
+        # If there are more, with the next tick.
         self.expire_later()
 
     def _acknowledge(self, guid: bytes, status: int) -> None:

@@ -37,6 +37,7 @@ from broker.core.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.core.queue_requests import Opened
 from broker.core.redelivery import Wanted
 from broker.core.rejects import REJECT_LINES_MAX, note_attempts
+from broker.core.work import Task
 from formats.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.control.messages import (
     ConsumerInfo,
@@ -101,7 +102,9 @@ class RelayQueue(Queue):
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.openings = Openings(uri, queue_id, self.now, self.timers, self._resend, self.learn, self._reads)
+        self.openings = Openings(
+            uri, queue_id, self.now, self.timers, self._send_kept, lambda: self.on_open(), self.learn, self._reads
+        )
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
@@ -196,12 +199,19 @@ class RelayQueue(Queue):
         self.openings.lost()
         self._unsettled.later.finish()
 
-    def _resend(self) -> None:
-        """Send the kept data to an upstream that knows the opens."""
-        self.posts.resend()
-        for guid, app_id in self.confirms.take():
-            self.confirms.send(app_id, (guid,))
-        self.on_open()
+    def _send_kept(self, sent: Callable[[], None]) -> None:
+        """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`."""
+        self.work.start(self._send_slowly(sent))
+
+    def _send_slowly(self, sent: Callable[[], None]) -> Task:
+        generation = self.openings.generation
+
+        def is_current() -> bool:
+            return self.openings.generation == generation
+
+        yield from self.posts.resend(is_current)
+        yield from self.confirms.resend(self.work, is_current)
+        sent()
 
     def _reads(self, app_id: str) -> None:
         """Handle an app opened by the upstream, before its first push."""

@@ -51,7 +51,8 @@ class Trigger(Enum):
     LOST = "lost"
 
 
-# While it is not OPEN, outgoing data is kept; OPENING repeats the clients' opens.
+# While it is not OPEN, outgoing data is kept; OPENING repeats the clients' opens, then sends
+# what was kept.
 TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
     (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
     (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,

@@ -68,7 +68,14 @@ class Hop:
         self.timers = Timers()
         self.opened = 0
         self.openings = Openings(
-            URI, 5, self.now, self.timers, self._on_opened, lambda response: None, lambda app_id: None
+            URI,
+            5,
+            self.now,
+            self.timers,
+            lambda sent: sent(),
+            self._on_opened,
+            lambda response: None,
+            lambda app_id: None,
         )
         self.outcomes: list[Refusal | None] = []
 
