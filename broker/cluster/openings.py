@@ -78,8 +78,8 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """The opens of one queue. When an upstream knows them all, `send_kept` is called with an action to be taken once
-    all that was kept is sent; then `opened`, before the upstream is told of subscriptions.
+    """The opens of one queue. When an upstream knows them all, `opened` is called, which sends what was kept and then
+    calls its argument: the upstream is told of subscriptions, and further data goes there directly.
 
     `learn` gets each successful answer; `reads` each app that the upstream has opened since.
     """
@@ -90,8 +90,7 @@ class Openings:
         queue_id: int,
         now: Now,
         timers: Timers,
-        send_kept: Callable[[Callable[[], None]], None],
-        opened: Callable[[], None],
+        opened: Callable[[Callable[[], None]], None],
         learn: Callable[[OpenQueueResponse], None],
         reads: Callable[[str], None],
     ) -> None:
@@ -103,7 +102,6 @@ class Openings:
         self.consumers: dict[str, UpstreamConsumer] = {}
         self._now = now
         self._timers = timers
-        self._send_kept = send_kept
         self._opened = opened
         self._learn = learn
         self._reads = reads
@@ -247,13 +245,12 @@ class Openings:
 
     def _all_opened(self) -> None:
         generation = self.generation
-        self._send_kept(lambda: self._all_sent(generation))
+        self._opened(lambda: self._kept_sent(generation))
 
-    def _all_sent(self, generation: int) -> None:
+    def _kept_sent(self, generation: int) -> None:
         if generation != self.generation:
             return
         self.state = TRANSITIONS[self.state, Trigger.OPENED]
-        self._opened()
         for consumer in self.consumers.values():
             if consumer.subscriptions:
                 self._send_subscriptions(consumer, lambda: None)

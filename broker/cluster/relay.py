@@ -102,9 +102,7 @@ class RelayQueue(Queue):
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.openings = Openings(
-            uri, queue_id, self.now, self.timers, self._send_kept, lambda: self.on_open(), self.learn, self._reads
-        )
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads)
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
@@ -211,7 +209,9 @@ class RelayQueue(Queue):
 
         yield from self.posts.resend(is_current)
         yield from self.confirms.resend(self.work, is_current)
-        sent()
+        if is_current():
+            sent()
+            self.on_open()
 
     def _reads(self, app_id: str) -> None:
         """Handle an app opened by the upstream, before its first push."""

@@ -72,15 +72,15 @@ class Hop:
             5,
             self.now,
             self.timers,
-            lambda sent: sent(),
             self._on_opened,
             lambda response: None,
             lambda app_id: None,
         )
         self.outcomes: list[Refusal | None] = []
 
-    def _on_opened(self) -> None:
+    def _on_opened(self, sent: Callable[[], None]) -> None:
         self.opened += 1
+        sent()
 
     def open(self, flags: int) -> None:
         self.openings.open(handle(0, URI, flags), self.outcomes.append)
