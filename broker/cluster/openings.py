@@ -109,6 +109,9 @@ class Openings:
         self._waiting: list[Opening] = []
         self._finished = False
         self._configuring: list[Callable[[], None]] = []
+        # By the number of each close request without an answer: who waits for that.
+        self._closing: dict[int, list[Callable[[], None]]] = {}
+        self._closes = 0
         self._asking = 0  # open requests under way, for which `waiting` is empty
         self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
@@ -177,6 +180,10 @@ class Openings:
         configuring, self._configuring = self._configuring, []
         for configured in configuring:
             configured()
+        closing, self._closing = self._closing, {}
+        for waiting in closing.values():
+            for closed in waiting:
+                closed()
 
     def _forget_asked(self) -> None:
         """Reset the state known to the upstream."""
@@ -376,6 +383,14 @@ class Openings:
         if self.upstream is not None and known:
             self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
 
+    def after_closing(self, closed: Callable[[], None]) -> None:
+        """Call `closed` when the upstream, if any, has answered every close request so far, whatever the answers are."""
+        if self._closing:
+            # Requests for one queue are carried out in their order.
+            next(reversed(self._closing.values())).append(closed)
+        else:
+            closed()
+
     def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
         """Set the clients' subscriptions of an app; `configured` is called once the upstream, if any, has them."""
         consumer = self.consumers.get(app_id)
@@ -422,10 +437,14 @@ class Openings:
 
     def _close(self, parameters: QueueHandleParameters, *, is_final: bool = False) -> None:
         assert self.upstream is not None
+        self._closes = number = self._closes + 1
+        self._closing[number] = []
 
         def came(choice: object) -> None:
             if isinstance(choice, Status):
                 log.info("queue '%s' is not closed upstream: %s", self.uri, choice)
+            for closed in self._closing.pop(number, ()):
+                closed()
 
         self.upstream.request(CloseQueue(handle_parameters=parameters, is_final=is_final), came)
 

@@ -371,6 +371,13 @@ class RelayQueue(Queue):
         if self.openings.is_unused:
             self._unused(self)
 
+    def after_closing(self, app_id: str, closed: Callable[[], None]) -> None:
+        app = self.apps.get(app_id)
+        if app is None:
+            self.openings.after_closing(closed)
+        else:
+            self._unsettled.later.add(app, lambda: self.openings.after_closing(closed))
+
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
         if not self.openings.writers:

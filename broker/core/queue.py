@@ -565,6 +565,10 @@ class Queue:
     def give_back_writes(self, count: int) -> None:
         """Give back `count` requested opens for writing, like `give_back_reads`."""
 
+    def after_closing(self, app_id: str, closed: Callable[[], None]) -> None:
+        """Call `closed` when opens that were given back, of the writers and of an app, are given back upstream, too."""
+        closed()
+
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
         """Remove the stream of a client that closed the app or disconnected: its messages go to others, in order.
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.core.handles import Handle, Refusal, give_back, wire_id
+from broker.core.handles import Handle, Refusal, app_id_of, give_back, wire_id
 from broker.core.queue import Queue, Sink
 from broker.core.subscriptions import make_subscriptions, modern_parameters
 from formats.control.messages import (
@@ -129,8 +129,7 @@ class QueueRequests:
                         ConfigureQueueStreamResponse(request=choice),
                     )
                 case CloseQueue():
-                    self._close(queue_id, choice)
-                    self._peer.reply(message, CloseQueueResponse())
+                    return self._close(message, queue_id, choice)
         except Refusal as refusal:
             self._refuse(message, refusal)
         return True
@@ -222,10 +221,28 @@ class QueueRequests:
         later = not done
         return done
 
-    def _close(self, queue_id: int, request: CloseQueue) -> None:
+    def _close(self, message: ControlMessage, queue_id: int, request: CloseQueue) -> bool:
         handle = self.handles.get(queue_id)
         if handle is None:
             raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
         handle.close(request.handle_parameters, request.is_final)
         if handle.is_closed:
             del self.handles[queue_id]
+        done = later = False
+
+        def closed() -> None:
+            nonlocal done
+            done = True
+            if self._closed:
+                return
+            try:
+                self._peer.reply(message, CloseQueueResponse())
+            except Exception as error:
+                # Others must not wait for it.
+                self._peer.fail(error)
+            if later:
+                self._go_on_later(queue_id)
+
+        handle.queue.after_closing(app_id_of(request.handle_parameters), closed)
+        later = not done
+        return done

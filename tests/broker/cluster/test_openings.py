@@ -250,3 +250,44 @@ def test_nobody_is_left() -> None:
     hop.openings.give_back_writes(1)
     assert [type(choice) for choice in upstream.take()] == [ConfigureStream, CloseQueue, CloseQueue]
     assert hop.openings.is_unused
+
+
+@pytest.mark.parametrize("state", [UpstreamState.OPEN, UpstreamState.OPENING])
+@pytest.mark.parametrize("status", [None, Status(category=StatusCategory.TIMEOUT, code=0, message="late")])
+def test_closing_waits_for_the_upstream_whatever_it_answers(state: UpstreamState, status: Status | None) -> None:
+    hop, upstream = reach(state)
+    asked = len(upstream.asked)
+    told: list[str] = []
+    hop.openings.after_closing(lambda: told.append("nothing was closed"))
+    assert told == ["nothing was closed"]
+    hop.openings.give_back_writes(1)
+    hop.openings.after_closing(lambda: told.append("writer"))
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.after_closing(lambda: told.append("reader"))
+    assert told[1:] == []
+    *_, (first, first_answered), (last, last_answered) = (
+        each for each in upstream.asked[asked:] if isinstance(each[0], CloseQueue)
+    )
+    assert [first, last] == [
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        CloseQueue(handle_parameters=handle(5, URI, READ)),
+    ]
+    first_answered(status)
+    assert told[1:] == ["writer"]
+    last_answered(status)
+    assert told[1:] == ["writer", "reader"]
+
+
+def test_closing_waits_no_longer_than_for_the_upstream() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    told: list[str] = []
+    hop.openings.give_back_writes(1)
+    hop.openings.after_closing(lambda: told.append("closed"))
+    assert told == []
+    hop.openings.lost()
+    assert told == ["closed"]
+    upstream.answer()
+    assert told == ["closed"]
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.after_closing(lambda: told.append("without an upstream"))
+    assert told == ["closed", "without an upstream"]

@@ -12,6 +12,7 @@ from formats.codes import AckStatus, PropertyType, PutFlag
 from formats.control import ber
 from formats.control.messages import (
     CloseQueue,
+    CloseQueueResponse,
     ConfigureStream,
     ConsumerInfo,
     ControlMessage,
@@ -25,7 +26,7 @@ from formats.control.messages import (
     SubQueueIdInfo,
     Subscription,
 )
-from formats.wire.event import EventType, iter_frames, schema_message
+from formats.wire.event import EventType, build_schema_event, iter_frames, schema_message
 from formats.wire.options import sub_queue_infos
 from formats.wire.properties import Property, encode_properties
 from formats.wire.push import Push, PushFlag, iter_pushes
@@ -117,6 +118,18 @@ def test_requests_go_up_as_the_reference_sends_them(world: World) -> None:
         wanting(2),
         CloseQueue(handle_parameters=handle(0, FANOUT, WRITE | ACK)),
     ]
+
+
+@pytest.mark.parametrize("flags", [READ, WRITE | ACK])
+def test_a_client_that_closes_hears_so_when_the_primary_has_answered(world: World, flags: int) -> None:
+    client = world.client(1)
+    client.open(3, QUEUE, flags)
+    client.world = None  # nothing is carried over
+    choice = CloseQueue(handle_parameters=handle(3, QUEUE, flags), is_final=True)
+    client.send(build_schema_event(ber.encode(ControlMessage(r_id=9, choice=choice))))
+    assert client._pick(ControlMessage) == []
+    world.run()
+    assert client._pick(ControlMessage) == [ControlMessage(r_id=9, choice=CloseQueueResponse())]
 
 
 def test_one_push_per_link_for_all_apps(world: World) -> None:

@@ -113,3 +113,32 @@ def test_who_is_gone_gives_back_what_it_had_asked_for(
     slow.go_on()
     assert back == [("__default", 1)] * bool(flags & READ) + [1] * bool(flags & WRITE)
     assert not client.node.queues["bmq://priority/q"].is_open
+
+
+class Closing:
+    """Holds back the answer to a close request as a queue does that is served elsewhere."""
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held: list[Callable[[], None]] = []
+        monkeypatch.setattr(Queue, "after_closing", lambda queue, app_id, closed: self.held.append(closed))
+
+
+def test_a_close_request_is_answered_when_the_queue_is_closed_elsewhere(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = Closing(client, monkeypatch)
+    ask(client, 1, opening(0))
+    ask(client, 2, closing(0))
+    ask(client, 3, opening(0))
+    assert answers(client) == [(1, OpenQueueResponse)]
+    elsewhere.held.pop()()
+    assert answers(client) == [(2, CloseQueueResponse), (3, OpenQueueResponse)]
+
+
+def test_nobody_who_has_gone_hears_that_a_queue_is_closed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Closing(client, monkeypatch)
+    ask(client, 1, opening(0))
+    ask(client, 2, closing(0))
+    client.drop()
+    elsewhere.held.pop()()
+    assert answers(client) == [(1, OpenQueueResponse)]
