@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.cluster.counts import COUNT_MAX, Count
+from broker.cluster.unanswered import Unanswered
 from broker.cluster.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.core.clock import Now
 from broker.core.cluster_errors import ClusterError
@@ -108,10 +109,7 @@ class Openings:
         self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
-        self._configuring: list[Callable[[], None]] = []
-        # By the number of each close request without an answer: who waits for that.
-        self._closing: dict[int, list[Callable[[], None]]] = {}
-        self._closes = 0
+        self._unanswered = Unanswered()
         self._asking = 0  # open requests under way, for which `waiting` is empty
         self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
@@ -177,13 +175,7 @@ class Openings:
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self.generation += 1
-        configuring, self._configuring = self._configuring, []
-        for configured in configuring:
-            configured()
-        closing, self._closing = self._closing, {}
-        for waiting in closing.values():
-            for closed in waiting:
-                closed()
+        self._unanswered.give_up()
 
     def _forget_asked(self) -> None:
         """Reset the state known to the upstream."""
@@ -384,12 +376,8 @@ class Openings:
             self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
 
     def after_closing(self, closed: Callable[[], None]) -> None:
-        """Call `closed` when the upstream, if any, has answered every close request so far, whatever the answers are."""
-        if self._closing:
-            # Requests for one queue are carried out in their order.
-            next(reversed(self._closing.values())).append(closed)
-        else:
-            closed()
+        """Call `closed` when the upstream, if any, has answered every close request so far, whatever the answers."""
+        self._unanswered.after_closing(closed)
 
     def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
         """Set the clients' subscriptions of an app; `configured` is called once the upstream, if any, has them."""
@@ -399,14 +387,8 @@ class Openings:
             return
         consumer.subscriptions = subscriptions
         if self.state is UpstreamState.OPEN:
-            self._configuring.append(configured)
-            self._send_subscriptions(consumer, lambda: self._configured(configured))
+            self._send_subscriptions(consumer, self._unanswered.configuring(configured))
         else:
-            configured()
-
-    def _configured(self, configured: Callable[[], None]) -> None:
-        if configured in self._configuring:
-            self._configuring.remove(configured)
             configured()
 
     def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
@@ -437,14 +419,12 @@ class Openings:
 
     def _close(self, parameters: QueueHandleParameters, *, is_final: bool = False) -> None:
         assert self.upstream is not None
-        self._closes = number = self._closes + 1
-        self._closing[number] = []
+        answered = self._unanswered.closing()
 
         def came(choice: object) -> None:
             if isinstance(choice, Status):
                 log.info("queue '%s' is not closed upstream: %s", self.uri, choice)
-            for closed in self._closing.pop(number, ()):
-                closed()
+            answered()
 
         self.upstream.request(CloseQueue(handle_parameters=parameters, is_final=is_final), came)
 
