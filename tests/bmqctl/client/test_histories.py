@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -220,5 +221,6 @@ class Histories(RuleBasedStateMachine):
         assert not self.owed_acks
 
 
+@pytest.mark.slow
 def test_whatever_happens_each_request_ends_once() -> None:
     run_state_machine_as_test(Histories, settings=settings(max_examples=250, stateful_step_count=25, deadline=None))

@@ -59,6 +59,7 @@ def check(swept: Sweep, field: Field, bit: int) -> None:
         assert found & set(codes)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_any_bit_of_any_field(swept: Sweep, data: st.DataObject) -> None:
@@ -82,6 +83,7 @@ def make_timestamp(prefix: str) -> str:
     return f"{prefix}20300101_000000"
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_a_node_opens_it_or_says_why_not(swept: Sweep, data: st.DataObject) -> None:

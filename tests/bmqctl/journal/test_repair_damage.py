@@ -194,6 +194,7 @@ def _payload_of(files: Files, story: Story, guid: bytes) -> bytes:
     return bytes(parse_data_record(files[DATA], at).app_data(files[DATA]))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
 def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:

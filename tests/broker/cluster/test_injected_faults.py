@@ -210,6 +210,7 @@ def primary_state(world: World) -> Any:
     return fingerprint(Story(world.nodes[0].rig, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [primary_put, primary_confirm, primary_reject])
 def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool) -> None:

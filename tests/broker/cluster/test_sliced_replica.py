@@ -120,6 +120,7 @@ def test_a_second_rollover_is_the_same_as_at_once() -> None:
     assert bus.nodes[1].files() == whole.nodes[1].files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped", "link lost", "again primary", "another primary", "primary"])
 def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
     for end in range(0, 150, 12):
@@ -231,6 +232,7 @@ def test_dropping_records_does_not_wait_until_messages_are_found(everything: boo
     go_on(bus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_replica_may_be_lost_again_while_it_gets_what_was_dropped(everything: bool) -> None:
     for end in range(0, 120, 7):
