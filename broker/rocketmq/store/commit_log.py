@@ -20,6 +20,7 @@ from formats.rocketmq.record import (
     decode_record,
     encode_blank,
     read_head,
+    record_bytes,
 )
 from formats.schema import Buffer
 
@@ -27,6 +28,8 @@ __all__ = ["CommitLog", "Found", "Message"]
 
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX = 0x7F
+# A disk writes so much or nothing.
+SECTOR_BYTES: Final = 512
 # By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
 _WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
 
@@ -149,8 +152,8 @@ class CommitLog:
             file, place = self.files.place(offset)
             try:
                 record = decode_record(file.buffer, place)
-                if isinstance(record, Record) and not (record.is_body_sound and record.physical_offset == offset):
-                    raise FormatError("Record", place, "its checksum or its own offset is wrong")
+                if isinstance(record, Record):
+                    _check_record(record, place, offset)
             except FormatError as error:
                 self._check_that_it_ends(offset, error)
                 break
@@ -181,6 +184,22 @@ class CommitLog:
                     "bring the file back from a replica or a backup",
                 )
             at += self.files.file_size - place
+
+
+def _check_record(record: Record, place: int, offset: int) -> None:
+    """Raise `FormatError` unless a record at a place of its file, and at an offset of the log, is all there.
+
+    A checksum covers the body only. Properties that did not reach the disk before a loss of power are zeros.
+    """
+    if not record.is_body_sound or record.physical_offset != offset:
+        raise FormatError("Record", place, "its checksum or its own offset is wrong")
+    properties = record.properties
+    if properties and not properties[-1]:
+        topic_size = len(record.topic.encode())
+        size = record_bytes(record.version, record.system_flags, len(record.body), topic_size, len(properties))
+        last = properties[-((place + size - 1) % SECTOR_BYTES + 1) :]
+        if not any(last):
+            raise FormatError("Record", place, "the end of its properties was never written")
 
 
 @lru_cache(maxsize=1024)

@@ -21,7 +21,7 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # There are new files whose directory entries may not be on the disk.
+        # There are files whose directory entries may not be on the disk.
         self.has_new = False
         # The file that was last written to: its start, and the part of it that is allocated on the disk.
         self._written: memoryview | None = None
@@ -49,6 +49,8 @@ class FileRow:
                     "set the file size to that of the store",
                 )
         self.begin = offsets[0] if offsets else 0
+        # The process that made them may have been killed before it had flushed the folder.
+        self.has_new = bool(offsets)
 
     @property
     def end(self) -> int:

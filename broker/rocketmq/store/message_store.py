@@ -87,6 +87,8 @@ class MessageStore:
         self.log = CommitLog(FileRow(root.folder(COMMIT_LOG), options.commit_log_file_bytes))
         self.index = IndexFiles(root.folder(INDEX), options.index_slots, options.index_entries, name_of)
         self._queue_folder = root.folder(CONSUME_QUEUE)
+        # Those that are there may have been made by a process that was killed before it had flushed them.
+        self._has_new_folders = False
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         for topic in self._queue_folder.folders():
             for queue_id in self._queue_folder.folder(topic).folders():
@@ -94,8 +96,7 @@ class MessageStore:
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
         self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
         self._stored_ms = 0
-        self._unflushed_queues: set[ConsumeQueue] = set()
-        self._has_new_folders = False
+        self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = 0
 
     # -- messages
@@ -123,7 +124,7 @@ class MessageStore:
         self._stored_ms = now_ms
         if queue is not None:
             queue.add(offset, size, tags_code)
-            self._unflushed_queues.add(queue)
+            self._unflushed_queues[queue] = None
         if transaction != _ROLLBACK:
             try:
                 for key_hash in key_hashes:
@@ -178,7 +179,7 @@ class MessageStore:
             tags_code = self._tags_code(record.topic, properties, record.stored_ms)
             try:
                 entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
-                self._unflushed_queues.add(entries)
+                self._unflushed_queues[entries] = None
             except ValueError:
                 whole = False
         if index and transaction != Transaction.ROLLBACK and found.offset >= self.index.end_offset:
@@ -215,7 +216,7 @@ class MessageStore:
         self._unflushed_queues.clear()
         if self._has_new_folders:
             self._has_new_folders = False
-            topics = {topic for topic, _ in self.queues}
+            topics = dict.fromkeys(topic for topic, _ in self.queues)
             flush.files.extend(self._queue_folder.folder(topic) for topic in topics)
             flush.files.append(self._queue_folder)
         flush.files.extend(self.index.unflushed())
@@ -324,7 +325,10 @@ def open_store(
     if not crashed:
         # While it exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
-        root.flush()
+    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
+        root.folder(name)
+    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
+    root.flush()
     store = MessageStore(root, options, name_of, due_ms)
     begin = start = _clean_begin(store)
     indexed = -1

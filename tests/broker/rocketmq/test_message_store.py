@@ -302,6 +302,50 @@ def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObje
         assert place in again.index.find("topic", f"key{number % 3}", 0, 1 << 40, 99)
 
 
+class NotingFolder(MemoryFolder):
+    """Notes which folders are in it each time that it is flushed."""
+
+    seen: tuple[list[str], ...] = ()
+
+    def flush(self) -> None:
+        super().flush()
+        self.seen += (self.folders(),)
+
+
+def test_folders_of_a_new_store_outlive_a_loss_of_power() -> None:
+    root = NotingFolder()
+    open_small(root)
+    assert root.seen == (["commitlog", "consumequeue", "index"],)
+
+
+def test_folders_that_a_killed_process_has_made_are_flushed_by_the_next() -> None:
+    root = MemoryFolder()
+    open_small(root).put(make_message(0), 1_000_000)
+    crashed = root.after_crash()
+    again = open_small(crashed)
+    again.put(make_message(1), 1_000_000)
+    flush = again.begin_flush()
+    assert flush is not None
+    queues = crashed.folder("consumequeue")
+    topic = queues.folder("topic")
+    for folder in (crashed.folder("commitlog"), topic.folder("0"), topic, queues, crashed.folder("index")):
+        assert any(each is folder for each in flush.files)
+
+
+@pytest.mark.parametrize("lost", [1, 10])
+def test_message_whose_properties_are_not_all_on_the_disk_is_cut_off(lost: int) -> None:
+    """Power failed between two sectors of its record: the body is there, of the properties the end is not."""
+    root = MemoryFolder()
+    store = open_small(root)
+    size = store.put(make_message(0), 1_000_000).size
+    end = 512 + lost
+    store.put(make_message(2, size=20 + end - 2 * size), 1_000_000)
+    assert store.log.end == end
+    torn = root.after_crash()
+    torn.folder("commitlog").files["00000000000000000000"].data[512:end] = bytes(lost)
+    assert bodies(open_small(torn)) == [0]
+
+
 def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
     root = MemoryFolder()
     store = open_small(root)

@@ -233,6 +233,15 @@ def test_hidden_for_longer_or_less_long(rig: Rig) -> None:
     assert fields_of(later)["popTime"] != ""
 
 
+def test_message_that_is_hidden_anew_as_soon_as_it_is_popped_comes_again(rig: Rig) -> None:
+    """Both checkpoints are of the same message; the note that the first is over does not end the second."""
+    send(rig, "one")
+    peer = rig.peer()
+    handle = peer.popped()["one"]
+    assert peer.hide(handle, 8_000).code == ResponseCode.SUCCESS
+    assert list(pop_again(rig, peer, 30_000)) == ["one"]
+
+
 def test_new_handle_acknowledges_what_was_hidden_anew(rig: Rig) -> None:
     send(rig, "one")
     peer = rig.peer()

@@ -147,11 +147,13 @@ class Acks:
         if receipt.is_ordered:
             return self._change_ordered(header, receipt, request.now_ms)
         now_ms = request.now_ms
-        point = CheckPoint(offset, now_ms, header.invisible_ms, 1, queue_id, topic, group, receipt.broker, [0])
+        # Another time than that of the checkpoint before: otherwise one would stand for the other in the revive log.
+        popped_ms = now_ms + (now_ms == receipt.popped_ms)
+        point = CheckPoint(offset, popped_ms, header.invisible_ms, 1, queue_id, topic, group, receipt.broker, [0])
         # First the new checkpoint: between the two, the message may come twice, but not never.
         self._log.put_checkpoint(receipt.revive_queue, point, now_ms)
         self._note(topic, group, queue_id, offset, receipt, now_ms)
-        return ChangeInvisibleTimeResponse(now_ms, header.invisible_ms, receipt.revive_queue)
+        return ChangeInvisibleTimeResponse(popped_ms, header.invisible_ms, receipt.revive_queue)
 
     def _change_ordered(
         self, header: ChangeInvisibleTimeRequest, receipt: Receipt, now_ms: int
