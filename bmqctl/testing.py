@@ -1,4 +1,4 @@
-"""For test suites of programs that use BlazingMQ: a pytest fixture with a real node.
+"""A pytest fixture with a real node, for test suites of programs that use BlazingMQ.
 
     from blazingmq import Session
 

@@ -194,7 +194,7 @@ class Bench:
         return Outcome(case, times[0], max(times), max(cpu_times), len(times), sum(times), max(delays))
 
     def ticks(self, case: str, count: int) -> Outcome:
-        """So many ticks, as they come a few times a second: the one that took longest, of the CPU's time."""
+        """Measure `count` ticks at their usual interval; return the one that took the most CPU time."""
         found = []
         for _ in range(count):
             self.rig.now.ms += READ_MS

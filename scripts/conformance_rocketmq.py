@@ -26,7 +26,7 @@ _LINE = re.compile(r"case (\S+) (passed|failed)(?: (.*))?")
 
 
 class Unfit(Exception):
-    """Something that the judge needs is missing; the text names it."""
+    """A missing prerequisite of the judge; the text names it."""
 
 
 class Outcomes(NamedTuple):

@@ -3,10 +3,10 @@
     .venv/bin/python -m scripts.words
 
 A docstring begins with an imperative or a noun phrase that says what the thing does or is. One that begins with a
-subordinate clause ("What a client was told", "Whether the queue is empty", "As `put`, but ...") or with a pronoun whose
-noun the reader has to guess ("It goes on", "Those that came later", "Nobody listens") is an error, except in the
-packages of `UNFINISHED`. An entry there without such a docstring is an error too, so that the list can only become
-shorter.
+subordinate clause ("What a client was told", "Whether the queue is empty", "As `put`, but ..."), with a preposition or
+a conjunction ("Of one shard", "Until all have answered", "And twice"), or with a pronoun whose noun the reader has to
+guess ("It goes on", "Those that came later", "Nobody listens") is an error, except in the packages of `UNFINISHED`. An
+entry there without such a docstring is an error too, so that the list can only become shorter.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ UNFINISHED: tuple[str, ...] = ()
 """Paths, relative to the root, of packages and modules that have not been edited yet."""
 
 _CLAUSE = re.compile(
-    r"(What|Whatever|Whether|How|Who|Whoever|Where|When|Why|Which|As|That|If|Since|To be"
-    r"|It|They|This|These|Those|There|Nothing|Nobody)\b",
+    r"(What|Whatever|Whether|How|Who|Whoever|Whom|Whose|Where|When|Why|Which|As|That|If|Since|Until|Once|While"
+    r"|Though|Although|Because|Unless|So|Then|And|Or|But|Also|Of|By|With|Without|Within|Behind|Before|After|Among"
+    r"|Under|From|For|In|On|At|To|Not|Neither|Like|Told"
+    r"|It|Its|They|Their|This|These|Those|There|None|Nothing|Nobody|Somebody|Someone|Something"
+    r"|Everybody|Everyone|Everything)\b(?!-)",
     re.ASCII,
 )
 
@@ -48,7 +51,7 @@ def openings(path: str, text: str) -> Iterator[Opening]:
 
 
 def is_clause(text: str) -> bool:
-    """Return True if a docstring's first line begins with a word that opens a clause, or with a pronoun."""
+    """Return True if a docstring's first line begins with a conjunction, a preposition or a pronoun."""
     return _CLAUSE.match(text) is not None
 
 

@@ -100,7 +100,7 @@ class Link:
             self._carrying.cancel()
 
     async def run(self, stream: trio.abc.Stream | None = None) -> None:
-        """Until the machine has stopped; on `stream` first, if there is one already."""
+        """Run until the machine has stopped, on `stream` first if it is given."""
         try:
             async with trio.open_nursery() as nursery:
                 self._whole = nursery.cancel_scope

@@ -79,7 +79,7 @@ class Posting(Generic[T]):
         self._next += 1
 
     async def finish(self) -> None:
-        """Until all are answered, and none is to be posted again."""
+        """Wait until every post is answered, and retry those that have to be."""
         while self._under_way or self._again:
             if self._again:
                 await self._post_again()
@@ -87,12 +87,12 @@ class Posting(Generic[T]):
                 await self._heard.wait()
 
     async def settle(self) -> None:
-        """Until all that was posted is answered."""
+        """Wait until no post is in flight."""
         while self._under_way:
             await self._heard.wait()
 
     async def watch(self) -> str:
-        """Until nothing has been taken for too long, though there is something: why that may be."""
+        """Wait until no post has succeeded for too long although some are pending; return the likely reason."""
         patience_s = self._options.patience_s
         while True:
             await trio.sleep(min(_WATCH_INTERVAL_S, patience_s / 4))
@@ -101,7 +101,7 @@ class Posting(Generic[T]):
                 return f"{refused or 'the broker does not answer'}, for {patience_s:g} s"
 
     def take_acks(self, acks: list[Ack]) -> None:
-        """For the session."""
+        """Handle acknowledgments; the session calls it."""
         for status, _, number, _ in acks:
             if number not in self._under_way:
                 continue

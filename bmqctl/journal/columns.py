@@ -123,7 +123,7 @@ class Derived:
     shared: bool = True
 
     def keys(self, part: Part) -> list[Any]:
-        """For each record the argument of `values`: the field's value, or a tuple of several."""
+        """Return the argument of `values` for each record: the field's value, or a tuple of several."""
         read = [part.column(field).tolist() for field in self.fields]
         return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 

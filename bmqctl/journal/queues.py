@@ -81,7 +81,7 @@ def _of_ledgers(in_ledgers: NamedByLedgers) -> list[Queue]:
 
 
 def _partition_id(path: Path) -> int:
-    """From the header of a file whose name is not a store's."""
+    """Read the partition id from the header of a file whose name does not follow the store's scheme."""
     with path.open("rb") as file:
         try:
             return open_file(file.read(1 << 12)).file.partition_id

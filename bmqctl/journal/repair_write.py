@@ -143,7 +143,7 @@ class _Writer:
         self._append(record._replace(queue_uri_record_offset_words=offset // WORD))
 
     def _add_sync_point(self) -> None:
-        """After the last record, under the number that follows."""
+        """Append a sync point after the last record, under the next number."""
         plan = self._plan
         lease, number = plan.last[0], plan.last[1] + 1
         if number > SEQUENCE_NUMBER_MAX:

@@ -84,7 +84,7 @@ def _of_valid(array: pa.Array) -> NDArray[Any]:
 
 
 def _of_lists(array: pa.Array) -> NDArray[Any]:
-    """Of the elements with their places: the order in a list counts."""
+    """Hash lists by their elements and the elements' places: the order in a list counts."""
     ends = np.cumsum(pc.list_value_length(array).to_numpy())
     starts = np.concatenate([[0], ends[:-1]])
     elements = _hashes(array.flatten())

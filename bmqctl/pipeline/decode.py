@@ -27,7 +27,7 @@ def payload_fields(options: ReadOptions) -> list[pa.Field]:
 
 
 def decoder_of(options: ReadOptions) -> Decoder | None:
-    """None if payloads are not to be decoded."""
+    """Return the decoder for these options; None if payloads are not to be decoded."""
     return Decoder(_codec(options), failfast=options.failfast) if options.payload_format else None
 
 
@@ -39,7 +39,7 @@ class Decoder:
         self._failfast = failfast
 
     def columns(self, payloads: Sequence[bytes | None]) -> tuple[pa.Array, pa.Array]:
-        """Of `payloads`; both are null where there is no payload."""
+        """Decode `payloads` into both columns, which are null where there is no payload."""
         values: list[Any] = []
         faults: list[str | None] = []
         for payload in payloads:

@@ -21,7 +21,7 @@ __all__ = ["ALIVE", "Fate", "Fates", "Outcome"]
 
 KNOWN_MAX = 1 << 16
 ALIVE = 255
-"""In addition to the values of `End`: the message is alive."""
+"""A value in addition to those of `End`: the message is alive."""
 
 
 class Outcome(StrEnum):

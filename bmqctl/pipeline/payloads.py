@@ -32,7 +32,7 @@ from formats.schema import Buffer
 __all__ = ["payload_batches"]
 
 BYTES_PER_BATCH = 16 << 20
-"""Of payloads, inflated: a batch ends with the message that reaches it."""
+"""The size of inflated payloads at which a batch ends, with the message that reaches it."""
 
 
 def payload_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:

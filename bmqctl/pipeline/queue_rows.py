@@ -49,5 +49,5 @@ def _parts(uri: str | None) -> tuple[str | None, str | None]:
 
 
 def _time(event: Event | None) -> int | None:
-    """In microseconds."""
+    """Return an event's time in microseconds; None if it has none or one out of range."""
     return None if event is None or event.timestamp > TIMESTAMP_MAX_S else event.timestamp * 1_000_000

@@ -37,7 +37,7 @@ def report_page(report: Report) -> str:
 
 
 def _told_in_words(report: Report) -> dict[str, Any]:
-    """Without what only the plots show, which have it themselves."""
+    """Return the report as JSON without the data that only the plots show, since they contain it."""
     queues = [replace(queue, series=None) for queue in report.queues]
     apps = [
         replace(app, latency=replace(app.latency, bars=[])) if app.latency is not None else app for app in report.apps

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class OnProgress(Protocol):
-    """Told which step runs, and how many of its tasks are done; `total` 0 if it has none to count."""
+    """A callback for the step that runs and the number of its finished tasks; `total` is 0 if it has none to count."""
 
     def __call__(self, step: str, done: int, total: int, /) -> None: ...
 

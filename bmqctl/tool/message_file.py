@@ -19,7 +19,7 @@ _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
 
 
 class MessageFileError(Exception):
-    """Not a dump of a message; the text says where."""
+    """A file that is not the dump of a message; the text says where it differs."""
 
 
 def parse_message_file(data: bytes) -> tuple[bytes, bytes]:

@@ -24,7 +24,7 @@ class GenericResult(IntEnum):
 
 
 class OpenResult(IntEnum):
-    """Of opening a queue; the generic ones hold too."""
+    """Results of opening a queue, in addition to the generic ones."""
 
     ALREADY_OPENED = 100
     ALREADY_IN_PROGRESS = 101
@@ -34,14 +34,14 @@ class OpenResult(IntEnum):
 
 
 class ConfigureResult(IntEnum):
-    """Of configuring a queue; the generic ones hold too."""
+    """Results of configuring a queue, in addition to the generic ones."""
 
     ALREADY_IN_PROGRESS = 100
     INVALID_QUEUE = -101
 
 
 class CloseResult(IntEnum):
-    """Of closing a queue; the generic ones hold too."""
+    """Results of closing a queue, in addition to the generic ones."""
 
     ALREADY_CLOSED = 100
     ALREADY_IN_PROGRESS = 101
@@ -50,7 +50,7 @@ class CloseResult(IntEnum):
 
 
 class PackResult(IntEnum):
-    """Of putting a message into an event."""
+    """Results of putting a message into an event."""
 
     SUCCESS = 0
     UNKNOWN = -1

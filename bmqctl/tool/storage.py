@@ -100,7 +100,7 @@ class StorageInspector:
         }
 
     async def run(self, lines: Lines, path: str = "") -> None:
-        """Until the user leaves; `path` is opened first."""
+        """Carry out commands until the user leaves; open `path` first if it is given."""
         self._info(
             "Welcome to the BlazingMQ tool storage inspector.\n"
             "Type 'help' to see the list of commands supported by storage inspector. Ctrl-D to quit."

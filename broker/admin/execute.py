@@ -188,7 +188,7 @@ def _replication_quorum(context: Context) -> int:
 
 
 def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
-    """Both have one parameter, of the same name."""
+    """Answer a command about the quorum of the elector or of replication: either has this one parameter."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
     quorum = _elector_quorum(context) if is_elector else _replication_quorum(context)
     purpose = "to have consensus" if is_elector else "to persist each message"

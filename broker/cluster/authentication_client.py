@@ -70,7 +70,7 @@ class AuthenticationClient:
         self._credentials.get(self._send)
 
     def tick(self) -> None:
-        """Once a second: authenticate again before the time is over."""
+        """Authenticate again before the lifetime of the last authentication ends; called once a second."""
         if self._due_ms is not None and self._now.ms >= self._due_ms:
             self.begin()
 

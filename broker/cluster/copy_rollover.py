@@ -114,7 +114,7 @@ class CopyRollover:
         write_header(self.fresh, self._partition_id, self.begins.journal)
 
     def take_moved(self, count: int) -> Iterator[tuple[Place, int]]:
-        """So many of the messages that were carried over, and where each is now in DATA; the newest first."""
+        """Yield up to `count` of the messages carried over, newest first, each with its new place in DATA."""
         assert self._moving is not None
         for place, start in self._moving.take(count):
             assert isinstance(place, Place)

@@ -23,7 +23,7 @@ class Cure(Enum):
 
 
 class Kinship(NamedTuple):
-    """Both sides' positions: `own` is the primary's history, newest lease first; sync points of the last rollover."""
+    """The positions of both sides: `own` is the primary's history, newest lease first. Sync points: last rollover's."""
 
     own: Sequence[Position]
     own_sync_point: Position

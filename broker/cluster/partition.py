@@ -95,7 +95,7 @@ class FollowerReport(NamedTuple):
 
 
 class PartitionReport(NamedTuple):
-    """For people: what becomes of the shard here."""
+    """The state of a partition at this node, for people."""
 
     partition_id: int
     state: State
@@ -226,7 +226,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self._events.clear()
 
     def set_quorum(self, quorum: int) -> None:
-        """So many nodes must be there from now on for a primary to heal."""
+        """Set the number of nodes that a primary needs to heal."""
         self.quorum = quorum
         if self.state is State.PRIMARY_HEALING_STG1:
             self.check_positions(Event.REPLICA_STATE_RSPN, NO_FACT)
@@ -234,8 +234,9 @@ class Partition(PrimaryActions, ReplicaActions):
             self.check_healed(Event.REPLICA_DATA_RSPN_PUSH, NO_FACT)
 
     def set_copies_wanted(self, count: int) -> None:
-        """So many nodes, this one included, must have a message of strong consistency from now on, also of those that
-        wait already.
+        """Set the number of nodes, including this one, that must have a message of strong consistency.
+
+        It applies to messages that already wait, too.
         """
         self.shard.copies_wanted = count
         if self.shard.active and self.stream is not None:
@@ -404,7 +405,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.stream.has(node_id, position)
 
     def flush(self) -> None:
-        """After each step: send what was written, receipts for what was asked for, and ask for what has rotted."""
+        """Send written records and requested receipts, and ask for damaged payloads; called after each step."""
         if self.shard.payloads.wanted:
             self.mending.look()
         if self.stream is not None:
@@ -417,7 +418,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self._send_receipt(self.primary_id, self.receipt_due)
 
     def _send_receipt(self, primary_id: int, due: Position) -> None:
-        """Of what follows a rollover nothing is kept before that is finished: the receipt is for what was before."""
+        """Send a receipt for the records kept; until a rollover is finished these are the ones before it."""
         position = min(due, self.copy.kept)
         if position == due:
             self.receipt_due = None
@@ -436,7 +437,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.copy.settle()
 
     def heal(self) -> None:
-        """Then send more to nodes that heal."""
+        """Send more to the nodes that heal; called after `flush`."""
         if self.stream is not None:
             self.stream.heal()
         if self.transfer is not None and self.transfer.flush():

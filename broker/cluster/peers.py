@@ -165,7 +165,7 @@ class Peers:
         return PeerLink(self, node_id, session, self.member.receive, missed_max, features)
 
     def begun(self, link: PeerLink) -> None:
-        """Both sides know who the other is. A node that comes again has lost its older link."""
+        """Take up a link whose two ends know each other; a node that connects again has lost its older link."""
         node_id = link.node_id
         older = self._links.pop(node_id, None)
         self._links[node_id] = link

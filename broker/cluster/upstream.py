@@ -33,7 +33,7 @@ class Upstream(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """Something could not be put into an event: the link is to end, once this step is over."""
+        """Close the link after this step, because something could not be put into an event."""
         ...
 
 

@@ -292,7 +292,7 @@ class AuthorizationRule(Model):
     principals: tuple[str, ...] = ("*",)
     """The principals that may perform them; `*` stands for all."""
     mechanisms: tuple[str, ...] = ("*",)
-    """By which mechanisms they must have authenticated."""
+    """The mechanisms by which they must have authenticated; `*` stands for all."""
     domains: tuple[str, ...] = ("*",)
 
 

@@ -8,12 +8,12 @@ __all__ = ["alarm", "panic", "printable"]
 
 
 def alarm(log: logging.Logger, category: str, text: str) -> None:
-    """Something needs an operator. `text` may have lines; what peers sent must have gone through `printable`."""
+    """Log an alarm for an operator. `text` may have several lines; pass text from peers through `printable` first."""
     log.error("ALARM [%s] %s", category, text, extra={"multiline": True})
 
 
 def panic(log: logging.Logger, category: str, text: str) -> None:
-    """The node cannot do its work; as `alarm`."""
+    """Log that the node cannot do its work; `text` is as for `alarm`."""
     log.error("PANIC [%s] %s", category, text, extra={"multiline": True})
 
 

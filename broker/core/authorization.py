@@ -117,7 +117,7 @@ class Authorizer(Protocol):
 
 
 class DefaultAuthorizer:
-    """Everybody may do everything (source: mqbauthz::DefaultAuthorizer)."""
+    """An authorizer that permits everything to everybody (source: mqbauthz::DefaultAuthorizer)."""
 
     name = "DefaultAuthorizer"
 

@@ -50,7 +50,7 @@ class Source(Removing, Protocol):
     def faults(self) -> Faults: ...
 
     def gone(self, message: Message) -> None:
-        """No app wants it, and the log knows."""
+        """Note that no app wants a message any longer and that its deletion is in the log."""
         ...
 
 

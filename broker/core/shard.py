@@ -800,7 +800,7 @@ class Shard:
 
     @property
     def _journal_late(self) -> int:
-        """Behind this a rollover is due, if it is worth it."""
+        """The offset in the journal beyond which a rollover is due, if it is worthwhile."""
         return self.limits.journal - max(RECORDS_LEFT_MIN, self._spare_records) * JOURNAL_RECORD_SIZE
 
     def _roll_over_early(self, records: int) -> None:

@@ -18,7 +18,7 @@ Discarded = MutableMapping[Any, Any] | deque[Any] | Returning
 
 
 def throw_away(work: Work, thrown: list[Discarded]) -> Task:
-    """To let go of a million objects takes its time, too."""
+    """Discard containers in slices, since freeing a million objects takes time too."""
     while thrown:
         container = thrown[-1]
         if not isinstance(container, Returning):

@@ -92,7 +92,7 @@ class Tight:
         self._has_no_disk = False  # the last rollover had none
 
     def begin(self) -> None:
-        """From now on the shard's records come here."""
+        """Begin to receive the shard's records."""
         self._hold()
         if self._room < REMOVED_MIN:
             # Each lease has taken some of it.
@@ -122,7 +122,7 @@ class Tight:
         self._is_woken = False
 
     def tick(self) -> None:
-        """Once a second: there may be disk for a rollover that had none, and work that nobody has done yet."""
+        """Retry a rollover that found too little disk space, and resume pending work; called once a second."""
         self._may_roll |= self._has_no_disk
         self._wake()
         while self._work is None and self._shard.tight is self and not self._drain():

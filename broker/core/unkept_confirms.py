@@ -90,7 +90,7 @@ def unkept_records(files: PartitionFiles, primary_lease_id: int, copied_number: 
 
 
 def unkept_confirms(data: bytes, purges: Iterable[UnkeptPurge] = ()) -> dict[bytes, list[tuple[bytes, bytes]]]:
-    """By queue key, GUIDs with the key of the app that is done with the message, or a null key for all apps."""
+    """Return GUIDs, each with the key of the app that is done with the message (null for all apps), by queue key."""
     records = scan(data, 0, len(data) // JOURNAL_RECORD_SIZE)
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for purge in purges:

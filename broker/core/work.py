@@ -63,7 +63,7 @@ class Work:
         self.since_ms = self._now.ms
 
     def end_step(self) -> bool:
-        """Between two steps, do a slice: of one task, or of several that need little; whether any are left."""
+        """Do a slice of work between two steps, of one task or of several short ones; return True if any are left."""
         tasks = self.tasks
         if tasks:
             self._begin_step()

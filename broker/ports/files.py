@@ -28,11 +28,11 @@ class StoreFile(Protocol):
 
     @property
     def data_end(self) -> int:
-        """From here on all bytes are zero, and reading them would tell nothing else; the file's length if unknown."""
+        """The offset from which all bytes are known to be zero without reading them; the file's length if unknown."""
         ...
 
     def reserve(self, end: int) -> bool:
-        """Have disk behind the bytes before `end`. False, and nothing changed, when the disk is full."""
+        """Reserve disk space for the bytes before `end`. Return False and change nothing if the disk is full."""
         ...
 
     def flush(self) -> None:

@@ -25,7 +25,7 @@ class ConfigFile:
         return self._path
 
     def read(self) -> bytes:
-        """Its content, or that of the copy of before if it is missing or empty; empty without either."""
+        """Read the file, or its previous copy if the file is missing or empty; return b"" if there is neither."""
         for path in (self._path, self._backup):
             try:
                 data = path.read_bytes()

@@ -24,7 +24,7 @@ _u32 = struct.Struct(">I").unpack_from
 
 
 class Checksums:
-    """Of one shard's payloads, whatever files it is in."""
+    """Checksums of the payloads of one shard, in any set of its files."""
 
     def __init__(self) -> None:
         self._files: PartitionFiles | None = None

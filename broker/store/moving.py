@@ -95,7 +95,7 @@ class Moving:
 
     @property
     def bytes_per_row(self) -> int:
-        """Of DATA, on average."""
+        """The average size of a message in DATA."""
         return self.files.data_end // max(1, self._rows)
 
     def removes(self, queue_key: bytes, guid: bytes, offset: int) -> None:
@@ -262,7 +262,7 @@ class Moving:
         return told
 
     def take(self, count: int) -> Iterator[tuple[Located, int]]:
-        """So many messages, the newest first, and where each is now in DATA."""
+        """Yield up to `count` messages, newest first, each with its new place in DATA."""
         while self._moved and count:
             messages, starts = self._moved.pop()
             taken = min(len(messages), count)

@@ -107,7 +107,7 @@ class HeartbeatResponse:
 
 @sequence
 class ScoutingRequest:
-    """Before it proposes itself in the message's term, a node asks who would vote for it."""
+    """A question that a node asks before it proposes itself: would the receiver vote for it in the message's term?"""
 
 
 @sequence

@@ -88,7 +88,7 @@ class Octets:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """Written as its integer in BER and by name in JSON; `names` maps the written name to the member."""
+    """An enumeration: an integer in BER, a name in JSON. `names` maps the name in JSON to the member."""
 
     cls: type[IntEnum]
     names: dict[str, IntEnum]

@@ -116,7 +116,7 @@ class Lives:
         self._apps = AppNumbers()
         self._pending: dict[int, tuple[list[int], set[int]]] = {}
         self.beyond: dict[int, dict[int, Role]] = {}
-        """By `index`, for messages alive: what apps did whose number is `BITS` or more."""
+        """Roles of the apps with a number of `BITS` or more, for messages alive, by `index`."""
 
     def __len__(self) -> int:
         """Return the number of messages alive."""

@@ -38,7 +38,7 @@ _MAGIC = struct.pack(">I", QUEUE_RECORD_MAGIC)
 
 
 class QueueRecordHeader(NamedTuple):
-    """First in every record; `queue_record_words` counts all of it, the magic included.
+    """The header of a record; `queue_record_words` counts the whole record, the magic included.
 
     mqbs::QueueRecordHeader, 20 bytes:
 
@@ -55,7 +55,7 @@ class QueueRecordHeader(NamedTuple):
 
 
 class AppIdHeader(NamedTuple):
-    """Before every app id.
+    """The header of an app id.
 
     mqbs::AppIdHeader, 4 bytes:
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class ConfirmHeader(NamedTuple):
-    """First in the event; words of this header and of each message.
+    """The header after the event's own: words of this header and of each message.
 
     bmqp::ConfirmHeader, 4 bytes:
 

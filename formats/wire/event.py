@@ -33,7 +33,7 @@ __all__ = [
 
 
 class EventHeader(NamedTuple):
-    """First in every event; `length` counts bytes, header included.
+    """The header of an event; `length` counts bytes, header included.
 
     `type_specific` of events that carry schema messages: the top three bits say the encoding, 0 for BER and 1 for JSON.
 

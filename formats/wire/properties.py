@@ -42,7 +42,7 @@ PropertyValue = bool | int | str | bytes
 
 
 class MessagePropertiesHeader(NamedTuple):
-    """First in the area: `area_words` counts all of it, the sizes are of this header and of each property's, halved.
+    """The header of a properties area. `area_words` counts the whole area; the sizes of headers are halved.
 
     bmqp::MessagePropertiesHeader, 6 bytes:
 
@@ -163,7 +163,7 @@ def _path(name: str) -> str:
 
 
 def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
-    """Of every property its type, and where its name and its value begin and its value ends."""
+    """List each property's type, the beginnings of its name and value, and the end of its value."""
     size = properties_size(data)
     sizes, _, count = _header(data)
     first = (sizes >> 24 & 7) * 2

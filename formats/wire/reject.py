@@ -29,7 +29,7 @@ __all__ = [
 
 
 class RejectHeader(NamedTuple):
-    """First in the event; words of this header and of each message.
+    """The header after the event's own: words of this header and of each message.
 
     bmqp::RejectHeader, 4 bytes:
 

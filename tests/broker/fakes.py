@@ -85,7 +85,7 @@ class MemoryFile:
             self._content.backed = min(size, self._content.backed)
 
     def check(self) -> None:
-        """On a real disk, writing where none was reserved would have killed the process."""
+        """Check that nothing was written beyond the reserved part: with a real disk that would kill the process."""
         tail = bytes(self._buffer[self._content.backed :])
         assert tail == bytes(len(tail)), f"{self._name}: written behind the {self._content.backed} bytes that have disk"
 

@@ -1,4 +1,4 @@
-"""From the configuration's words to authenticators, and what cannot be."""
+"""The making of authenticators from the configuration, and the faults of the latter."""
 
 from __future__ import annotations
 

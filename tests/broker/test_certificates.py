@@ -50,7 +50,7 @@ def shake_hands(dialer: ssl.SSLContext, listener: ssl.SSLContext, host: str = "l
 def test_who_connects_is_asked_for_a_certificate_as_configured(
     config: Callable[..., TlsConfig], asked: str, names: str | None
 ) -> None:
-    """And who dials shows its own."""
+    """The dialing side shows its own certificate."""
     theirs = shake_hands(make_dialing_context(config(), "f"), make_context(config(clientCertificate=asked), "f"))
     certificate = theirs.getpeercert() or {}
     assert certificate.get("subjectAltName") == (None if names is None else (("DNS", names),))

@@ -1,4 +1,4 @@
-"""From the configuration's words to what a broker authenticates itself by, and what cannot be."""
+"""The making of a broker's own credentials from the configuration, and the faults of the latter."""
 
 from __future__ import annotations
 

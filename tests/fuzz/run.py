@@ -25,7 +25,7 @@ MEGABYTES_MAX = 1024
 
 
 def fuzz(name: str, arguments: Sequence[str]) -> None:
-    """In a process of its own, since libFuzzer never returns: instrument, load, go."""
+    """Instrument and load a target and fuzz it, in a process of its own since libFuzzer never returns."""
     import atheris
 
     with atheris.instrument_imports(include=["formats"]):

@@ -17,7 +17,7 @@ def decode_schema(cls: type[Any], data: bytes) -> Any:
 
 
 def verify_schema(message: Any) -> None:
-    """Written and read again, in both encodings, it is the same message; its BER ends where it says."""
+    """Check that a message survives writing and reading in both encodings, and that its BER ends where it says."""
     encoded = ber.encode(message)
     assert ber.decode_from(type(message), encoded, 0) == (message, len(encoded))
     assert jsonc.decode(type(message), jsonc.encode(message)) == message

@@ -27,7 +27,7 @@ StoreFiles = dict[FileType, bytes]
 
 @cache
 def _events() -> dict[int, dict[tuple[str, int], tuple[bytes, bytes, bool]]]:
-    """By type: one event of every length in every capture, whole and without its header; whether it opens a stream."""
+    """Return an event of each length per type and capture: whole, without its header, and whether it opens a stream."""
     found: dict[int, dict[tuple[str, int], tuple[bytes, bytes, bool]]] = {}
     for capture in CAPTURES:
         for _, stream in streams(capture):

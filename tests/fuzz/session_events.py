@@ -71,7 +71,7 @@ def _frame(event: bytes) -> tuple[int, memoryview]:
 
 
 def _key(kind: Kind, name: str) -> tuple[type[Any], str]:
-    """By what a scalar element's values are kept: those of one name are alike, whatever message they are in."""
+    """Return the key for a scalar element's values: those of one name are alike, whatever message they are in."""
     return (kind.cls if isinstance(kind, Enumeration) else type(kind)), name
 
 

@@ -167,7 +167,7 @@ def fuzz(kind: str, seed: int, until: float, sessions: int, shapes: Sequence[str
 
 
 def _end(kind: str, here: Ground) -> None:
-    """No more is told: clients get all that they wait for, and a broker starts again on what was left."""
+    """End a session: clients get all that they wait for, and a broker restarts on the files left."""
     if kind == "member":
         _recover(here)
     for client in here.honest:

@@ -14,7 +14,7 @@ from tests.fuzz import harness
 from tests.fuzz.harness import CASES, Target, cases, load, names, run
 
 MUTATIONS = 150
-"""Of each target in a run of the tests; the fuzzer tries millions."""
+"""The mutations of each target in a run of the tests; the fuzzer tries millions."""
 
 every_target = pytest.mark.parametrize("name", names())
 INTERESTING = (0, 1, 2, 3, 4, 7, 8, 0x1F, 0x20, 0x40, 0x7F, 0x80, 0xFE, 0xFF)

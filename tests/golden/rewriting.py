@@ -1,4 +1,4 @@
-"""Everything that events and files hold, read down to values and written again from these values.
+"""Events and files, read down to values and written again from these values.
 
 Each function takes bytes apart as far as `formats` goes (application data down to properties and inflated payload,
 control events to messages, replicated records to journal records and what lies beside them), builds the same thing

@@ -93,7 +93,7 @@ class Client:
                 raise TimeoutError(f"waited {timeout_s} s in vain; there came {heard}")
 
     def wait_for_messages(self, count: int, uri: str | None = None, timeout_s: float = WAIT_S) -> list[Delivered]:
-        """At least `count` messages (of queue `uri`), all that there are."""
+        """Wait for `count` messages (of queue `uri`, if given); return all that have come."""
         self.wait(lambda: len(self.of(uri)) >= count, timeout_s)
         return self.of(uri)
 
@@ -146,7 +146,7 @@ def confirm(delivered: Iterable[Delivered]) -> None:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S, step_s: float = 0.01) -> None:
-    """For what no event tells, such as a file's growth: look again and again until it is so."""
+    """Poll until a condition holds that no event announces, such as a file's growth."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

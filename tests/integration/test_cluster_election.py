@@ -64,7 +64,7 @@ def test_a_term_file_that_cannot_be_read_keeps_its_node_from_starting(tmp_path: 
 
 
 def test_a_term_that_no_election_comes_to_is_neither_taken_nor_kept(tmp_path: Path) -> None:
-    """On one host any process may say that it is a node: its link ends, and the nodes find each other again."""
+    """An impostor on the nodes' own host loses its link, and the nodes find each other again."""
     cluster = ClusterProcesses(tmp_path)
     for folder in ("node1", "node2", "node3"):
         for index, node in enumerate(cluster.nodes.values()):

@@ -1,4 +1,4 @@
-"""No room: posts are refused, nothing that was acknowledged is lost, reading goes on, and room is used again."""
+"""Full disks: posts are refused, no acknowledged message is lost, reading goes on, and freed space is used again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Mounted:
 
 
 class Quota:
-    """Any disk, with a node that is told that it is full."""
+    """A disk of any size that a node is made to believe full."""
 
     def __init__(self, folder: Path) -> None:
         self.quota = folder / "quota"

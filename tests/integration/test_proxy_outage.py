@@ -58,7 +58,7 @@ class Traffic:
         wait_until(lambda: self.posted >= goal)
 
     def finish(self) -> None:
-        """Everything was acknowledged, and delivered once; no client has noticed anything."""
+        """Check that every message was acknowledged and delivered once, and that no client lost its connection."""
         self._enough.set()
         for thread in self._threads:
             thread.join()

@@ -110,7 +110,7 @@ def steps(state: Path) -> Counter[int]:
 
 
 def wait_for_posted(state: Path, count: int) -> None:
-    """Until more than `count` messages are posted."""
+    """Wait until more than `count` messages are posted."""
     wait_until(lambda: steps(state)[Step.POSTED] > count)
 
 

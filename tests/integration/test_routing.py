@@ -217,7 +217,7 @@ def test_a_limit_of_nothing_is_a_pause(node: NodeProcess, connect: Connect) -> N
 
 
 def test_a_long_backlog_does_not_shut_the_other_way(node: NodeProcess, connect: Connect) -> None:
-    """While much waits for a client the node does not read from it; afterwards it must."""
+    """The node does not read from a client for which much output waits, and resumes afterwards."""
     uri = queue_name("bmq.test.mem.priority")
     producer, consumer = connect(node), connect(node)
     producer.open(uri, write=True)

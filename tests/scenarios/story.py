@@ -104,7 +104,7 @@ class Story:
     # -- commands
 
     def cluster(self, nodes: str) -> None:
-        """So many nodes start, on empty disks."""
+        """Start the given number of nodes, on empty disks."""
         self._world = ClusterWorld(SEED, nodes=int(nodes), features=frozenset())
         self._world.lines = []
         self._world.network.split_part = 0

@@ -41,12 +41,39 @@ def test_a_subordinate_clause_is_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "Of one shard.",
+        "By queue key, the GUIDs.",
+        "Until all have answered.",
+        "Before every app id.",
+        "After each step.",
+        "Once a second.",
+        "Without a majority.",
+        "With a sound broker.",
+        "From the start.",
+        "In bytes.",
+        "Not a dump.",
+        "So many bytes.",
+        "Then the rest.",
+        "Also twice.",
+    ],
+)
+def test_a_preposition_or_a_conjunction_is_taken_for_a_clause(text: str) -> None:
+    assert is_clause(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "It goes on.",
         "They come again.",
         "This node's part.",
         "These with others.",
         "Those that came later.",
         "There is no room.",
+        "Its disk.",
+        "Somebody connects.",
+        "Something happened.",
+        "Everybody takes his own.",
         "Nothing to record.",
         "Nobody listens.",
     ],
@@ -57,7 +84,21 @@ def test_a_pronoun_is_taken_for_a_clause(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Return True if it is empty.", "Assemble a report.", "Iffy input.", "The whole.", "Item by item.", "Italic text."],
+    [
+        "Return True if it is empty.",
+        "Assemble a report.",
+        "Iffy input.",
+        "The whole.",
+        "Item by item.",
+        "Italic text.",
+        "In-memory files.",
+        "On-disk formats.",
+        "Bytes of a record.",
+        "Notes on a message.",
+        "Format a record.",
+        "Only the newest record.",
+        "Over-long names.",
+    ],
 )
 def test_an_imperative_or_a_noun_phrase_is_not_a_clause(text: str) -> None:
     assert not is_clause(text)

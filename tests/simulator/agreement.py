@@ -30,7 +30,7 @@ class Agreement:
         self._seen: dict[int, tuple[Role, int, int | None]] = {}
 
     def look(self, node_id: int, node: Node, metadata: Metadata, election: Election) -> None:
-        """After each step of a node."""
+        """Check a node after its step."""
         self.ledgers.look(node_id, node, self._terms.get(node_id, 0))
         self._look_at_election(node_id, election)
         if not metadata.healed:
@@ -51,7 +51,7 @@ class Agreement:
         self.ledgers.forget(node_id)
 
     def told_place(self, uri: str, info: QueueInfo) -> None:
-        """Somebody asked for a queue's place, and got it: it has that for good, but for an app that comes and goes."""
+        """Check the answer to a question about a queue's place: it never changes, except for apps that come and go."""
         known = self.assigned.setdefault(uri, _lasting(info))
         if known != _lasting(info):
             raise Violation(f"{uri} is {info} now, and was {known}")

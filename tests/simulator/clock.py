@@ -51,5 +51,5 @@ class MachineClock:
         return self._wall_s + self._off_s + int(self._clock.us * self._factor) // MILLION
 
     def set_wall(self, seconds_off: int) -> None:
-        """Somebody sets the wall clock, so much off."""
+        """Set the wall clock, off by so many seconds."""
         self._off_s = seconds_off

@@ -29,7 +29,7 @@ ASK_US = 300_000  # between two questions about the places of queues
 
 
 class ClusterRecords(Records):
-    """Here a message is safe, and a confirm durable, once a majority of the nodes has its record."""
+    """The records of a cluster: a message is safe, and a confirm durable, once a majority of nodes has its record."""
 
     def __init__(
         self, apps: Mapping[str, tuple[str, ...]], promises: Mapping[str, Promise], world: ClusterWorld
@@ -167,7 +167,7 @@ class ClusterWorld(World):
                 self.say(f"{host.name} {belief}")
 
     def _check_cut_off(self, host: Host, node: Node, member: Member) -> None:
-        """Without a majority a primary takes nothing as kept, whatever the queue promises otherwise."""
+        """Check that a primary without a majority takes no message as kept, whatever the queue promises otherwise."""
         queue = node.queues.get(EVENTUAL)
         if queue is None or not queue.is_root or 1 + len(member.links.peers) >= self.quorum:
             self._when_cut_off.pop(host, None)
@@ -269,7 +269,7 @@ class ClusterWorld(World):
     # -- what is asked, and what must be in the end
 
     def _ask_places(self) -> None:
-        """Somebody asks a node where a queue is, which may be a new one."""
+        """Ask a node for the place of a queue, which may be new."""
         if not self.is_busy:
             return
         self.clock.after(int(self.random.expovariate(1) * ASK_US) + 1, self._ask_places)

@@ -20,7 +20,7 @@ LOOK_US_MAX = 100_000  # a process that takes no step for longer does not run
 
 
 class Copies:
-    """Of one shard. What was on a node's disk counts for good: who lost it since is for others to judge."""
+    """The copies of one shard. What was once on a node's disk counts for good: other checks judge later losses."""
 
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
@@ -40,7 +40,7 @@ class Copies:
         return bool(self._holders.get(number, 0) >> node_id & 1)
 
     def look(self, node_id: int, partition: Partition, now_us: int) -> None:
-        """After each step of a node: its replicas are there, and none is believed to be further than it has been."""
+        """Check after a node's step that its replicas exist and that none is believed to be further than it was."""
         position = last_position(partition.shard.files)
         if position > self._reached.get(node_id, NOWHERE):
             self._reached[node_id] = position

@@ -70,10 +70,10 @@ class Disk:
         return True
 
     def power_lost(self, *, in_order: bool = False, keeps_folders: bool = True) -> None:
-        """Of what was not written back, some sectors are there and some are not; files come and go at once, if it
-        `keeps_folders`.
+        """Keep some sectors of what was not written back, and drop others.
 
-        `in_order` those are there that were written first. Otherwise a node may refuse to start: damage amid its
+        With `keeps_folders` the creation and removal of files is durable at once.
+        With `in_order` the sectors written first are kept. Otherwise a node may refuse to start: damage amid its
         records looks the same, whatever made it, and only an operator can tell.
         """
         if not in_order:
@@ -104,7 +104,7 @@ class Disk:
         self.directory = torn
 
     def _undo_folder(self, torn: MemoryDirectory) -> None:
-        """Of what was done to the folder and not flushed, the latest is undone."""
+        """Undo the latest of the folder's changes that were not flushed."""
         undone = torn.unflushed[self.random.randint(0, len(torn.unflushed)) :]
         for name, content in reversed(undone):
             if content is None:

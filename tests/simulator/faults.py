@@ -54,7 +54,7 @@ class Faults:
         self.interval_us = random.choice((200_000, 600_000, 2 * SECOND_US))
 
     def add(self, *kinds: Callable[[], None]) -> None:
-        """More kinds, as likely to be among this world's."""
+        """Add kinds of faults, each with the same probability as those of this world."""
         self._kinds += [kind for kind in kinds if self._random.random() < 0.5]
 
     @property
@@ -136,7 +136,7 @@ class Faults:
         self._host().pause(self._random.randrange(10_000, 4 * SECOND_US))
 
     def jump_clock(self) -> None:
-        """Somebody sets a wall clock, not so far off that producers would have given a message up meanwhile."""
+        """Set a wall clock, by less than the time after which producers give a message up."""
         self._host().clock.set_wall(self._random.randrange(-CLOCK_OFF_S_MAX, CLOCK_OFF_S_MAX))
 
     # -- disks

@@ -74,7 +74,7 @@ class Shape(NamedTuple):
 
 
 def features_of(seed: int) -> frozenset[Feature]:
-    """About two in five of them."""
+    """Choose about two in five features."""
     random = Random(f"features {seed}")
     return frozenset(feature for feature in _FIRST if random.random() < 0.4)
 

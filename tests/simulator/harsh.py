@@ -75,11 +75,11 @@ class HarshFaults:
     # -- machines and links
 
     def leap(self) -> None:
-        """Somebody sets a wall clock hours ahead, or back."""
+        """Set a wall clock hours ahead or back."""
         self._host().clock.set_wall(self._random.choice((-1, 1)) * self._random.randrange(100_000))
 
     def run_out_of_descriptors(self) -> None:
-        """No connection can be made to a machine, or from it."""
+        """Prevent connections to and from a machine for a while."""
         host = self._host()
         host.is_reachable = False
         self._later(4 * SECOND_US, host.be_reachable)

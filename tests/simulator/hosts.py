@@ -540,7 +540,7 @@ class Host:
         return self.is_rotten or self.disk.is_damaged
 
     def rot(self, extension: str) -> None:
-        """While no process runs, a bit of a file whose name ends so rots."""
+        """Flip a bit of a file with this extension while no process runs."""
         assert self.node is None
         self.is_rotten = self.disk.rot_file(extension, self._notices)
         if self.is_rotten:
@@ -571,7 +571,7 @@ class Host:
         return False
 
     def fill_disk(self, left: int) -> None:
-        """So many bytes are left."""
+        """Leave `left` bytes of free disk space."""
         self.disk.directory.free = left
         self.world.records.runs_short()
 
@@ -580,7 +580,7 @@ class Host:
         self.world.records.is_short = False
 
     def fast_disk(self) -> None:
-        """Its disk is as fast as others."""
+        """Make the disk as fast as others."""
         self.slow_us = 0
 
     def recover(self) -> None:

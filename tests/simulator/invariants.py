@@ -35,7 +35,7 @@ X_LOW = 2  # what consumers that take a part of the messages part them by
 
 
 class Reader(Protocol):
-    """Whom a message is sent to."""
+    """A receiver of messages."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class Promise(Enum):
 
 
 class Violation(Exception):
-    """Something that must never be; the text says what."""
+    """A violated invariant; the text says which."""
 
 
 @dataclass(slots=True)
@@ -282,7 +282,7 @@ class Records:
                 view.confirmed.clear()
 
     def check_all_delivered(self) -> None:
-        """In the end every acked message has reached every app."""
+        """Check at the end that every acknowledged message has reached every app."""
         for uri, views in self.views.items():
             for app, view in views.items():
                 for post in self.missing(view):

@@ -110,7 +110,7 @@ class Journals:
         self.damaged: set[int] = set()  # nodes whose files of this shard are damaged, and not healed yet
 
     def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
-        """After each step of a node: (GUID, app key) of the confirms that have become durable by it."""
+        """Check a node after its step; yield the (GUID, app key) of the confirms that became durable by it."""
         shard = node.shards[self.partition_id]
         if shard.active:
             known = self.primaries.setdefault(shard.primary_lease_id, node_id)

@@ -34,7 +34,7 @@ class LedgerView:
         self._snapshots: dict[int, Number] = {}
 
     def look(self, node_id: int, node: Node, term: int) -> None:
-        """After each step of a node, which knew this term before it."""
+        """Check a node's ledger after its step; `term` is what it knew before."""
         ledger = node.ledger
         if ledger.file is None:
             return
@@ -56,7 +56,7 @@ class LedgerView:
             raise Violation(f"n{node_id} has another state than others had at {tuple(number)}: {differs}")
 
     def _read_on(self, node_id: int, ledger: Ledger, at: int) -> None:
-        """Read what was written behind `at`; a new file from its start, which must say all that the node knows."""
+        """Read what was written after `at`, or all of a new file, which must contain all that the node knows."""
         assert ledger.file is not None
         buffer = ledger.file.buffer
         is_begun = not at and node_id in self._read
@@ -76,7 +76,7 @@ class LedgerView:
         self._read[node_id] = ledger.file.name, at
 
     def _check_file(self, node_id: int, ledger: Ledger, at: int) -> None:
-        """After a rollover: whoever reads the new file knows what the node does."""
+        """Check after a rollover that the new file alone gives the node's state."""
         assert ledger.file is not None
         state = ClusterState()
         while at < ledger.end:

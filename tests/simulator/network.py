@@ -96,7 +96,7 @@ class Link:
         self.network.clock.after(late_us, lambda: self._put(1 - side, "no answer from the machine"))
 
     def cut(self, reason: str) -> None:
-        """Something between the ends kills the link: what is under way is lost, and both find out, in their time."""
+        """Cut the link between its ends: what is in flight is lost, and each end notices in its own time."""
         if self._is_cut:
             return
         self._is_cut = True  # what is sent from now on would come after a gap

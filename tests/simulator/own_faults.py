@@ -64,7 +64,7 @@ class OwnFaults:
         self._world.clock.after(random.randrange(3 * SECOND_US), close_some)
 
     def set_clock(self, random: Random) -> None:
-        """Somebody sets a wall clock, by more than any message may become old."""
+        """Set a wall clock, by more than any message's time to live."""
         random.choice(self._world.hosts).clock.set_wall(random.choice((-1, 1)) * random.randrange(100_000))
 
     def rot_running(self, random: Random) -> None:

@@ -84,7 +84,7 @@ class Passage:
         return broker.last_confirm_us if broker is not None else 0
 
     def look(self, host: Host, now_us: int) -> None:
-        """After each step of a broker."""
+        """Check a broker after its step."""
         node = host.node
         if node is None:
             return

@@ -95,7 +95,7 @@ class Stranger(Client):
         self.world.clock.after(self.random.randrange(1, SAY_US), lambda: self._say(link))
 
     def _next(self) -> bytes:
-        """Something, of which hardly anything is right."""
+        """Make an event in which hardly anything is right."""
         if self.random.random() < 0.1:
             heartbeat = ElectorMessage(term=TERM, choice=LeaderHeartbeat())
             return build_schema_event(ber.encode(heartbeat), EventType.ELECTOR)

@@ -31,7 +31,7 @@ class Reader(NamedTuple):
 
 
 def records(*numbers: int) -> Records:
-    """Of posts of one producer to one queue."""
+    """Make the records of one producer's posts to one queue."""
     found = Records({URI: ("__default",)}, {URI: Promise.KEPT})
     for number in numbers:
         found.posted(Post(guid(number), URI, "p0", number, 10))
@@ -101,7 +101,7 @@ def test_a_damaged_node_may_be_healed_by_a_primary_that_has_yet_to_write_a_recor
 
 @pytest.mark.parametrize("missing", [1, 90])
 def test_an_event_that_begins_with_a_whole_post_says_what_can_be(missing: int) -> None:
-    """Of two posts the last is not whole, or neither is."""
+    """The second of two posts is incomplete, or both are."""
     puts = bytearray()
     for number in (1, 2):
         append_put(puts, 1, guid(number), b"data" * 10, crc32c(b"data" * 10))

@@ -61,7 +61,7 @@ def test_three_nodes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [2, 4, 5, 9])
 def test_proxies_below_three_nodes(seed: int) -> None:
-    """In 2 and 5 a proxy counted posts of queues that were gone; in 4 a consumer came while another of its app left."""
+    """Worlds 2 and 5 have posts to queues that are gone; 4 has a consumer that comes as another of its app leaves."""
     world = simulate(seed, nodes=3, proxies=True)
     assert world.clock.steps >= 2000
     assert world.records.acked
@@ -181,7 +181,7 @@ def test_what_failed_once_after_a_while(seed: int) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("nodes", ["1", "3"])
 def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
-    """Neither the run before it nor the hashes of this process change anything."""
+    """The result depends neither on the previous run nor on the hashes of this process."""
     command = [sys.executable, "-m", "tests.simulator.run", "--seeds", "3..5", "--steps", "600", "--nodes", nodes]
     outputs = []
     for hash_seed in ("1", "2"):

@@ -51,7 +51,7 @@ TTL_S = 240
 
 
 class World:
-    """Everything that there is. `say` gets a line for whatever happens that a person would want to know of."""
+    """A simulated world. `say` gets a line for each event that is of interest to a person."""
 
     is_cluster = False
     partition_count = 1
@@ -122,7 +122,7 @@ class World:
 
     @property
     def apps(self) -> dict[str, tuple[str, ...]]:
-        """Of each queue."""
+        """The apps of each queue."""
         apps = dict.fromkeys(self.promises, ("__default",))
         return apps | {FANOUT: (*APPS, EXTRA_APP) if Feature.APPS in self.features else APPS}
 
@@ -162,7 +162,7 @@ class World:
         return more
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Log an event of the world."""
         line = f"{self.clock.steps:6} {self.clock.us / 1_000_000:10.6f} {text}"
         self.digest = crc32(line.encode(), self.digest)
         if self.lines is not None:
@@ -266,7 +266,7 @@ class World:
                 producer.post(uri, 1)
 
     def _pass_on(self, producer: Producer, uri: str, before: list[int]) -> None:
-        """Until all have got one: a link may be dead, and nobody know it yet."""
+        """Post until each reader has got a message, since a link may be dead unnoticed."""
         if self._has_passed(uri, before):
             producer.post(uri, 1)
             self.clock.after(PROBE_US, lambda: self._pass_on(producer, uri, before))

@@ -107,7 +107,7 @@ class Delays:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """By level the offset of the next message in its queue."""
+        """The offset of the next message in each level's queue, by level."""
         return dict(self._offsets)
 
     def give_out(self, now_ms: int) -> bool:

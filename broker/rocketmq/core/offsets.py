@@ -55,7 +55,7 @@ class Offsets:
             self.commit(topic, target, queue_id, offset)
 
     def least(self, topic: str, without: Collection[str]) -> dict[int, int]:
-        """By queue, the least offset that a group has in a topic; those of some groups do not count."""
+        """Return the least offset of any group in a topic, by queue, leaving out the groups in `without`."""
         found: dict[int, int] = {}
         for group in self.groups(topic):
             if group not in without:

@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     @property
     def body(self) -> Buffer:
-        """Its body, which is valid until the handler returns."""
+        """The request's body, valid until the handler returns."""
         return self.frame.body
 
 

@@ -284,7 +284,7 @@ def read_header(request: Frame) -> SendMessageRequest:
 
 
 def _sound(properties: dict[str, str]) -> dict[str, str]:
-    """Without those that have no name or no value: the original drops them."""
+    """Return the properties that have a name and a value: the original drops the others."""
     return {name: value for name, value in properties.items() if name and value}
 
 

@@ -99,7 +99,7 @@ class Transactions:
             self._notes.append((number, ended))
 
     def _span(self, topic: str) -> tuple[int, int]:
-        """From where on a topic of the broker's own is to be read, and its end."""
+        """Return the offset from which to read one of the broker's own topics, and the topic's end."""
         begin, end = self._services.store.span(topic, _QUEUE)
         return min(max(begin, self._services.offsets.get(topic, TRANSACTION_GROUP, _QUEUE) or 0), end), end
 

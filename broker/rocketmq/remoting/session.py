@@ -113,7 +113,7 @@ class Session:
 
     @property
     def backlog_bytes_max(self) -> int:
-        """With more than this waiting to be sent, the peer is not read from."""
+        """The number of bytes waiting to be sent above which nothing is read from the peer."""
         return BACKLOG_BYTES
 
     @property

@@ -15,7 +15,7 @@ class StoreDamaged(Exception):
 
 
 class DiskFull(Exception):
-    """Too little disk for what was to be written. None of it was."""
+    """Too little disk space for a write; nothing was written."""
 
 
 class TooLarge(Exception):

@@ -168,7 +168,7 @@ class ApplyBrokerIdRequest(NamedTuple):
 
 
 class ApplyBrokerIdResponse(NamedTuple):
-    """Whose id it is now."""
+    """The owner of an applied broker id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

@@ -117,7 +117,7 @@ class Histories(RuleBasedStateMachine):
         self.owed[queue, what] -= 1
 
     def settle_all(self, queue: QueueHandle) -> None:
-        """With a queue all that was asked about it ends, and all that was posted to it."""
+        """Settle all requests about a queue that has ended; none of its posts may be unanswered."""
         assert queue not in self.owed_acks.values()
         for what in ("open", "configure", "close"):
             self.owed.pop((queue, what), None)
@@ -195,7 +195,7 @@ class Histories(RuleBasedStateMachine):
             assert not self.machine.pending_size
 
     def teardown(self) -> None:
-        """With a sound broker, all that can still be had is had; then the session ends, and owes nothing."""
+        """Connect to a sound broker, let it answer everything, and check that the session ends and owes nothing."""
         if not hasattr(self, "machine"):
             return
         self.unmute()

@@ -73,7 +73,7 @@ def frames(data: bytes) -> Iterator[Frame]:
 
 @cache
 def captures() -> dict[str, Capture]:
-    """By number of the connection."""
+    """Read the captures, by number of the connection."""
     contents: dict[str, bytes] = {}
     with tarfile.open(HERE / "wire-single.tar.xz") as archive:
         for member in archive:

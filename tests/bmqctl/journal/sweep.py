@@ -191,7 +191,7 @@ def file_of(field: Field) -> str:
 
 
 def _telling(bits: list[set[str]]) -> tuple[str, ...]:
-    """Few codes of which every bit that is noticed has one: the most frequent first."""
+    """Choose few codes such that each bit that is noticed has one of them, the most frequent first."""
     chosen = []
     left = [codes for codes in bits if codes]
     while left:

@@ -48,7 +48,7 @@ class Broker:
         return self.path(FileType.JOURNAL)
 
     def roll_over(self, alive: tuple[int, ...] = ()) -> None:
-        """To the next files, which begin with the records of `alive`."""
+        """Roll over to the next files, which begin with the records of `alive`."""
         self.generation += 1
         for kind in (FileType.DATA, FileType.QLIST, FileType.JOURNAL):
             self.path(kind).write_bytes(initial_bytes(kind, 0))

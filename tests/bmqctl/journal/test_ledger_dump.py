@@ -151,7 +151,7 @@ def test_usage(run: Run, golden: Golden, copy: Path, tmp_path: Path) -> None:
 
 
 def test_older_journals_are_named(run: Run, copy: Path) -> None:
-    """Of a store, only what a broker would recover from is dumped."""
+    """The dump of a store has only the files that a broker would recover from."""
     for file in copy.glob("bmq_0.*"):
         shutil.copy(file, file.with_name(file.name.replace("20261121_051104", "20261120_051104")))
     outcome = run("dump", copy)

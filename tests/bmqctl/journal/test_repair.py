@@ -267,7 +267,7 @@ def test_a_queue_whose_creation_is_lost(run: Run, store: Path, out: Path) -> Non
 
 
 def test_a_queue_that_nothing_names(run: Run, store: Path, out: Path) -> None:
-    """Its messages cannot be served: nobody knows what it is called."""
+    """The queue's messages cannot be served, since its name is unknown."""
     only(store, LEDGER).unlink()
     _, creation = first(store, QueueOpRecord)
     flip(only(store, QLIST), creation.queue_uri_record_offset_words * 4 + 20)

@@ -31,7 +31,7 @@ def records(count: int, first: int = 1) -> bytes:
 
 
 def sequence_numbers(scan: JournalScan, start: int = 0, end: int | None = None, chunk_records: int = 7) -> list[int]:
-    """Of all records in the chunks; the chunks' own figures are held against each other."""
+    """Return the sequence numbers of all records in the chunks, after checking the chunks' own figures."""
     out: list[int] = []
     for chunk in scan.chunks(start, end, chunk_records):
         assert chunk.offset == scan.first_record_offset + chunk.first * JOURNAL_RECORD_SIZE

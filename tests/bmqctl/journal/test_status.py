@@ -104,7 +104,7 @@ def test_outstanding_for_apps_that_come_late_or_are_purged(run: Run, tmp_path: P
 
 
 def test_outstanding_for_many_apps(run: Run, tmp_path: Path) -> None:
-    """More apps than a message's masks have bits."""
+    """The queue has more apps than a message's masks have bits."""
     apps = [f"app{number}" for number in range(70)]
     confirms = [{"type": "CONFIRM", "guid": GUIDS[0], "app_id": app} for app in apps[:68]]
     message = {"type": "MESSAGE", "guid": GUIDS[0], "payload": "x", "ref_count": 70}

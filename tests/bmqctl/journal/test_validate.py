@@ -59,7 +59,7 @@ def test_a_ledger_is_checked_alone(run: Run, golden: Golden) -> None:
 
 @pytest.mark.parametrize("extension", [".bmq_journal", ".bmq_data", ".bmq_qlist"])
 def test_a_file_alone(run: Run, golden: Golden, tmp_path: Path, extension: str) -> None:
-    """Under another name nothing belongs to it: what it says by itself is checked."""
+    """A file under another name has no other files; it is checked by itself."""
     file = tmp_path / "renamed"
     file.write_bytes(only(golden("single-clean"), extension).read_bytes())
     outcome = run("validate", "--json", file)

@@ -30,7 +30,7 @@ def run(*arguments: object, command: str = "spark-export") -> Result:
 
 @pytest.fixture
 def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the command use the session that is there: one process cannot have two."""
+    """Make the command use the existing session: one process cannot have two."""
 
     @contextmanager
     def local_session(cores: int | None, memory: str, *, quick: bool, master: str) -> Iterator[SparkSession]:

@@ -44,7 +44,7 @@ def options(node: NodeProcess, uri: str, **more: str) -> dict[str, str]:
 
 
 def come(consumer: Consumer, count: int) -> None:
-    """Until that many messages have come, and no more."""
+    """Wait for `count` messages, and check that no more come."""
     seen = -1
     while seen < count:
         seen = consumer.wait(max(seen, 0), WAIT_S)

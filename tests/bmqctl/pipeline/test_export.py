@@ -242,7 +242,7 @@ def test_a_rollover_between_two_exports(spark: SparkSession, tmp_path: Path, wit
 
 
 class Killed(BaseException):
-    """Like SIGKILL: nothing is cleaned up."""
+    """An end as by SIGKILL: nothing is cleaned up."""
 
 
 @pytest.mark.parametrize("step", [0, 1, 4, 6])

@@ -37,7 +37,7 @@ def write_ledger(directory: Path, *advisories: QueueAssignmentAdvisory | QueueUp
 
 
 def load(directory: Path) -> list[Queue]:
-    """Their offsets count positions in the shard, so that the first record is at 0."""
+    """List the queues of a store; their offsets count positions in the shard, so that the first record is at 0."""
     store = open_store(ReadOptions.parse({"path": str(directory)}))
     return [queue for shard in store.shards for queue in store.queues(shard)]
 

@@ -242,7 +242,7 @@ def test_no_damage_ends_a_job(golden: Golden, tmp_path: Path, seed: int) -> None
 
 
 def test_chunks_and_tasks_do_not_show(tmp_path: Path) -> None:
-    """More records than a chunk has, of messages that outlive it, with confirms and deletions in another."""
+    """The records of messages fill more than a chunk; their confirms and deletions are in another."""
     store = WrittenStore()
     store.queue(Q, "bmq://domain/queue", ("__default", b"0\0\0\0\0"))
     count = RECORDS_PER_CHUNK // 2 + 100

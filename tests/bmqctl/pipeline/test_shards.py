@@ -31,7 +31,7 @@ def part_of(into: Path, keep: Callable[[int], bool], timestamp: str = "20270115_
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the places in files that a replica may have elsewhere, in the order of record numbers."""
+    """Sort rows by record number, without the places in files, which may differ between replicas."""
     places = ("offset", "journal_offset", "message_journal_offset")
     kept = [{name: value for name, value in row.items() if name not in places} for row in rows]
     return sorted(kept, key=lambda row: (row["sequence_number"], row.get("app_key") or ""))

@@ -32,8 +32,10 @@ def message(number: int, uri: str, **more: Any) -> dict[str, Any]:
 
 
 def lines() -> list[dict[str, Any]]:
-    """Of the fan-out: 0 outstanding for all; 1 confirmed by foo; 2 by foo and bar; 3 by all; 4 expired after foo; 5 is
-    older than app baz. Of the other: 10 outstanding, 11 confirmed, 12 expired, 13 purged, 14 outstanding, compressed.
+    """List the records of two queues.
+
+    Fan-out: 0 outstanding for all; 1 confirmed by foo; 2 by foo and bar; 3 by all; 4 expired after foo; 5 is older than
+    app baz. The other: 10 outstanding, 11 confirmed, 12 expired, 13 purged, 14 outstanding, compressed.
     """
 
     def confirm(number: int, app: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Somebody who types commands, and reads what is printed."""
+"""A user who types commands and reads what is printed."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class Bus:
         return moved
 
     def settle(self, ms: int = 0) -> None:
-        """Until nothing moves, and then so much time."""
+        """Step until nothing moves, then let `ms` pass."""
         for _ in range(STEPS_MAX):
             if not self.step():
                 break

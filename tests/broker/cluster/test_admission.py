@@ -214,7 +214,7 @@ def test_where_proof_is_configured_the_right_address_does_not_do(
 
 
 def test_the_anonymous_credential_proves_nothing() -> None:
-    """Though it is a node's: nobody has sent it."""
+    """The anonymous credential is a node's, but the peer did not send it."""
     acceptor = known(needs_proof=True)
     acceptor.node.authentications = Authentications(
         [BasicAuthenticator({"node1": "secret"})], Credential("BASIC", b"node1:secret")

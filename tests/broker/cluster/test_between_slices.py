@@ -1,4 +1,4 @@
-"""While one shard is busy in slices, others are served: posts to another shard, and the heartbeats of its nodes."""
+"""Service between the slices of a busy shard: posts to another shard, and the heartbeats of its nodes."""
 
 from __future__ import annotations
 

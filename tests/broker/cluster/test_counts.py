@@ -18,7 +18,7 @@ from tests.broker.rig import ACK, READ, WRITE, Wanted, guid
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_count_follows_its_clients(seed: int) -> None:
-    """For any opens, refusals and closes the upstream's counts equal the clients', up to the greatest possible."""
+    """The upstream's counts equal the clients' after any opens, refusals and closes, up to the maximum."""
     rng = random.Random(seed)
     count, told = Count(), 0
     held: list[int] = []
@@ -61,7 +61,7 @@ def world() -> World:
 
 
 def test_many_who_open_with_the_highest_count(world: World) -> None:
-    """Their sum fits no request: the hop goes on, opens with as much as fits, and so it does at the next primary."""
+    """The sum of the counts exceeds a request's range: the relay opens with the maximum, at the next primary too."""
     first, second, honest = world.client(1), world.client(1), world.client(1)
     for client in (first, second):
         answer = client.try_open(1, QUEUE, READ | WRITE, read_count=COUNT_MAX, write_count=COUNT_MAX)

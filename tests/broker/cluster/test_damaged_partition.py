@@ -143,7 +143,7 @@ def test_a_minority_of_five_disks_may_rot() -> None:
 
 
 def test_a_node_that_dies_before_it_is_healed_is_still_not_counted_on() -> None:
-    """At any point between finding the damage and having all again."""
+    """The node dies at each point between finding the damage and being complete again."""
     points = 0
     for steps in range(400):
         bus = filled(messages=4)

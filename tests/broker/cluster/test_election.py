@@ -104,7 +104,7 @@ class One:
         return self.wires.take()
 
     def bring(self, role: Role) -> None:
-        """From the start into `role`, in term 1 where there has been an election; node 2 is the other."""
+        """Start the node and bring it into `role`, in term 1 if that takes an election; node 2 is the other."""
         election = self.election
         if role is Role.DORMANT:
             return
@@ -308,7 +308,7 @@ def test_the_same_leader_in_a_newer_term_is_told_anew() -> None:
 
 
 class World:
-    """Some nodes whose messages take a while, with links that can be cut."""
+    """A set of nodes with delayed messages and links that can be cut."""
 
     def __init__(self, count: int, seed: int) -> None:
         self.random = random.Random(seed)

@@ -33,7 +33,7 @@ def _silent() -> Iterator[None]:
 
 @dataclass
 class Step:
-    """Something that comes to node 1, a hop towards node 0; `actor` is the client of whom it comes, if it is one.
+    """An input of node 1, a relay for node 0; `actor` is the client that it comes from, if it is one.
 
     Or it comes `at` node 0, the primary.
     """

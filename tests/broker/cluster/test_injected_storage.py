@@ -44,7 +44,7 @@ def message() -> Bus:
 
 
 def messages() -> Bus:
-    """So many that they are written as one batch."""
+    """Post as many messages as are written as one batch."""
     bus = begun()
     bus.nodes[0].post(*range(10, 60))
     return bus

@@ -439,7 +439,7 @@ def test_what_came_last_is_heard_before_the_first_record_of_a_lease(bus: Bus) ->
 
 
 def test_a_record_that_does_not_fit_was_not_heard(bus: Bus) -> None:
-    """Its time is not known: by the last one it might seem that a clock was set."""
+    """The record's time is unknown: the time of the last one could look as if a clock had been set."""
     replica = bus.nodes[2]
     bus.nodes[0].post(0)
     bus.settle()
@@ -515,7 +515,7 @@ def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
 def test_a_primary_without_room_to_begin_anew_receives_nothing_before_there_is(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it serves the shard, it does not begin again under a lease that it has written under."""
+    """A primary that serves the shard does not begin again under a lease under which it has written."""
     bus.nodes[0].post(1, 2)
     bus.settle()
     bus.kill(2)
@@ -536,7 +536,7 @@ def test_a_primary_without_room_to_begin_anew_receives_nothing_before_there_is(
 
 
 def test_a_replica_that_comes_back_with_all_records_counts_for_what_waits() -> None:
-    """Its receipt was lost with its link, and there is nothing to send it, so it gives none for that again."""
+    """The replica's receipt was lost with its link; nothing is sent to it for which it would give another."""
     bus = Bus(2)
     primary = bus.assign(0)
     bus.settle()

@@ -222,7 +222,7 @@ def test_who_tells_nothing_of_what_must_be_alike_is_refused() -> None:
 
 
 def test_who_is_dialed_must_be_configured_alike_too() -> None:
-    """Though it lets this node in."""
+    """The dialed node is refused although it lets this node in."""
     first, second = One(1, features=to_features({"b": 2})), One(2)
     meet(first, second, 2)
     assert first.member.links.is_up(2)

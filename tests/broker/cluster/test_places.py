@@ -29,7 +29,7 @@ def posted(*sizes: int) -> tuple[Partition, dict[int, int]]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of messages that are too large for their size to be kept."""
+    """The counts hold even for messages that are too large for their size to be kept."""
     monkeypatch.setattr(chunked, "FULL", 20)
     monkeypatch.setattr(places_module, "FULL", 20)
     chance = random.Random(seed)

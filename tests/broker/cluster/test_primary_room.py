@@ -24,7 +24,7 @@ def without_disk(bus: Bus) -> Node:
 
 @pytest.mark.parametrize("room", [0, 2000])
 def test_a_primary_without_room_for_a_shard_waits_before_it_asks_for_it_again(room: int) -> None:
-    """No room for new files, or none for the records in them."""
+    """Primaries without room for new files, or for the records in them."""
     bus = Bus()
     new = without_disk(bus)
     new.directory.free = room

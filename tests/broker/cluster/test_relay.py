@@ -169,7 +169,7 @@ def test_a_broadcast_crosses_the_link_once(world: World) -> None:
 
 
 def test_broadcasts_of_one_millisecond_are_in_order(world: World) -> None:
-    """None is flagged as out of order: the reference's relays would hand out such a message before others."""
+    """No broadcast is flagged as out of order: the reference's relays would deliver such a message before others."""
     uri = "bmq://broadcast/q"
     consumer, producer = world.client(1), world.client(0)
     consumer.read(1, uri)
@@ -250,7 +250,7 @@ def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: Wo
 
 @pytest.mark.parametrize("late", [{1, 2}, {0, 1, 2}, {2, 3}, set[int]()])
 def test_what_has_to_wait_at_a_hop_stays_in_the_order_in_which_it_came(world: World, late: set[int]) -> None:
-    """Its upstream flags a message as out of order if another app had a newer one before, which says nothing here."""
+    """The upstream's flag for a message out of order, set if another app got a newer one before, has no effect here."""
     consumer = world.client(1)
     consumer.open(1, QUEUE, READ)
     relay = world.nodes[1].rig.node.queues[QUEUE]
@@ -372,7 +372,7 @@ def test_an_app_that_the_domain_has_lost_can_be_closed(world: World) -> None:
 
 
 def test_a_domain_whose_mode_and_storage_do_not_go_together(world: World) -> None:
-    """Neither the primary nor a replica opens a queue of it."""
+    """The primary refuses to open a queue of the domain, and so does a replica."""
     world.domains["priority"] = replace(world.domains["priority"], incompatible="incompatible queue mode")
     for node_id in world.ids:
         status = world.client(node_id).try_open(0, QUEUE, WRITE | ACK)

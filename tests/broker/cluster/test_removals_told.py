@@ -22,7 +22,7 @@ COUNT = 600
 
 
 def begun(*, takes_removals: bool = True) -> Bus:
-    """Many messages were posted and removed, over several rollovers; node 2 has never been there."""
+    """Post and remove many messages, over several rollovers, while node 2 is down from the start."""
     bus = Bus(limits=LIMITS, takes_removals=takes_removals)
     bus.kill(2)
     bus.assign(0)

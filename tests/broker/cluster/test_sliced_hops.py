@@ -72,7 +72,7 @@ def slices(world: World, node_id: int = 1) -> Iterator[int]:
 
 
 def block(client: Client) -> None:
-    """Its link takes no more."""
+    """Make the client's link accept no more output."""
     client.session.ready = False
 
 
@@ -333,7 +333,7 @@ def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.M
 
 
 def test_a_hop_that_becomes_the_primary(world: World) -> None:
-    """Its consumers get back what they hold, and others what they do not hold, in order."""
+    """The relay's consumers get back the messages that they hold, and other consumers the rest, in order."""
     held = MANY // 2
     first, second = world.client(1), world.client(1)
     for client in (first, second):
@@ -450,7 +450,7 @@ def test_a_message_that_has_gone_from_the_store_is_not_handed_out_without_its_pa
 
 
 def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -> None:
-    """While it looks through what the hop holds, others are served, and of the app nothing is handed out."""
+    """The primary serves others while it goes through the relay's messages, and delivers none of the app's."""
     low, high = readers(world)
     fill(world, with_x=True)
     root = world.nodes[0].rig.node.queues[QUEUE]

@@ -47,7 +47,7 @@ def steps_of_take_over() -> int:
 
 
 def check_served(bus: Bus, lost: frozenset[int] = frozenset()) -> None:
-    """Somebody serves the shard, with all that was there, and all nodes have the same."""
+    """Check that one node serves the shard, with all its messages, and that all nodes have the same."""
     bus.settle(3000)
     (primary,) = [node for node in bus.nodes.values() if node.serving]
     assert set(primary.store) >= {guid(number) for number in LIVE if number not in lost}

@@ -300,7 +300,7 @@ def advise(ledger: Ledger, number: int) -> None:
 
 @pytest.mark.parametrize("what", ["steps_left", "flushes_left"])
 def test_power_that_fails_while_a_full_file_is_followed_by_another_takes_no_advisory(what: str) -> None:
-    """Among them those that are not committed: this node may have acknowledged them."""
+    """The uncommitted advisories are kept too: this node may have acknowledged them."""
     last = 1
     directory = MemoryDirectory()
     ledger = replicated(directory, last)

@@ -313,7 +313,7 @@ def test_a_consumer_that_comes_back_confirms_what_it_had_before(rig: Rig, produc
 
 
 def test_a_message_confirmed_by_another_is_taken_back(rig: Rig, producer: Client) -> None:
-    """Its share of the consumer's limit is free again."""
+    """The message no longer counts towards the consumer's limit."""
     first = reading(rig, messages_max=1)
     post(producer, 1, 2)
     assert numbers(first) == [1]

@@ -103,7 +103,7 @@ class History:
         self.consumers[key][0].subscribe(1, *wanted, app=app or "__default")
 
     def hear(self) -> None:
-        """Everybody takes what came for him; nobody may hold it already."""
+        """Let each consumer take its messages, and check that no consumer of the app holds one of them already."""
         for key, (client, held) in self.consumers.items():
             for push in client.pushes():
                 number = int(push.payload[properties_size(push.payload) :])

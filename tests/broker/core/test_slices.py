@@ -1,4 +1,4 @@
-"""No step does more than a slice, however many messages there are; and nothing is out of order in between."""
+"""Steps of at most a slice, however many messages there are, with nothing out of order in between."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ def test_a_durable_queue_expires_and_keeps_its_books(rig: Rig) -> None:
 
 
 def test_expiry_goes_on_until_nothing_is_too_old(caplog: pytest.LogCaptureFixture) -> None:
-    """Also when the clock moves between the slices."""
+    """Expiry continues even if the clock moves between the slices."""
     caplog.set_level("INFO")
     rig = slicing(start(domains=[replace(DOMAINS["memory"], message_ttl_s=1)]))
     queue = fill(rig)

@@ -1,4 +1,4 @@
-"""While no upstream is there, clients stay, and notice only that answers take longer."""
+"""Outages of a proxy's upstream: clients stay connected, and notice only that answers take longer."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_posts_are_given_up_when_they_would_not_be_known_again() -> None:
 
 
 def test_a_producer_comes_back() -> None:
-    """Its unanswered posts are repeated, and go all the way up."""
+    """The producer's unanswered posts are repeated, and go all the way up."""
     it = Bridge(3)
     it.producer.open(0, QUEUE, WRITE | ACK)
     it.consumer.read(0, QUEUE)
@@ -235,7 +235,7 @@ def test_confirms_of_what_nobody_has_are_not_kept_without_bound() -> None:
 
 
 def test_a_link_that_is_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a neighbour's does: what is not sent waits at the root, once."""
+    """The link of another proxy gets more; the messages not sent wait at the root, once."""
     monkeypatch.setattr("broker.cluster.downstream.PUSH_BYTES_HIGH", 3_000)
     it = Bridge()
     beside = it.tree.proxy("beside")

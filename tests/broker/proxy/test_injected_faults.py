@@ -93,7 +93,7 @@ def push(*, bulk: bool) -> Step:
 
 
 def ack(*, bulk: bool) -> Step:
-    """And with the acknowledgments come the messages."""
+    """Build the step of an event with acknowledgments, which the messages accompany."""
     tree, proxy, link, producer, consumer = build(bulk=bulk)
     producer.session.receive(memoryview(bytearray(put_event(1, guid(50), b"payload"))))
     proxy.node.end_step()

@@ -14,7 +14,7 @@ from tests.broker.rig import ACK, READ, WRITE, Client, Wanted, guid, identity
 
 @pytest.mark.parametrize("client_type", [ClientType.TCPCLIENT, ClientType.TCPBROKER])
 def test_a_message_without_a_guid_is_refused(client_type: ClientType) -> None:
-    """In a journal it would be damage, and the node would not start again."""
+    """The message would be damage in a journal, and the node would not start again."""
     rig = Tree(DOMAINS).root()
     peer = Client(rig.node)
     peer.negotiate(identity(client_type))

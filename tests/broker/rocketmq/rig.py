@@ -124,7 +124,7 @@ class Rig:
         self._open()
 
     def peer(self) -> Peer:
-        """Somebody connects."""
+        """Connect another peer."""
         peer = Peer(self, len(self.peers) + 1)
         self.peers.append(peer)
         return peer

@@ -66,7 +66,7 @@ def rig_with(options: AccessOptions = BOTH) -> tuple[Rig, Signer, Signer]:
 
 
 def test_signature_is_that_of_the_original() -> None:
-    """Made with the Java class AclClientRPCHook of RocketMQ 5.4.0."""
+    """The expected value was made with the Java class AclClientRPCHook of RocketMQ 5.4.0."""
     frame = Frame(10, 1, ext_fields={"topic": "t", "a": "1", "AccessKey": "ak"}, body=b"body")
     made = signed(frame, "ak", "12345678").ext_fields or {}
     assert made["Signature"] == "GZyQ+f3kNJZ3GDe5KUJV7qQvoIE="

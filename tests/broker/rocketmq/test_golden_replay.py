@@ -144,7 +144,7 @@ class Replay:
                 self.rig.store.put(_message(record), record.stored_ms)
 
     def _stored(self) -> Iterator[Record]:
-        """Everything in our log."""
+        """Yield all records of our log."""
         log = self.rig.store.log
         for found in type(log).recover(log, log.begin):
             yield found.record

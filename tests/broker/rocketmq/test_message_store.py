@@ -104,7 +104,7 @@ def test_golden_store_is_opened_and_left_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["consumequeue", "index", None])
 def test_golden_store_is_mended_after_a_crash(tmp_path: Path, lost: str | None) -> None:
-    """Everything missing except the commit log is rebuilt from it."""
+    """Files other than the commit log are rebuilt from it if they are missing."""
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     root = FileFolder(golden)
     names = iter(sorted(path.name for path in (golden / "index").iterdir()))
@@ -218,7 +218,7 @@ def test_file_of_another_size_is_refused() -> None:
 
 
 class Reads:
-    """From which offsets stores have looked for the end of the log."""
+    """A record of the offsets from which stores have looked for the end of the log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begins: list[int] = []

@@ -98,7 +98,7 @@ def numbers(answer: Frame | None) -> list[int]:
 
 
 def test_captured_pulls_get_the_same_messages(tmp_path: Path) -> None:
-    """Of the golden store: what it had by then, which is the front of what it has in the end."""
+    """Each pull gets what the golden store had by then, which is the front of what it has in the end."""
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     store = open_store(FileFolder(golden), GOLDEN, lambda ms: f"{ms:017d}")
     consumers = Consumers(store)

@@ -107,7 +107,7 @@ async def _tick(rig: Rig, served: Served, peer: Peer, error: Exception, patch: p
 
 
 async def _end(rig: Rig, served: Served, peer: Peer, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    """Its end in its own step goes well; the fault is in what it is asked for."""
+    """Fail in the request of a session whose end in its own step succeeds."""
     patch.setattr(rig.node, "run_command", fail_with(error))
     await peer.command("HELP")
 

@@ -82,7 +82,7 @@ def run(test: Callable[[Dialer, Server], object], listeners: tuple[Listener, ...
 
 
 def test_a_peer_with_the_right_certificate_hears_what_is_said(authority: trustme.CA) -> None:
-    """And is shown the broker's own certificate."""
+    """The peer is shown the broker's own certificate."""
     seen: list[object] = []
 
     async def test(dialer: Dialer, server: Server) -> None:
@@ -189,7 +189,7 @@ def test_a_peer_that_never_finishes_is_given_up_and_keeps_nobody_waiting(
 def test_the_names_of_who_has_connected(
     authority: trustme.CA, names: tuple[str, ...], common_name: str | None, known: set[str]
 ) -> None:
-    """Of one who shows a certificate, and of one who shows none."""
+    """A peer with a certificate has its names; a peer without one has none."""
     port = listen("127.0.0.1", 0)
     certificate = authority.issue_cert(*names, common_name=common_name)
     listener = Listener(port, server_side(authority, authority.issue_cert(HOST)))

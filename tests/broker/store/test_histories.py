@@ -238,7 +238,7 @@ class History:
 
 
 def take_from(messages: Messages, app_ids: set[str]) -> None:
-    """Some apps no longer want any of them."""
+    """Remove these apps from all messages."""
     for id, (data, apps) in list(messages.items()):
         messages[id] = (data, apps - app_ids)
         if not apps - app_ids:

@@ -126,7 +126,7 @@ def test_a_crash_while_a_full_disk_ends_the_first_start_leaves_nothing_in_the_wa
 
 
 def test_an_older_set_that_nobody_replaced_is_left_alone() -> None:
-    """Somebody put it there: the newer one was not rolled over from it."""
+    """The older set was put there by hand: the newer one was not rolled over from it."""
     directory = filled().directory.after_crash()
     add_set(directory, "20000101_000000", *tuple(FileType)[1:])
     rig = start(directory, limits=LIMITS)

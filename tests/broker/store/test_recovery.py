@@ -37,7 +37,7 @@ def test_a_deleted_message_is_gone(partition: Partition) -> None:
 
 
 def test_a_message_that_all_have_confirmed_is_gone(partition: Partition) -> None:
-    """Its deletion was not written any more."""
+    """The message's deletion was not written before the crash."""
     partition.post(1).post(2).confirm(1, "foo").confirm(1, "bar").confirm(1, "baz")
     assert partition.outstanding() == {2: ALL}
 

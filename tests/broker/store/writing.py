@@ -101,12 +101,12 @@ class Partition:
         return files, recover(files)
 
     def outstanding(self) -> dict[int, set[str]]:
-        """By message, in order: the apps that still want it."""
+        """Reopen the files and return the apps that still want each message, in order."""
         return outstanding(*self.reopen())
 
 
 def outstanding(files: PartitionFiles, recovered: Recovered) -> dict[int, set[str]]:
-    """By message, in order: the apps that still want it, its payload being what it was posted with."""
+    """Return the apps that still want each message, in order, after checking its payload."""
     names = {key: app for app, key in APP_KEYS.items()}
     found: dict[int, set[str]] = {}
     for message in recovered.messages:

@@ -356,7 +356,7 @@ def test_golden_journals(store: Callable[[str], Store], name: str, step: int) ->
 
 
 def test_memory_is_that_of_the_messages_alive() -> None:
-    """Of every thousand messages ten are left until the next thousand; a hundred thousand take what the first did."""
+    """Ten of every thousand messages stay until the next thousand; all hundred thousand take the first one's memory."""
     journal = Journal()
     for number in range(1000):
         journal.message(QUEUE, number.to_bytes(16, "big"), 1)

@@ -367,7 +367,7 @@ def test_walks_end_with_what_is_written(
 
 @every_walk
 def test_walks_over_damaged_files_end(content: bytes, walk: Callable[[bytes], Iterator[Any]], count: int) -> None:
-    """Any damaged file gives some records, then its end or a FormatError."""
+    """A damaged file gives some records, then its end or a FormatError."""
     dice = random.Random(7)
     for _ in range(1500):
         damaged = bytearray(content[: dice.randrange(len(content) + 1)])

@@ -52,7 +52,7 @@ def all_frames(data: bytes) -> Iterator[tuple[Frame, bytes]]:
 
 @cache
 def captured() -> list[tuple[str, int, int, list[tuple[Frame, bytes]]]]:
-    """By connection and direction: the capture, the two ports, and the frames with their bytes."""
+    """List the capture, both ports, and the frames with their bytes of each connection and direction."""
     return [
         (capture, stream.source, stream.target, list(all_frames(stream.data)))
         for capture in CAPTURES

@@ -40,7 +40,7 @@ def test_every_byte_of_a_capture_is_a_value_and_is_written_back(capture: str) ->
 
 
 def test_the_captures_have_all_event_types_but_two() -> None:
-    """No broker of today sends RECOVERY, and none of the recorded clients authenticated."""
+    """The recordings lack two types: today's brokers send no RECOVERY, and no recorded client authenticated."""
     seen = {kind.name for kind in EventType for capture in CAPTURES if kind.name in tallies()[capture]}
     assert {kind.name for kind in EventType} - seen == {"UNDEFINED", "RECOVERY", "AUTHENTICATION"}
 
