@@ -10,6 +10,7 @@ from contextlib import nullcontext
 import tests.simulator.planting  # noqa: F401 isort: skip
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import mutated
+from tests.simulator.rocketmq.run import simulate_rocketmq
 from tests.simulator.run import simulate_mixed
 
 __all__ = ["main"]
@@ -21,12 +22,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--end", type=int, required=True)
     parser.add_argument("--mutation")
+    parser.add_argument("--rocketmq", action="store_true")
     options = parser.parse_args()
     for seed in range(options.first, options.end):
         try:
             # A patch counts how often it was called: it is made anew for each world.
             with mutated(options.mutation) if options.mutation else nullcontext():
-                simulate_mixed(seed)
+                if options.rocketmq:
+                    simulate_rocketmq(seed)
+                else:
+                    simulate_mixed(seed)
         except Violation as violation:
             print(violation)
             return 1

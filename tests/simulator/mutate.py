@@ -63,9 +63,15 @@ def first_shown(
     return failure, tuple(anyway)
 
 
-def _simulate(name: str, first: int, end: int) -> Failure | None:
+def _is_rocketmq(name: str) -> bool:
+    return name in MUTANTS and MUTANTS[name].module.startswith("broker.rocketmq")
+
+
+def _simulate(name: str, first: int, end: int, *, is_rocketmq: bool) -> Failure | None:
     """The first of some worlds that fails under a fault; without any if there is no name."""
     command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--first", str(first), "--end", str(end)]
+    if is_rocketmq:
+        command.append("--rocketmq")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(VARIABLE, None)
     if name in MUTANTS:
@@ -85,10 +91,11 @@ def _simulate(name: str, first: int, end: int) -> Failure | None:
 
 def _look_for(name: str, worlds: int) -> Verdict:
     """The first of so many worlds that notices a fault."""
+    is_rocketmq = _is_rocketmq(name)
     try:
         failure, anyway = first_shown(
-            lambda first: _simulate(name, first, worlds),
-            lambda seed: _simulate("", seed, seed + 1) is not None,
+            lambda first: _simulate(name, first, worlds, is_rocketmq=is_rocketmq),
+            lambda seed: _simulate("", seed, seed + 1, is_rocketmq=is_rocketmq) is not None,
         )
     except _Broken as broken:
         return Verdict(name, None, str(broken))

@@ -21,6 +21,8 @@ from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
 from tests.simulator.proxies import ProxyWorld
+from tests.simulator.rocketmq.run import simulate_rocketmq
+from tests.simulator.rocketmq.world import ROCKETMQ_STEPS, RocketWorld
 from tests.simulator.world import STEPS, World
 
 __all__ = ["main", "simulate", "simulate_mixed"]
@@ -99,8 +101,11 @@ class Outcome(NamedTuple):
 def _outcome(seed: int, options: argparse.Namespace) -> Outcome:
     lines: list[str] | None = [] if options.trace else None
     at_s = time.process_time()
+    world: World | RocketWorld
     try:
-        if options.nodes is None:
+        if options.rocketmq:
+            world = simulate_rocketmq(seed, options.steps, lines)
+        elif options.nodes is None:
             world = simulate_mixed(seed, options.steps, lines)
         else:
             features = frozenset[Feature]() if options.plain else None
@@ -148,16 +153,22 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="A..B", help="which worlds (0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in so many processes (1)")
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"steps with faults ({STEPS})")
+    steps_help = f"steps with faults ({STEPS}; with --rocketmq {ROCKETMQ_STEPS})"
+    parser.add_argument("--steps", type=int, metavar="N", help=steps_help)
     parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of so many nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
+    parser.add_argument("--rocketmq", action="store_true", help="worlds of a RocketMQ node and its clients")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
     options = parser.parse_args(words)
     if options.stories:
         return _tell(rewrite=options.rewrite)
+    if options.steps is None:
+        options.steps = ROCKETMQ_STEPS if options.rocketmq else STEPS
+    if options.rocketmq and (options.nodes is not None or options.proxies or options.plain):
+        parser.error("--rocketmq: such a world has one node; leave out --nodes, --proxies and --plain")
     if options.proxies and (options.nodes or 1) < 2:
         parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
     if options.plain and options.nodes is None:
@@ -168,8 +179,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if not seeds:
         parser.error("--seeds: give A..B, where B is not below A")
     kind = "of all kinds" if options.nodes is None else f"of {options.nodes} node(s)"
+    if options.rocketmq:
+        kind = "of a RocketMQ node"
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {kind}", flush=True)
-    if options.seed is not None and options.nodes is None:
+    if options.seed is not None and options.nodes is None and not options.rocketmq:
         print(f"simulate: {shape_of(options.seed)}")
     return 1 if _run(seeds, options) else 0
 

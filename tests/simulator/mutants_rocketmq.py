@@ -1,0 +1,164 @@
+"""Faults planted in the RocketMQ broker and its store."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.planted import Mutant
+
+__all__ = ["ROCKETMQ"]
+
+
+def _mutant(name: str, says: str, module: str, old: str, new: str) -> Mutant:
+    return Mutant(f"rocketmq-{name}", "rocketmq", says, f"broker.rocketmq.{module}", ((old, new),))
+
+
+ROCKETMQ = (
+    _mutant(
+        "rollback-stored",
+        "A transaction that is rolled back is stored as if it were committed.",
+        "core.transactions",
+        "        if header.transaction == Transaction.COMMIT:\n",
+        "        if header.transaction:\n",
+    ),
+    _mutant(
+        "delay-early",
+        "A delayed message is given out half a second early.",
+        "core.delays",
+        "            if now_ms < entry.tags_code <= now_ms + delay_ms:\n",
+        "            if now_ms + 500 < entry.tags_code <= now_ms + delay_ms:\n",
+    ),
+    _mutant(
+        "timer-early",
+        "A timer message is given out at the beginning of its second.",
+        "core.timer_messages",
+        "self._waiting[0][0] + PRECISION_MS <= now_ms",
+        "self._waiting[0][0] <= now_ms",
+    ),
+    _mutant(
+        "recall-ignored",
+        "A message is given out though it was recalled.",
+        "core.timer_messages",
+        '        if properties.get("UNIQ_KEY", "") in self._recalled:\n            return True\n',
+        "",
+    ),
+    _mutant(
+        "log-not-flushed",
+        "Answers do not wait for the disk.",
+        "store.message_store",
+        "            for file in self._unflushed_log():\n                file.flush()\n            self.flushed = self.log.end\n",
+        "            self.flushed = self.log.end\n",
+    ),
+    _mutant(
+        "file-before-log",
+        "How far delayed messages were given out is on the disk before these are.",
+        "core.broker",
+        "            self._world.flush_log()\n            keep(data)\n",
+        "            keep(data)\n",
+    ),
+    _mutant(
+        "folders-not-flushed",
+        "The folders of a new store are not flushed.",
+        "store.message_store",
+        "    root.flush()\n    store = MessageStore",
+        "    store = MessageStore",
+    ),
+    _mutant(
+        "mark-ahead",
+        "The mark says that what was written during a flush is on the disk, too.",
+        "store.message_store",
+        "write_mark(self._mark, ms, flush.log_end)",
+        "write_mark(self._mark, ms, self.log.end)",
+    ),
+    _mutant(
+        "record-unchecked",
+        "What a crash has left of a record is taken for one.",
+        "store.commit_log",
+        "                    _check_record(record, place, offset)\n",
+        "                    pass\n",
+    ),
+    _mutant(
+        "index-not-mended",
+        "After a crash messages are not entered into the index again.",
+        "store.message_store",
+        "index=found.offset > indexed if crashed else found.offset >= begin",
+        "index=not crashed and found.offset >= begin",
+    ),
+    _mutant(
+        "refused-and-stored",
+        "Nobody looks whether the queue has room before the message is in the log.",
+        "store.message_store",
+        "            queue.make_room()\n",
+        "",
+    ),
+    _mutant(
+        "offsets-not-kept",
+        "Offsets are written only when the node stops.",
+        "core.broker",
+        "            self._kept_ms = now_ms\n            self.keep_offsets()\n",
+        "            self._kept_ms = now_ms\n",
+    ),
+    _mutant(
+        "message-skipped",
+        "A long answer to a pull says to go on one message too far.",
+        "core.pulling",
+        'return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin',
+        'return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", min(end, number + len(messages) // 4), begin',
+    ),
+    _mutant(
+        "arrival-not-told",
+        "Who waits for messages is not told that some have come.",
+        "core.arrivals",
+        "                self._puller.arrived(topic, queue_id, now_ms)\n",
+        "",
+    ),
+    _mutant(
+        "times-not-counted",
+        "A message that was given back does not count how often.",
+        "core.sending_back",
+        "            reconsume_times=record.reconsume_times + 1,\n",
+        "            reconsume_times=record.reconsume_times,\n",
+    ),
+    _mutant(
+        "retry-at-once",
+        "A message that was given back comes again after a second, whatever its level.",
+        "core.sending_back",
+        'properties["DELAY"] = str(header.delay_level or _FIRST_LEVEL + record.reconsume_times)',
+        'properties["DELAY"] = "1"',
+    ),
+    _mutant(
+        "no-dead-letters",
+        "A message is retried for ever.",
+        "core.sending_back",
+        "        if record.reconsume_times >= most or header.delay_level < 0:\n",
+        "        if header.delay_level < 0:\n",
+    ),
+    _mutant(
+        "pop-without-checkpoint",
+        "Popped messages are not noted.",
+        "core.pop.popping",
+        "            self._log.put_checkpoint(popped.revive_queue, point, popped.now_ms)\n",
+        "            pass\n",
+    ),
+    _mutant(
+        "ack-not-noted",
+        "Acknowledgements of popped messages are not noted.",
+        "core.pop.acks",
+        "        self._log.put_ack(receipt.revive_queue, note, receipt.visible_ms, now_ms)\n",
+        "        pass\n",
+    ),
+    _mutant(
+        "checkpoints-alike",
+        "A message that is hidden anew in the millisecond of its pop has the same checkpoint twice.",
+        "core.pop.acks",
+        "        popped_ms = now_ms + (now_ms == receipt.popped_ms)\n",
+        "        popped_ms = now_ms\n",
+    ),
+    _mutant(
+        "revived-nowhere",
+        "Popped messages for which there is no room are not put back later.",
+        "core.pop.revival",
+        "            if not self._put_all(point, offsets, now_ms):\n                return left\n",
+        "            self._put_all(point, offsets, now_ms)\n",
+    ),
+)

@@ -1,0 +1,37 @@
+"""The promises that are still open once there are no faults any longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tests.simulator.rocketmq.consumers import PullGroup
+from tests.simulator.rocketmq.poppers import PopGroup
+from tests.simulator.rocketmq.promises import Promises
+from tests.simulator.rocketmq.stores import Kept
+
+__all__ = ["what_is_owed"]
+
+
+def what_is_owed(
+    kept: list[Kept], promises: Promises, pullers: Iterable[PullGroup], poppers: Iterable[PopGroup]
+) -> Iterator[str]:
+    """Say what has not come yet: messages that were acknowledged, to every group; those that were given back."""
+    by_topic: dict[str, set[str]] = {}
+    for each in kept:
+        by_topic.setdefault(each.topic, set()).add(each.name)
+    for sent in promises.messages.values():
+        if sent.is_owed and sent.name not in by_topic.get(sent.topic, ()):
+            yield f"{sent.name} was acknowledged, and is not in {sent.topic}"
+    for group in pullers:
+        for topic in {topic for topic, _ in group.queues}:
+            for name in sorted(by_topic.get(topic, ())):
+                if name not in group.consumed and group.tag in (None, promises.messages[name].tag):
+                    yield f"{group.name} has never got {name} of {topic}"
+    for popper in poppers:
+        for name in sorted(by_topic.get(popper.topic, set()) - popper.acknowledged):
+            yield f"{popper.name} could never acknowledge {name} of {popper.topic}"
+    come = {(each.topic, each.name, each.times): each.stored_ms for each in kept}
+    for back in promises.backs:
+        stored_ms = come.get((back.topic, back.name, back.times))
+        if stored_ms is None or stored_ms < back.not_before_ms:
+            yield f"{back.name} was given back the {back.times}. time, and is not in {back.topic} in due time"

@@ -1,0 +1,250 @@
+"""One life of a simulated RocketMQ node: the real one, with a disk and a clock that the world has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+
+from broker.core.clock import Now
+from broker.core.faults import Faults
+from broker.core.timers import Timers
+from broker.ports.files import Directory, StoreFile
+from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.delays import make_due_time
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.node import Node
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.settings import Settings
+from broker.rocketmq.store.commit_log import CommitLog, Message
+from broker.rocketmq.store.message_store import Flush, StoreOptions, open_store
+from broker.rocketmq_config import BROKER_READERS, LOCKED
+from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.names import offset_name
+from formats.rocketmq.record import FRONTS
+from formats.rocketmq.route_bodies import TopicConfig
+from tests.broker.fakes import Crash
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.tree import Disk
+
+__all__ = ["BROKER", "CLUSTER", "DELAYS_MS", "Process", "Tear"]
+
+CLUSTER, BROKER = "Simulated", "broker-s"
+DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
+ENTRY_BYTES = CONSUME_QUEUE_ENTRY.size
+STORE = StoreOptions(16 << 10, 100 * ENTRY_BYTES, 40, 150)
+TIMES = TransactionTimes(check_interval_ms=4_000, timeout_ms=2_000, checks_max=1_000)
+FLUSH_MS = 500
+_V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+
+
+class Tear(Enum):
+    """The place in the writing of a message at which a process is killed."""
+
+    RECORD = "amid the record"
+    ENTRY = "amid the entry of its queue"
+    INDEX = "before it is in the index"
+
+
+class Process:
+    """A process with its sessions. `is_sync`: nothing is said before the log is on the disk.
+
+    Raises `StoreDamaged` and `DiskFull` as the node does.
+    """
+
+    def __init__(self, disk: Disk, random: Random, wall_ms: Callable[[], int], *, is_sync: bool) -> None:
+        self._disk = disk
+        self._random = random
+        self._wall_ms = wall_ms
+        self._start_ms = wall_ms()
+        self.is_sync = is_sync
+        self.options = BrokerOptions(
+            CLUSTER, BROKER, address=Host("127.0.0.1", 10911), delay_levels_ms=DELAYS_MS, revive_queues=2
+        )
+        due = make_due_time(DELAYS_MS)
+        self.store = open_store(disk.root, STORE, lambda ms: f"{ms:017d}", due)
+        self.now = Now(0, 0)
+        self.node = Node(self.now, Faults(self.now), Timers(), self._before_sending)
+        state = self._state()
+        self.topics = state.topics
+        self.broker = Broker(state, self._world(), self.node.faults, Nameservers(self.options, state.topics, ()))
+        self.node.add(self.broker)
+        self._flush: Flush | None = None
+        self._unflushed: list[StoreFile | Directory] = []
+        self._ids = 0
+        self._flush_again()
+
+    def _state(self) -> State:
+        files = self._disk.files
+        access = AccessTables(b"", b"", lambda data: None, lambda data: None)
+        timers = TIMER_CHECKPOINT.unpack(files["timers"]) if "timers" in files else None
+        return State(
+            self.options,
+            self.store,
+            Topics(self.options, files.get("topics", b""), self._keeper("topics")),
+            Groups(files.get("groups", b""), self._keeper("groups")),
+            Offsets(files.get("offsets", b"")),
+            Orders(files.get("orders", b"")),
+            Settings({"brokerName": BROKER}, BROKER_READERS, lambda changes: None, LOCKED),
+            access,
+            Guard(AccessOptions(), access, CLUSTER),
+            b"",
+            DELAY_OFFSETS.read(files["delays"]) if "delays" in files else DelayOffsets(),
+            timers,
+            TIMES,
+        )
+
+    def _world(self) -> World:
+        return World(
+            self._wall_ms,
+            self._random.randrange,
+            self._make_id,
+            self._before_sending,
+            self._keeper("offsets"),
+            self._keeper("delays"),
+            self._keeper("timers"),
+            self._keeper("orders"),
+            self._keeper("modes"),
+            lambda topic, _, done: done([]),
+            lambda: 0.0,
+        )
+
+    def _keeper(self, name: str) -> Callable[[bytes], None]:
+        def keep(data: bytes) -> None:
+            self._disk.files[name] = data
+
+        return keep
+
+    def _make_id(self) -> str:
+        self._ids += 1
+        return f"MADE{self._wall_ms()}{self._ids}"
+
+    def _before_sending(self) -> None:
+        if self.is_sync:
+            self.store.flush_log()
+
+    def make_topic(self, name: str, queues: int) -> None:
+        """Make a topic, unless it is there."""
+        if self.topics.get(name) is None:
+            self.topics.put(TopicConfig(name, queues, queues), self._wall_ms())
+
+    def connect(self, port: int) -> Session:
+        """Somebody connects."""
+        return self.node.open(f"127.0.0.1:{port}", self.broker)
+
+    # -- steps
+
+    def set_clock(self) -> None:
+        """Tell the node the time."""
+        ms = self._wall_ms()
+        self.now.ms, self.now.wall_s = ms - self._start_ms, ms // 1000
+
+    def end_step(self) -> bool:
+        """End a step, up to where its output is to be sent; True if there is more to do. May raise `Crash`."""
+        self.node.end_failed()
+        has_more, _ = self.node.end_step()
+        faults = self.node.faults
+        if faults.of_sessions or faults.others:
+            raise Violation(f"the node has stumbled over {faults.of_sessions + faults.others} fault(s)")
+        return has_more
+
+    def before_sending(self) -> None:
+        """Wait for the disk, if something is to be sent. May raise `Crash`: the power fails."""
+        if self.node.dirty:
+            self.node.before_sending()
+            self.node.dirty.clear()
+
+    # -- the flush beside the loop
+
+    def _flush_again(self) -> None:
+        self.node.timers.at(self.now.ms + FLUSH_MS, self._begin_flush)
+
+    def _begin_flush(self) -> None:
+        flush = self.store.begin_flush()
+        if flush is None:
+            self._flush_again()
+        else:
+            self._flush, self._unflushed = flush, list(flush.files)
+
+    def flush_some(self, most: int) -> None:
+        """Let the thread that flushes get on by some files. May raise `Crash`."""
+        if self._flush is None:
+            return
+        for _ in range(min(most, len(self._unflushed))):
+            self._unflushed.pop(0).flush()
+        if not self._unflushed:
+            self.store.end_flush(self._flush)
+            self._flush = None
+            self._flush_again()
+
+    # -- ends
+
+    def stop(self) -> None:
+        """Stop as SIGTERM does it, when nobody is connected any longer."""
+        if self._flush is not None:
+            self.flush_some(len(self._unflushed))
+        for session in list(self.node.sessions.values()):
+            self.node.disconnect(session, "the node stops")
+        self.broker.close()
+        self.store.close()
+
+    def tear(self, where: Tear, messages: int) -> None:
+        """Have the process killed while it writes a message, when it has written some before."""
+        log, index = self.store.log, self.store.index
+        append = log.append
+        left = messages
+
+        def torn(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
+            nonlocal left
+            left -= 1
+            place = append(message, queue_offset, stored_ms)
+            if left >= 0:
+                return place
+            if where is Tear.RECORD:
+                front = FRONTS[message.system_flags & _V6_MASK].size
+                _unwrite(log, *place, front, self._random.randrange(place[1]))
+            elif where is Tear.ENTRY:
+                self._tear_entry(message, place)
+            else:
+                vars(index)["put_hash"] = _crash
+                return place
+            raise Crash
+
+        vars(log)["append"] = torn
+
+    def _tear_entry(self, message: Message, place: tuple[int, int]) -> None:
+        """Write a part of the entry that a message has in its queue: its size at most."""
+        queue = self.store.queues.get((message.topic, message.queue_id))
+        if queue is None:
+            return
+        number = queue.end
+        queue.add(*place, 0)
+        start, at = divmod(number * ENTRY_BYTES, STORE.consume_queue_file_bytes)
+        folder = self._disk.root.folder("consumequeue").folder(message.topic).folder(str(message.queue_id))
+        data = folder.files[offset_name(start * STORE.consume_queue_file_bytes)].data
+        kept = self._random.randrange(ENTRY_BYTES - 7)
+        data[at + kept : at + ENTRY_BYTES] = bytes(ENTRY_BYTES - kept)
+
+
+def _crash(*_: object) -> None:
+    raise Crash
+
+
+def _unwrite(log: CommitLog, offset: int, size: int, front: int, kept: int) -> None:
+    """Take back what a process had not written yet of a record: behind its front first, and that last."""
+    file, place = log.files.place(offset)
+    for number in range(kept, size):
+        at = front + number if number < size - front else number - (size - front)
+        file.buffer[place + at] = 0

@@ -1,0 +1,102 @@
+"""The record of what clients were promised, and of what they have seen: any contradiction is a `Violation`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker.rocketmq.core import names
+from tests.simulator.invariants import Violation
+
+__all__ = ["Back", "Fate", "Promises", "Sent", "is_judged"]
+
+
+class Fate(Enum):
+    """The end of the local transaction that a message belongs to."""
+
+    NONE = "there is none"
+    COMMIT = "committed"
+    ROLLBACK = "rolled back"
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message as its producer made it. `due_ms`: nobody may see it before. `is_told`: it may have been committed."""
+
+    name: str
+    topic: str
+    tag: str
+    sent_ms: int
+    due_ms: int = 0
+    fate: Fate = Fate.NONE
+    is_half: bool = False
+    is_told: bool = False
+    is_acked: bool = False
+    is_refused: bool = False
+    is_recalled: bool = False
+    # Of a batch or a retry that was refused a part may be stored; so may what was sent again.
+    may_be_there: bool = False
+
+    @property
+    def is_owed(self) -> bool:
+        """Return whether the broker has promised that consumers get it."""
+        return self.is_acked and not self.is_recalled and (not self.is_half or self.fate is Fate.COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A message that a consumer has given back, as it has to come again."""
+
+    name: str
+    topic: str
+    times: int
+    not_before_ms: int
+
+
+@dataclass(slots=True)
+class Promises:
+    """All messages as their clients know them, and the places of those of which somebody was told."""
+
+    messages: dict[str, Sent] = field(default_factory=dict)
+    # By queue: the names of the messages at its offsets, as far as anybody was told.
+    places: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
+    backs: list[Back] = field(default_factory=list)
+
+    def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
+        """Somebody was told that a message is at an offset of a queue."""
+        known = self.places.setdefault((topic, queue_id), {})
+        if known.setdefault(offset, name) != name:
+            raise Violation(f"offset {offset} of queue {queue_id} of {topic} has {name}, and had {known[offset]}")
+
+    def found(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
+        """A message is at an offset of a queue, for consumers to see."""
+        if self.places.get((topic, queue_id), {}).get(offset) == name and not self.messages[name].is_recalled:
+            return
+        self.placed(topic, queue_id, offset, name)
+        sent = self.messages.get(name)
+        if sent is None:
+            raise Violation(f"nobody has sent {name}, which is in {topic}")
+        if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+            return
+        where = f"is at offset {offset} of queue {queue_id} of {topic}"
+        if sent.topic != topic:
+            raise Violation(f"{name} was sent to {sent.topic}, and {where}")
+        if sent.is_refused and not sent.may_be_there:
+            raise Violation(f"{name} was refused, and {where}")
+        if sent.is_recalled:
+            raise Violation(f"{name} was recalled in time, and {where}")
+        if stored_ms < sent.due_ms:
+            raise Violation(f"{name} {where} {sent.due_ms - stored_ms} ms early")
+        if sent.is_half and not sent.is_told:
+            raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
+
+    def lost_power(self) -> None:
+        """Nothing is known any longer of what may not have been on the disk."""
+        self.places.clear()
+        for sent in self.messages.values():
+            sent.may_be_there = True
+
+
+def is_judged(topic: str) -> bool:
+    """Return whether consumers see the messages of a topic."""
+    return topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX, "t"))

@@ -1,0 +1,113 @@
+"""Judges a store: commit log, consume queues and index say the same, and hold what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from broker.rocketmq.core import names
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.index import message_index_keys
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Blank, Record, decode_record
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.process import DELAYS_MS
+from tests.simulator.rocketmq.promises import Promises, is_judged
+from tests.simulator.rocketmq.wire import name_of
+
+__all__ = ["Kept", "judge_store"]
+
+LOOKED_UP = 60
+
+
+class Kept(NamedTuple):
+    """A message that consumers can see."""
+
+    topic: str
+    name: str
+    times: int
+    stored_ms: int
+
+
+def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_indexed: bool) -> list[Kept]:
+    """Go through a store; the messages that consumers can see. `Violation` if anything is not as promised.
+
+    `is_indexed`: there was room for the index all the time.
+    """
+    entries: dict[tuple[str, int], list[ConsumeQueueEntry]] = {}
+    kept: list[Kept] = []
+    keys: list[tuple[str, int]] = []
+    for record, size in _records(store):
+        properties = decode_properties(record.properties)
+        queue = entries.setdefault((record.topic, record.queue_id), [])
+        if record.queue_offset != len(queue):
+            raise Violation(
+                f"the log has offset {record.queue_offset} of queue {record.queue_id} of {record.topic} "
+                f"behind {len(queue)} messages of it"
+            )
+        code = _tags_code(record, properties)
+        queue.append(ConsumeQueueEntry(record.physical_offset, size, code))
+        keys += [(text, record.physical_offset) for text in message_index_keys(record.topic, properties)]
+        if is_judged(record.topic):
+            name = name_of(record.body)
+            promises.found(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
+            kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms))
+    _judge_queues(store, entries)
+    _judge_places(promises, entries)
+    if is_indexed:
+        _judge_index(store, keys, random)
+    return kept
+
+
+def _records(store: MessageStore) -> Iterator[tuple[Record, int]]:
+    offset = store.log.begin
+    while offset < store.log.end:
+        file, place = store.log.files.place(offset)
+        record = decode_record(file.buffer, place)
+        if isinstance(record, Blank):
+            offset += record.size
+            continue
+        if record is None or record.physical_offset != offset or not record.is_body_sound:
+            raise Violation(f"the log, which ends at {store.log.end}, has no sound record at {offset}")
+        size = int.from_bytes(file.buffer[place : place + 4], "big")
+        yield record, size
+        offset += size
+
+
+def _tags_code(record: Record, properties: dict[str, str]) -> int:
+    if record.topic == names.DELAY_TOPIC:
+        return record.stored_ms + DELAYS_MS[int(properties["DELAY"]) - 1]
+    return string_hash(properties["TAGS"]) if properties.get("TAGS") else 0
+
+
+def _judge_queues(store: MessageStore, entries: dict[tuple[str, int], list[ConsumeQueueEntry]]) -> None:
+    for key, queue in store.queues.items():
+        wanted = entries.get(key, [])
+        found = [queue.get(number) for number in range(queue.begin, queue.end)]
+        if found != wanted:
+            first = next(
+                (at for at, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other),
+                min(len(found), len(wanted)),
+            )
+            raise Violation(
+                f"queue {key} has {len(found)} entries, the log {len(wanted)} messages of it; first apart: {first}"
+            )
+    if missing := [key for key in entries if key not in store.queues]:
+        raise Violation(f"the log has messages of queues {missing}, which have no entries")
+
+
+def _judge_places(promises: Promises, entries: dict[tuple[str, int], list[ConsumeQueueEntry]]) -> None:
+    for key, known in promises.places.items():
+        for offset, name in known.items():
+            if offset >= len(entries.get(key, ())):
+                raise Violation(f"{name} was at offset {offset} of {key}, and is lost")
+
+
+def _judge_index(store: MessageStore, keys: list[tuple[str, int]], random: Random) -> None:
+    """Look up some messages, and the last ones."""
+    for text, offset in [*random.sample(keys, min(len(keys), LOOKED_UP)), *keys[-LOOKED_UP:]]:
+        if offset not in store.index.find_text(text, 0, 1 << 60, 1 << 30):
+            raise Violation(f"the index does not know the message at {offset} by {text}")

@@ -1,0 +1,104 @@
+"""A client's connection to a simulated process, without a network between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.receipts import Receipt
+from formats.rocketmq.record import Record, decode_record
+
+__all__ = ["Answered", "Connection", "name_of", "popped_of", "records_of"]
+
+CLIENT_VERSION = 493
+
+# Takes the answer to a request; None if there will be none.
+Answered = Callable[[Frame | None], None]
+
+
+class Connection:
+    """One connection. `asked` takes the requests of the broker."""
+
+    def __init__(self, session: Session, encoding: HeaderEncoding, asked: Callable[[Frame], None]) -> None:
+        self.session = session
+        self.outgoing = bytearray()
+        self._encoding = encoding
+        self._asked = asked
+        self._waiting: dict[int, Answered] = {}
+        self._opaque = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests without an answer."""
+        return len(self._waiting)
+
+    def ask(self, code: RequestCode, fields: dict[str, Any], answered: Answered | None, body: bytes = b"") -> None:
+        """Send a request with the next step; without `answered`, one that wants no answer."""
+        self._opaque += 1
+        flag = FrameFlag.ONE_WAY if answered is None else 0
+        named = {name: str(value) for name, value in fields.items()}
+        frame = Frame(
+            code, self._opaque, flag, ext_fields=named, body=body, version=CLIENT_VERSION, encoding=self._encoding
+        )
+        self.outgoing += encode_frame(frame)
+        if answered is not None:
+            self._waiting[self._opaque] = answered
+
+    def deliver(self, size: int) -> None:
+        """Let the process read so many bytes."""
+        taken = self.session.receive(memoryview(bytes(self.outgoing[:size])))
+        del self.outgoing[:taken]
+
+    def read(self) -> None:
+        """Take what the process has sent."""
+        view, at = memoryview(bytes(self.session.take_output())), 0
+        while (found := next_frame(view, at, len(view))) is not None:
+            frame, at = found
+            if frame.is_response:
+                self._waiting.pop(frame.opaque)(frame)
+            else:
+                self._asked(frame)
+
+    def lost(self) -> None:
+        """The process is gone: nobody will answer."""
+        waiting, self._waiting = self._waiting, {}
+        for answered in waiting.values():
+            answered(None)
+
+
+def name_of(body: bytes | bytearray | memoryview) -> str:
+    """The name of the message that has this body."""
+    return bytes(body).partition(b" ")[0].decode()
+
+
+def records_of(answer: Frame) -> list[Record]:
+    """The messages that an answer carries."""
+    found: list[Record] = []
+    at = 0
+    while at < len(answer.body):
+        record = decode_record(answer.body, at)
+        assert isinstance(record, Record)
+        found.append(record)
+        at += int.from_bytes(answer.body[at : at + 4], "big")
+    return found
+
+
+def popped_of(answer: Frame, broker: str) -> list[tuple[Record, str]]:
+    """The messages of an answer to a POP, with their receipt handles, as clients make them of it."""
+    fields = answer.ext_fields or {}
+    begins = {}
+    for piece in filter(None, fields.get("startOffsetInfo", "").split(";")):
+        kind, queue_id, offset = piece.split(" ")
+        begins[kind, queue_id] = int(offset)
+    found = []
+    for record in records_of(answer):
+        handle = decode_properties(record.properties).get("POP_CK")
+        if handle is None:
+            terms = (int(fields["popTime"]), int(fields["invisibleTime"]), int(fields["reviveQid"]), "0", broker)
+            handle = str(Receipt(begins["0", str(record.queue_id)], *terms, record.queue_id, record.queue_offset))
+        found.append((record, handle))
+    return found

@@ -1,0 +1,294 @@
+"""A world of one RocketMQ node and its clients, made of a seed: first faults, then none, and what is owed must come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+from typing import Protocol
+from zlib import crc32
+
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.store.errors import DiskFull
+from formats.rocketmq.frame import Frame, HeaderEncoding
+from tests.broker.fakes import Crash
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.consumers import PullGroup
+from tests.simulator.rocketmq.owed import what_is_owed
+from tests.simulator.rocketmq.poppers import PopGroup
+from tests.simulator.rocketmq.process import Process, Tear
+from tests.simulator.rocketmq.producers import Producer
+from tests.simulator.rocketmq.promises import Promises
+from tests.simulator.rocketmq.stores import Kept, judge_store
+from tests.simulator.rocketmq.tree import Disk
+from tests.simulator.rocketmq.wire import Connection
+
+__all__ = ["ROCKETMQ_STEPS", "RocketWorld"]
+
+ROCKETMQ_STEPS = 400
+BEGIN_MS = 1_700_000_000_000
+TICK_MS = 100
+HEARTBEAT_MS = 30_000
+GAPS_MS = (0, 0, 1, 5, 20, 100, 300)
+# In the end, everything has come by then.
+CALM_MS = 900_000
+CALM_STEP_MS = 400
+CALM_STEPS = 20
+CALM_ACTIONS = 8
+LITTLE_ROOM = 2_000
+ENOUGH_ROOM = 1 << 40
+
+
+class Death(Enum):
+    """The end of a process, or of its machine."""
+
+    STOP = "stops"
+    KILL = "is killed between two steps"
+    UNANSWERED = "is killed before it answers"
+    TORN = "is to be killed while it writes"
+    POWER = "loses power between two steps"
+    UNFLUSHED = "loses power before it has flushed a step"
+    FLUSHING = "is to lose power between two flushes"
+
+
+_KILLS = (Death.STOP, Death.KILL, Death.UNANSWERED, Death.TORN)
+_POWER = (Death.POWER, Death.UNFLUSHED, Death.FLUSHING, Death.FLUSHING)
+
+
+class _Client(Protocol):
+    """A client of the broker."""
+
+    def connect(self) -> None: ...
+
+    def heartbeat(self) -> None: ...
+
+    def act(self) -> None: ...
+
+
+class _Clock:
+    """The steps that were taken, for whoever tells of a violation."""
+
+    steps = 0
+
+
+class _Records:
+    """The number of messages that were acknowledged."""
+
+    acked = 0
+
+
+class RocketWorld:
+    """A world. With `lines`, its events are added to them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"rocketmq {seed}")
+        self.lines: list[str] | None = None
+        self.clock, self.records = _Clock(), _Records()
+        self.digest = 0
+        self.wall_ms = BEGIN_MS
+        self.is_sync = self.random.random() < 0.7
+        self.topics = {"t0": self.random.choice((1, 2, 4)), "t1": 1}
+        self.promises = Promises()
+        self.disk = Disk(Random(self.random.random()), self.random.choice((512, 4096)))
+        self.producers = [Producer(self, f"p{number}") for number in range(self.random.choice((1, 2, 3)))]
+        self.pullers = [PullGroup(self, "g0"), PullGroup(self, "g1", self.random.choice((None, "A")))]
+        self.poppers = [PopGroup(self, "g2", "t0")]
+        self.connections: list[Connection] = []
+        self._ports = 40_000
+        self._ticked_ms = self.wall_ms
+        self.was_full = False
+        self._planned: Death | None = None
+        # Producers answer questions then, and send nothing.
+        self._is_calm = False
+        self._clients: tuple[_Client, ...] = (*self.producers, *self.pullers, *self.poppers)
+        self.process: Process
+        self.open()
+
+    # -- what clients see of it
+
+    def note(self, text: str) -> None:
+        """Tell what happens."""
+        self.digest = crc32(f"{self.wall_ms} {text}".encode(), self.digest)
+        if self.lines is not None:
+            self.lines.append(f"{self.clock.steps:6} {self.wall_ms - BEGIN_MS:9} | {text}")
+
+    def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
+        """Connect a client; unless it says how, it writes headers in either way."""
+        self._ports += 1
+        session: Session = self.process.connect(self._ports)
+        if encoding is None:
+            encoding = self.random.choice(list(HeaderEncoding))
+        connection = Connection(session, encoding, asked)
+        self.connections.append(connection)
+        return connection
+
+    # -- lives of the process
+
+    def open(self) -> None:
+        """Start the process, on what the last one has left."""
+        while True:
+            try:
+                self.process = Process(
+                    self.disk, Random(self.random.random()), lambda: self.wall_ms, is_sync=self.is_sync
+                )
+                break
+            except DiskFull:
+                if not self.was_full:
+                    raise
+                self.note("the disk is too full to start")
+                self.disk.shared.free = ENOUGH_ROOM
+                self.disk.process_died()
+        for topic, queues in self.topics.items():
+            self.process.make_topic(topic, queues)
+        self.judge()
+        self.connections = []
+        self._beaten_ms = self.wall_ms
+        for client in self._clients:
+            client.connect()
+
+    def judge(self) -> list[Kept]:
+        """Judge the store as it is."""
+        return judge_store(self.process.store, self.promises, self.random, is_indexed=not self.was_full)
+
+    def die(self, death: Death) -> None:
+        """End the process, and start the next one."""
+        self.note(f"the process {death.value}")
+        self._planned = None
+        if death is Death.STOP:
+            self.process.stop()
+        else:
+            for group in self.pullers:
+                group.broker_died()
+        for connection in self.connections:
+            connection.lost()
+        if death in _POWER:
+            self.disk.power_lost()
+        else:
+            self.disk.process_died()
+        self.open()
+
+    def _plan(self, death: Death) -> None:
+        """Have the process die in one of the next steps."""
+        self._planned = death
+        if death is Death.TORN:
+            self.process.tear(self.random.choice(list(Tear)), self.random.randrange(3))
+        elif death is Death.FLUSHING:
+            self.disk.shared.flushes_left = self.random.randrange(6)
+
+    # -- steps
+
+    def step(self, acting: int) -> None:
+        """Let some clients do something, the process answer, and time pass."""
+        self.clock.steps += 1
+        if self.wall_ms - self._beaten_ms >= HEARTBEAT_MS:
+            self._beaten_ms = self.wall_ms
+            for client in self._clients:
+                client.heartbeat()
+        clients = self._clients[len(self.producers) :] if self._is_calm else self._clients
+        for _ in range(acting):
+            self.random.choice(clients).act()
+        try:
+            self._run()
+        except Crash:
+            assert self._planned is not None
+            self.die(self._planned)
+            return
+        for group in self.pullers:
+            group.check_held()
+
+    def _run(self) -> None:
+        process = self.process
+        process.set_clock()
+        for connection in self.connections:
+            size = len(connection.outgoing)
+            if size and self.random.random() < 0.1:
+                size = self.random.randrange(size)
+            if size:
+                connection.deliver(size)
+        self._end_step()
+        if self.wall_ms - self._ticked_ms >= TICK_MS:
+            self._ticked_ms = self.wall_ms
+            process.node.tick()
+            self._end_step()
+        process.flush_some(self.random.choice((0, 0, 1, 2, 100)))
+
+    def _end_step(self) -> None:
+        process = self.process
+        has_more = True
+        while has_more:
+            has_more = process.end_step()
+            if self._planned is Death.UNFLUSHED and process.store.flushed < process.store.log.end:
+                raise Crash
+            process.before_sending()
+            if self._planned is Death.UNANSWERED and process.node.dirty:
+                raise Crash
+            for connection in self.connections:
+                connection.read()
+
+    def _fault(self) -> None:
+        luck = self.random.random()
+        if luck < 0.03 and self._planned is None:
+            deaths = _KILLS + _POWER if self.is_sync else _KILLS
+            death = self.random.choice(deaths)
+            if death in (Death.STOP, Death.KILL, Death.POWER):
+                self.die(death)
+            else:
+                self._plan(death)
+        elif luck < 0.035:
+            self.note("the disk is full")
+            self.was_full = True
+            self.disk.shared.free = self.random.randrange(LITTLE_ROOM)
+        elif luck < 0.06 and self.was_full:
+            self.disk.shared.free = ENOUGH_ROOM
+
+    def run(self, steps: int) -> None:
+        """Run the world to its end. `Violation` if anything is not as it was promised."""
+        for _ in range(steps):
+            self._fault()
+            self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
+            self.wall_ms += self.random.choice(GAPS_MS)
+        self._count()
+        if not self.is_sync and self.random.random() < 0.5:
+            self._lose_power()
+        else:
+            self._calm()
+
+    def _count(self) -> None:
+        self.records.acked = sum(sent.is_acked for sent in self.promises.messages.values())
+        self.note(f"{self.records.acked} messages acknowledged")
+
+    def _lose_power(self) -> None:
+        """Nobody waited for the disk: what had been flushed is there, whole, and the store opens."""
+        store = self.process.store
+        kept = self.judge()
+        flushed = store.flushed
+        certain = {
+            key: sum(entry.physical_offset + entry.size <= flushed for entry in store.get(*key, 0, queue.end))
+            for key, queue in store.queues.items()
+        }
+        for group in self.pullers:
+            group.queues.clear()
+        self.promises.lost_power()
+        self.note(f"{len(kept)} messages, {sum(certain.values())} in all certain")
+        self.die(Death.POWER)
+        for key, least in certain.items():
+            if self.process.store.span(*key)[1] < least:
+                raise Violation(f"queue {key} had {least} messages on the disk, and has fewer")
+
+    def _calm(self) -> None:
+        """Without faults, everything that is owed comes."""
+        self._planned = None
+        self.disk.shared.free = ENOUGH_ROOM
+        self.die(self.random.choice((Death.STOP, Death.KILL)))
+        self._is_calm = True
+        for group in self.pullers:
+            group.gives_back = False
+        for popper in self.poppers:
+            popper.is_careful = True
+        end_ms = self.wall_ms + CALM_MS
+        while owed := next(what_is_owed(self.judge(), self.promises, self.pullers, self.poppers), ""):
+            if self.wall_ms > end_ms:
+                raise Violation(owed)
+            for _ in range(CALM_STEPS):
+                self.step(CALM_ACTIONS)
+                self.wall_ms += CALM_STEP_MS
