@@ -125,7 +125,7 @@ MESSAGES = (
         "relays",
         "Posts without an answer are not sent to the next upstream.",
         "broker.cluster.relay",
-        (("        self.posts.resend()\n", ""),),
+        (("        yield from self.posts.resend(is_current)\n", ""),),
     ),
     Mutant(
         "taken-twice-by-a-hop",

@@ -209,7 +209,7 @@ class PullGroup:
     # -- judgement
 
     def check_held(self) -> None:
-        """Whoever waits for messages gets those that are there, and an answer in time."""
+        """Check that held requests get the messages that are there, and an answer in time."""
         if self.connection.outgoing:
             return
         for key, (begin, until_ms) in self.held.items():

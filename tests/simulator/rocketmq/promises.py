@@ -91,7 +91,7 @@ class Promises:
             raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
 
     def lost_power(self) -> None:
-        """Nothing is known any longer of what may not have been on the disk."""
+        """Forget the places of all messages: some may not have been on the disk."""
         self.places.clear()
         for sent in self.messages.values():
             sent.may_be_there = True

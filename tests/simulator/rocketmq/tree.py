@@ -21,7 +21,7 @@ LOG_FOLDER = "commitlog"
 
 @dataclass
 class _Shared:
-    """What all folders of a disk share: its room, and how many flushes the machine lives through."""
+    """The state of the disk itself: its room, and how many flushes the machine lives through."""
 
     free: int = 1 << 40
     flushes_left: int = 1 << 40
@@ -108,7 +108,7 @@ class Tree(MemoryDirectory):
             yield from tree.dirty(is_log=name == LOG_FOLDER)
 
     def settle(self) -> None:
-        """What is there is on the platter."""
+        """Count all that is there as being on the platter."""
         self.unflushed.clear()
         self.made.clear()
         self.platter = {name: bytes(content.data) for name, content in self.files.items()}

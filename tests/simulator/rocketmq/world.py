@@ -258,7 +258,7 @@ class RocketWorld:
         self.note(f"{self.records.acked} messages acknowledged")
 
     def _lose_power(self) -> None:
-        """Nobody waited for the disk: what had been flushed is there, whole, and the store opens."""
+        """Lose power where nobody waited for the disk: what had been flushed is there, whole, and the store opens."""
         store = self.process.store
         kept = self.judge()
         flushed = store.flushed
