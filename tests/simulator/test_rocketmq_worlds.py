@@ -26,6 +26,7 @@ def test_rocketmq_node(seed: int) -> None:
     assert world.records.acked
 
 
+@pytest.mark.process
 def test_worlds_are_the_same_in_every_process() -> None:
     digests = set()
     for hash_seed in ("1", "2"):
@@ -42,7 +43,8 @@ def test_worlds_of_one_kind_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert "such a world has one node" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["rollback-stored", "log-not-flushed", "ack-not-noted"])
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["rollback-stored", "log-not-flushed", "offsets-not-kept"])
 def test_planted_fault_is_caught(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert mutate.main(["--only", f"rocketmq-{name}", "--worlds", "20"]) == 0
     assert "1 faults: 1 caught by worlds, 0 not as they should be" in capsys.readouterr().out
