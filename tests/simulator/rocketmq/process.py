@@ -141,7 +141,7 @@ class Process:
             self.topics.put(TopicConfig(name, queues, queues), self._wall_ms())
 
     def connect(self, port: int) -> Session:
-        """Somebody connects."""
+        """Open the session of a client that connects."""
         return self.node.open(f"127.0.0.1:{port}", self.broker)
 
     # -- steps

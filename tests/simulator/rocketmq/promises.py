@@ -63,7 +63,7 @@ class Promises:
     backs: list[Back] = field(default_factory=list)
 
     def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
-        """Somebody was told that a message is at an offset of a queue."""
+        """Note that somebody was told of a message at an offset of a queue."""
         known = self.places.setdefault((topic, queue_id), {})
         if known.setdefault(offset, name) != name:
             raise Violation(f"offset {offset} of queue {queue_id} of {topic} has {name}, and had {known[offset]}")

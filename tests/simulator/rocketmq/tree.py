@@ -133,7 +133,7 @@ class Disk:
         self.root = self.root.left(_Shared(self.shared.free))
 
     def power_lost(self) -> None:
-        """Of what was not flushed, some is there and some is not."""
+        """Lose some of what was not flushed, and keep the rest."""
         self.process_died()
         self.root.lose_entries(self._random)
         dirty = list(self.root.dirty())

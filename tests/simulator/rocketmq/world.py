@@ -276,7 +276,7 @@ class RocketWorld:
                 raise Violation(f"queue {key} had {least} messages on the disk, and has fewer")
 
     def _calm(self) -> None:
-        """Without faults, everything that is owed comes."""
+        """Go on without faults until everything has come that is owed."""
         self._planned = None
         self.disk.shared.free = ENOUGH_ROOM
         self.die(self.random.choice((Death.STOP, Death.KILL)))
