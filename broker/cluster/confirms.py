@@ -7,7 +7,7 @@ here opens it again, who must not receive those messages. So do those of a relay
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -16,7 +16,6 @@ from broker.cluster.upstream import UpstreamState
 from broker.core.clock import Now
 from broker.core.timers import Timers
 from broker.core.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
-from broker.core.work import Task, Work
 from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.wire.event import EventType
 
@@ -87,24 +86,26 @@ class Confirms:
             self._timers.at(now_ms + SENT_CONFIRMS_MS, self._forget)
         self._sent.extend([(now_ms, guid, app_id) for guid in guids])
 
-    def resend(self, work: Work, is_current: Callable[[], bool]) -> Task:
-        """Send those that were not sent, or may not have arrived, and those that come meanwhile, to an upstream that
-        knows the opens; in slices, while `is_current`.
+    def begin_resending(self) -> None:
+        """Begin to send those that were not sent, or may not have arrived, and those that come until the queue is open
+        again, to an upstream that knows the opens: `send_some` while there are any.
         """
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         self._unsent.extendleft(each for each in reversed(self._sent) if each[0] >= since_ms)
         self._sent.clear()
         self._untold.clear()
-        unsent = self._unsent
-        while unsent:
-            while not work.may_go_on():
-                yield
-            if not is_current():
-                return
-            work.left -= 1
-            part = [unsent.popleft() for _ in range(min(len(unsent), SENT_PER_UNIT))]
-            for app_id, of_app in groupby(part, itemgetter(2)):
-                self._send_up(app_id, [guid for _, guid, _ in of_app])
+
+    @property
+    def has_unsent(self) -> bool:
+        """Return True if there are confirms to be sent by `send_some`."""
+        return bool(self._unsent)
+
+    def send_some(self) -> int:
+        """Send some of the kept confirms; return the units of work that took."""
+        part = [self._unsent.popleft() for _ in range(min(len(self._unsent), SENT_PER_UNIT))]
+        for app_id, of_app in groupby(part, itemgetter(2)):
+            self._send_up(app_id, [guid for _, guid, _ in of_app])
+        return 1
 
     def opened(self, app_id: str) -> None:
         """Send delayed confirms of an app that the upstream has opened."""

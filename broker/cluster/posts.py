@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
@@ -70,6 +69,7 @@ class Posts:
         self._openings = openings
         self._expires = False
         self._unsent: deque[bytes] = deque()  # the upstream gets them in slices, before further ones
+        self._resending_to = 0  # the upstream's generation, see `Openings`
         self._refused: list[bytes] = []  # the root was not ready for them
 
     def post(self, guid: bytes, content: Content) -> Posted:
@@ -103,7 +103,7 @@ class Posts:
     ) -> None:
         size = len(content.data)
         self.unacknowledged[guid] = Unacknowledged(message, size, self._queue.now.ms, posters)
-        if self._unsent:
+        if self._is_resending:
             self._unsent.append(guid)
         self.room.take(size)
         self.expire_later()
@@ -113,27 +113,34 @@ class Posts:
         put = self.unacknowledged[guid]
         self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
-    def resend(self, is_current: Callable[[], bool]) -> Task:
-        """Send the kept posts to an upstream that knows the opens, and those that come meanwhile; in slices, while
-        `is_current`.
+    def begin_resending(self) -> None:
+        """Begin to send the kept posts, and those that come until the queue is open again, to an upstream that knows
+        the opens: `send_some` while there are any.
         """
         if not self._openings.writers:
             # It would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
-        work = self._queue.work
-        self._unsent = unsent = deque(self.unacknowledged)
-        while unsent:
-            while not work.may_go_on():
-                yield
-            if not is_current():
-                unsent.clear()
-                return
-            size = 0
-            for _ in range(min(len(unsent), SENT_PER_UNIT)):
-                size += self._send_kept(unsent.popleft())
-            work.left -= 1 + (size >> UNIT_BYTES_BITS)
+        self._unsent = deque(self.unacknowledged)
+        self._resending_to = self._openings.generation
+
+    @property
+    def has_unsent(self) -> bool:
+        """Return True if there are posts to be sent by `send_some`."""
+        return bool(self._unsent)
+
+    @property
+    def _is_resending(self) -> bool:
+        openings = self._openings
+        return self._resending_to == openings.generation and openings.state is UpstreamState.OPENING
+
+    def send_some(self) -> int:
+        """Send some of the kept posts again; return the units of work that took."""
+        size = 0
+        for _ in range(min(len(self._unsent), SENT_PER_UNIT)):
+            size += self._send_kept(self._unsent.popleft())
+        return 1 + (size >> UNIT_BYTES_BITS)
 
     def _send_kept(self, guid: bytes) -> int:
         """Send a post unless it has been acknowledged; return its size."""
@@ -178,8 +185,8 @@ class Posts:
         self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
 
     def _resend_refused(self) -> None:
-        if self._unsent:
-            self._resend_refused_later()  # the upstream has got some, perhaps these
+        if self._is_resending:
+            self._resend_refused_later()  # the upstream may have got these before
             return
         refused, self._refused = self._refused, []
         if self._openings.state is not _OPEN:

@@ -202,16 +202,17 @@ class RelayQueue(Queue):
         self.work.start(self._send_slowly(sent))
 
     def _send_slowly(self, sent: Callable[[], None]) -> Task:
-        generation = self.openings.generation
-
-        def is_current() -> bool:
-            return self.openings.generation == generation
-
-        yield from self.posts.resend(is_current)
-        yield from self.confirms.resend(self.work, is_current)
-        if is_current():
-            sent()
-            self.on_open()
+        posts, confirms, work, generation = self.posts, self.confirms, self.work, self.openings.generation
+        posts.begin_resending()
+        confirms.begin_resending()
+        while posts.has_unsent or confirms.has_unsent:
+            while not work.may_go_on():
+                yield
+            if self.openings.generation != generation:
+                return
+            work.left -= posts.send_some() if posts.has_unsent else confirms.send_some()
+        sent()
+        self.on_open()
 
     def _reads(self, app_id: str) -> None:
         """Handle an app opened by the upstream, before its first push."""

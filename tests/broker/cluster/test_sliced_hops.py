@@ -617,6 +617,25 @@ def test_confirms_that_were_kept_go_up_in_slices(world: World, breaks: bool) -> 
     assert not root.messages
 
 
+def test_a_post_that_comes_while_only_confirms_are_left_to_be_sent(world: World) -> None:
+    consumer, producer = world.client(1), world.client(1)
+    consumer.read(1, QUEUE, messages_max=MANY)
+    producer.open(1, QUEUE, WRITE | ACK)
+    fill(world)
+    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
+    world.part(0, 1)
+    consumer.confirm(1, *(guid(number) for number in range(MANY)))
+    slow(world, amount=1)
+    find_again(world)
+    assert relay.openings.state is UpstreamState.OPENING
+    assert not relay.posts.has_unsent
+    producer.put(1, guid(MANY), LAST, flags=PutFlag.ACK_REQUESTED)
+    for _ in slices(world):
+        pass
+    assert list(root.messages) == [guid(MANY)]
+    assert not relay.unacknowledged
+
+
 def test_old_posts_are_given_up_some_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posts, "EXPIRED_MAX", 30)
     producer = post_without_upstream(world)
