@@ -434,9 +434,14 @@ class Client:
         )
 
     def close(self, queue_id: int, uri: str, flags: int, *, final: bool = True, sub_id: int = 0, app: str = "") -> None:
-        info = SubQueueIdInfo(sub_id=sub_id, app_id=app) if app else None
-        parameters = handle(queue_id, uri, flags, sub_id_info=info)
-        assert self.ask(CloseQueue(handle_parameters=parameters, is_final=final)) == CloseQueueResponse()
+        request = _close_request(queue_id, uri, flags, sub_id, app, final=final)
+        assert self.ask(request) == CloseQueueResponse()
+
+    def begin_to_close(self, queue_id: int, uri: str, flags: int, *, final: bool, sub_id: int, app: str) -> None:
+        """Ask for a queue to be closed; the answer may come in any later step."""
+        self._requests += 1
+        request = _close_request(queue_id, uri, flags, sub_id, app, final=final)
+        self.send(self._schema_event(ControlMessage(r_id=self._requests, choice=request)))
 
     def disconnect(self) -> None:
         assert self.ask(Disconnect()) == DisconnectResponse()
@@ -508,3 +513,8 @@ def handle(
         write_count=int(bool(flags & WRITE)) if write_count is None else write_count,
         admin_count=admin_count,
     )
+
+
+def _close_request(queue_id: int, uri: str, flags: int, sub_id: int, app: str, *, final: bool) -> CloseQueue:
+    info = SubQueueIdInfo(sub_id=sub_id, app_id=app) if app else None
+    return CloseQueue(handle_parameters=handle(queue_id, uri, flags, sub_id_info=info), is_final=final)

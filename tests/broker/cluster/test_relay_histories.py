@@ -98,7 +98,8 @@ class History:
                 consumer.client.drop()
             else:
                 app, sub_id = consumer.app, 7 if consumer.app else 0
-                consumer.client.close(1, self.uri, READ, app=app, sub_id=sub_id, final=self.random.random() < 0.5)
+                final = self.random.random() < 0.5
+                consumer.client.begin_to_close(1, self.uri, READ, app=app, sub_id=sub_id, final=final)
 
     def post(self) -> None:
         node_id = self.random.randrange(3)
