@@ -125,7 +125,7 @@ MESSAGES = (
         "relays",
         "Posts without an answer are not sent to the next upstream.",
         "broker.cluster.relay",
-        (("        yield from self.posts.resend(is_current)\n", ""),),
+        (("        posts.begin_resending()\n", ""),),
     ),
     Mutant(
         "taken-twice-by-a-hop",
