@@ -1,7 +1,7 @@
 """Admission of members: a node comes from the address that the configuration has for it, or proves to be that node.
 
-A proof is a principal that the session has authenticated as, or a name in the certificate that it has shown. Where the
-cluster has either configured, the address does not do: anybody on a node's host comes from there.
+A proof is a principal that the session has authenticated as, or a name in the certificate that it has presented. If
+either is configured for the cluster, the address is not enough: any process on a node's host connects from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Admission", "KnownNode"]
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node as the configuration has it: its name, which a certificate has, and the principals that stand for it."""
+    """A configured node: its name, as in its certificate, and the principals that identify it."""
 
     name: str
     principals: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Admission:
         self.origins = origins
 
     def refusal(self, node_id: int, entrance: Entrance) -> str | None:
-        """Say why who has come in is not taken for a node of the cluster; None if it is."""
+        """Return the reason not to accept a session as this node of the cluster; None if it is accepted."""
         node = self._nodes[node_id]
         principal, names = entrance.proven, entrance.certified()
         if principal in node.principals or node.name in names:
@@ -47,7 +47,7 @@ class Admission:
         return f"says that it is node {node_id}, '{node.name}', and comes from {address}, not from {where}; it {shown}"
 
     def may_have_moved(self, node_id: int, entrance: Entrance) -> bool:
-        """Look up where a node is that comes from elsewhere, while its session waits; False if that would not help."""
+        """Look up the address of a node that comes from elsewhere while its session waits; False if it cannot help."""
         if self._needs_proof:
             return False
         entrance.hold()

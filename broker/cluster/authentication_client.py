@@ -1,4 +1,4 @@
-"""Authentication of a session that this broker has begun: before it says who it is, and again in time.
+"""Authentication of a session that this broker has begun: before it sends its identity, and again before it expires.
 
 Source: mqba::AuthenticationClient.
 """
@@ -27,8 +27,8 @@ __all__ = ["AuthenticationClient"]
 
 log = logging.getLogger("broker.authentication")
 
-# A session authenticates again when so much of its time is over, and no later than so long before its end: it looks
-# once a second.
+# A session authenticates again after this share of its lifetime, and at least this long before the end: it checks once
+# a second.
 RENEWED_AT = 0.8
 SPARE_MS = 2_500
 
@@ -45,7 +45,7 @@ class Outgoing(Protocol):
 
 
 class AuthenticationClient:
-    """One session's. `authenticated` is called once, `failed` with the reason whenever it does not succeed."""
+    """The authentication of a session. `authenticated` is called once, `failed` with the reason after each failure."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AuthenticationClient:
         session.send_event(build_schema_event(message, EventType.AUTHENTICATION))
 
     def on_response(self, data: memoryview, frame: Frame) -> None:
-        """Take in the answer to a request. FormatError for what is none."""
+        """Handle the answer to a request. Raises FormatError if it is none."""
         body = data[frame.body : frame.end]
         response = received(AuthenticationMessage, body, schema_encoding(frame.type_specific)).choice
         if not isinstance(response, AuthenticationResponse) or self._is_answered:

@@ -98,10 +98,10 @@ _ARRIVED = _columns(
 def pack_batch(
     out: bytearray, files: PartitionFiles, partition_id: int, start: int, end: int, awaited: Container[int], room: int
 ) -> int:
-    """Add the journal's records from `start` on to an event's body, up to `end`, to a queue operation, or until `room`
-    bytes are filled; where the next one is.
+    """Append the journal's records from `start` to an event's body; return the offset of the next record.
 
-    Messages whose sequence number is in `awaited` ask for a receipt.
+    Stops at `end`, before a queue operation, or when `room` bytes are filled. Messages whose sequence number is in
+    `awaited` request a receipt.
     """
     count = min((end - start) // JOURNAL_RECORD_SIZE, RECORDS_MAX)
     heads = np.zeros(count, _HEAD)
@@ -116,7 +116,7 @@ def pack_batch(
     data = files.data.buffer
     words = np.frombuffer(data, ">u4", len(data) // WORD)
     sizes[is_message] = (words[places[is_message] // WORD] & _SIZE_MASK).astype(np.int64) * WORD
-    # The last one is that which fills the room.
+    # The last record fills the room, or exceeds it.
     count = min(count, int(np.searchsorted(np.cumsum(sizes + _HEAD_SIZE), room)) + 1)
     heads, kinds, sizes = heads[:count], kinds[:count], sizes[:count]
     flags = np.zeros(count, np.int64)
@@ -144,10 +144,10 @@ def pack_batch(
 class Batch(NamedTuple):
     """Records of an event that continue a partition, in columns of one row each.
 
-    `records` are all of them, as written to the journal, and `data` is written to DATA, of which each has a
-    part of `sizes` bytes; `payloads` are the sizes of messages' payloads. `queue_key` is that of all of them, if they
-    are messages of one queue: then `guids`, where each begins in DATA and its compression are known too. `asking` is
-    the last one that requests a receipt. The rest of the event begins at `end`.
+    `records` are written to the journal and `data` to DATA, where the part of each record has its entry of `sizes`;
+    `payloads` are the sizes of messages' payloads. If all are messages of one queue, `queue_key` is its key, and their
+    GUIDs, offsets in DATA and compression are set too. `asking` is the last record that requests a receipt. The rest of
+    the event begins at `end`.
     """
 
     kinds: list[int]
@@ -165,8 +165,9 @@ class Batch(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The end of a replica, which new records must continue. With `gaps`, numbers may be left out, and leases grow,
-    up to `lease_id_max`.
+    """The end of a replica, which new records must continue.
+
+    With `gaps`, sequence numbers may be skipped, and lease ids may grow up to `lease_id_max`.
     """
 
     position: Position

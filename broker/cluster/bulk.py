@@ -64,8 +64,10 @@ class WholeEvents:
     """Events of posts and confirms for one queue whose root is elsewhere; see `broker.core.node.Node.bulk`."""
 
     def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
-        """Send posts up unchanged except for the queue's number there. Returns False, without effect, if that is not
-        all there is to do. `number` is the poster's, for the shapes of its properties.
+        """Forward posts to the upstream, unchanged except for the queue id.
+
+        Returns False, without effect, if they need more than that. `number` is the poster's, for the schemas of its
+        properties.
         """
         start, end = frame.body, frame.end
         length = end - start
@@ -204,7 +206,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
 
 
 def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int], RelayQueue | None]) -> None:
-    """Pass down the results of posts: words with the status, GUIDs, queue ids (see `formats.wire.ack.Ack`)."""
+    """Forward acknowledgments to posters: words with the status, GUIDs, queue ids (see `formats.wire.ack.Ack`)."""
     relay: RelayQueue | None = None
     last_id: int | None = None
     run = AckRun()
@@ -233,7 +235,7 @@ def acknowledge(rows: Iterable[tuple[int, bytes, int]], relay_of: Callable[[int]
             run.size += put.size
         run.end()
     except FormatError:
-        # Acks before the malformed part are still passed down.
+        # Acks before the malformed part are still forwarded.
         run.end()
         raise
     except Exception as error:
@@ -252,7 +254,7 @@ class AckRun:
         self.size = 0
 
     def end(self) -> None:
-        """Tell the poster."""
+        """Acknowledge the posts of the run."""
         if self.guids and self.relay is not None:
             self.relay.posts.room.give(self.size, len(self.guids))
             self.relay.statistics.acks += len(self.guids)
@@ -268,8 +270,9 @@ class AckRun:
 def _one_app(
     relay: RelayQueue, data: memoryview, at: int, end: int, infos_of: Callable[[bytes], Sequence[SubQueueInfo]]
 ) -> tuple[App, Group, bytes] | None:
-    """Return the app that the message at `at` is for, its only group, which awaits messages, and the message's options;
-    None if there is more to it.
+    """Return the app of the message at `at`, its only group, which awaits messages, and the message's options.
+
+    Returns None if the message needs more work than that.
     """
     if relay.broadcast or end - at <= _PUSH_SIZE:
         return None
@@ -287,8 +290,9 @@ def _one_app(
 def hand_out(
     relay: RelayQueue, data: memoryview, at: int, end: int, infos_of: Callable[[bytes], Sequence[SubQueueInfo]]
 ) -> int:
-    """Hand the messages from `at` on to the consumers of the one app that they are for, as long as there is nothing
-    else to do; where the first of others is. `infos_of` reads a message's options.
+    """Deliver the messages from `at` to the consumers of their only app; return the offset of the first one left.
+
+    Stops at a message that needs anything else. `infos_of` reads a message's options.
     """
     found = _one_app(relay, data, at, end, infos_of)
     if found is None:
@@ -393,7 +397,7 @@ class Pieces:
     def send(self) -> None:
         """Send them to the consumer."""
         if self._count and self.sink is not None and self._subscription is not None:
-            # They did not wait.
+            # These messages were delivered on arrival.
             self._subscription.stream.app.statistics.waits += self._count
             unconfirmed = self._subscription.stream.unconfirmed
             if len(unconfirmed.newest) >= FULL:

@@ -1,7 +1,7 @@
 """The cluster state machine: agreement of the nodes on the cluster's state after an election.
 
 The leader collects each follower's latest number. Once a quorum has answered, it takes the state from the most advanced
-ledger, assigns primaries, and has a quorum record that as its first advisory. Then everybody is healed.
+ledger, assigns primaries, and has a quorum record that as its first advisory. Then all nodes are healed.
 
 Source: mqbc::ClusterStateTable. Pairs that are not in `TRANSITIONS` change nothing.
 """

@@ -1,7 +1,7 @@
-"""The confirms of a relay's consumers, on their way up: those that may have been lost go to the next upstream, too.
+"""The confirms of a relay's consumers in flight: those that may have been lost are sent to the next upstream, too.
 
-An upstream takes them from a reader of the app. If nobody reads it any longer by then, they wait until somebody
-here opens it again, who must not receive those messages. So do those of a relay that nobody has open any longer.
+An upstream accepts them only from a reader of the app. If the app has no reader left, they wait until a client opens it
+again, which must not receive those messages. The confirms of a closed relay wait in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
 # Number of confirms sent again in a unit of work.
 SENT_PER_UNIT = 16
 
-# They are looked through no more often.
+# Minimum interval between searches for old confirms.
 FORGET_MS = 200
 
 # While there is no upstream: confirms of messages that are not here are not kept beyond this many.
@@ -87,8 +87,9 @@ class Confirms:
         self._sent.extend([(now_ms, guid, app_id) for guid in guids])
 
     def begin_resending(self) -> None:
-        """Begin to send those that were not sent, or may not have arrived, and those that come until the queue is open
-        again, to an upstream that knows the opens: `send_some` while there are any.
+        """Begin to resend pending and possibly lost confirms to an upstream that knows the opens.
+
+        Call `send_some` until none are left; confirms that come until the queue is open again are included.
         """
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         self._unsent.extendleft(each for each in reversed(self._sent) if each[0] >= since_ms)
@@ -116,12 +117,12 @@ class Confirms:
             self.send(app_id, guids)
 
     def _recent(self) -> list[tuple[bytes, str]]:
-        """Return the confirms that another upstream may not know of: sent to this one, or about to be."""
+        """Return the confirms that another upstream may not have: recently sent to this one, or about to be."""
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
 
     def _forget(self) -> None:
-        """Drop old ones, periodically while there are others."""
+        """Drop old confirms, periodically while others remain."""
         sent, since_ms = self._sent, self._now.ms - SENT_CONFIRMS_MS
         while sent and sent[0][0] <= since_ms:
             sent.popleft()
@@ -130,7 +131,7 @@ class Confirms:
             self._timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self._now.ms + FORGET_MS), self._forget)
 
     def take(self) -> list[tuple[bytes, str]]:
-        """Take those that were not sent, or may not have arrived: GUID and app id."""
+        """Take the confirms that were not sent or may be lost: GUID and app id."""
         confirms = self._recent()
         confirms += [(guid, app_id) for _, guid, app_id in self._unsent]
         self._sent.clear()
@@ -145,13 +146,13 @@ class Confirms:
         return given
 
     def inherit(self, given: Iterable[Given]) -> None:
-        """Send up what another relay has left of this queue, before any delivery here."""
+        """Send the confirms that a closed relay of this queue has left, before any delivery here."""
         self._sent.extend(given)
         self._untold.update(app_id for _, _, app_id in self._sent)
 
 
 class LeftConfirms:
-    """Recent confirms of queues that nobody has open here any longer: an upstream may be lost with them."""
+    """Recent confirms of queues that no client has open any longer: they may be lost with an upstream."""
 
     def __init__(self, now: Now) -> None:
         self._now = now

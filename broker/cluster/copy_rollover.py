@@ -1,10 +1,11 @@
-"""A replica's rollover: its primary goes on in new files, and what was carried over is the same here.
+"""A replica's rollover: it carries over the same messages as its primary, which continues in new files.
 
-With very many messages it goes on in slices. What was alive at the last record of the old files is found in them
+With very many messages it works in slices. The messages alive at the last record of the old files are found in them
 (`broker.store.sliced_recovery`) and carried over (`broker.store.moving`); a copy of that record, a sync point, follows.
-Meanwhile the primary's next records are written to the new files, behind that copy: where it is, the first of them
-says. Until all is there, and is as long as the primary's, the old files are what a next process goes on with; so no
-receipt is sent, and nobody is told how far this node is. Nothing more is needed from the primary for that.
+The primary's next records are written to the new files meanwhile, after that copy, whose place follows from the first
+of them. Until the new files are complete, and what was carried over is as long as the primary's, the next process would
+start from the old files; so the replica sends no receipt and reports no new position. It needs nothing more from the
+primary.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from formats.schema import Buffer
 
 __all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "CopyRollover", "Place"]
 
-# So many records are looked at for a unit of work, and so many bytes moved.
+# Number of records examined, and of bytes moved, for a unit of work.
 ROWS_PER_UNIT = 3
 BYTES_PER_UNIT = 4096
 PLACED_PER_UNIT = 4
@@ -40,10 +41,10 @@ class Place:
 
 
 class CopyRollover:
-    """One rollover: `advance` until it `is_copied`; `tail` is what the next records are written to.
+    """One rollover: `advance` until it `is_copied`; the next records are written to `tail`.
 
-    `begins` is where the tail does, with a copy of the last record of `old`; None before that is known. `fault` says
-    why it came to nothing.
+    `begins` is the start of the tail, with a copy of the last record of `old`; None before that is known. `fault` is
+    the reason why the rollover failed.
     """
 
     def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:
@@ -51,7 +52,7 @@ class CopyRollover:
         self.fresh = fresh
         self._ended = bytes(old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
         self._partition_id = partition_id
-        # The tail is there before what goes in front of it.
+        # The tail may be written before the part in front of it is complete.
         clear_header(fresh)
         self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
         self.begins: Ends | None = None
@@ -63,7 +64,7 @@ class CopyRollover:
         self._moving: Moving | None = None
 
     def advance(self, units: int) -> int:
-        """Do about so much; how much was done."""
+        """Do about `units` of work; return the units done."""
         rows = max(1, units) * ROWS_PER_UNIT
         recovery, moving = self._recovery, self._moving
         if not recovery.is_read:
@@ -83,7 +84,7 @@ class CopyRollover:
         return max(1, units)
 
     def tail_before(self, record: Buffer, at: int) -> Ends | None:
-        """Return the start of the tail if the first record behind a rollover is for `at`; None if it cannot be."""
+        """Return the start of the tail if the first record after the rollover is for `at`; None if it cannot be."""
         sync_point = JOURNAL_OP_RECORD.unpack(record)
         data, qlist = sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD
         begins = Ends(at - JOURNAL_RECORD_SIZE, data, qlist)
@@ -95,7 +96,7 @@ class CopyRollover:
         return None if self.is_copied and begins != least else begins
 
     def begin_tail(self, begins: Ends) -> bool:
-        """Write the first record of the new files' own there; False if there is no disk for it."""
+        """Write the tail's first record at `begins`; return False if there is too little disk space."""
         tail = self.tail
         if not tail.journal.reserve(begins.journal + JOURNAL_RECORD_SIZE):
             return False
@@ -105,11 +106,11 @@ class CopyRollover:
         return True
 
     def check(self) -> bool:
-        """Return whether what was carried over is as long as the primary's."""
+        """Return True if what was carried over is as long as the primary's."""
         return self.is_copied and self.fresh.ends == self.begins
 
     def write_header(self) -> None:
-        """The new files are whole."""
+        """Write the journal's header, which makes the new files valid."""
         assert self.begins is not None
         write_header(self.fresh, self._partition_id, self.begins.journal)
 
@@ -122,12 +123,12 @@ class CopyRollover:
             yield place, start
 
     def give_up(self) -> list[dict[bytes, Place]]:
-        """Give the rollover up, and return the memory that is to be given back."""
+        """Abandon the rollover; return its containers, for the caller to free."""
         self._moving = None
         alive, self._alive = self._alive, Chunked()
         return alive.chunks
 
     @property
     def is_placed(self) -> bool:
-        """Return whether all have been taken."""
+        """Return True if all messages carried over have been taken."""
         return self._moving is None or self._moving.is_placed

@@ -114,11 +114,10 @@ Removed = Callable[[bytes, bytes | None], None]
 
 
 class Copy:
-    """The files that a replica writes, which are those of its partition unless it receives them from scratch.
+    """The files that a replica writes: those of its partition, or a second set while it receives that from scratch.
 
-    While it receives a shard anew, `files` is a second set: its journal gets its header last, so that a node that dies
-    before goes on with the old one. `removed` is told what a record removes. No record is of a lease after
-    `lease_id_max`.
+    The journal of the second set gets its header last, so that a node that dies before continues with the first set.
+    `removed` is called with what a record removes. No record has a lease above `lease_id_max`.
     """
 
     def __init__(self, shard: Shard, recovered: Recovered | None = None) -> None:
@@ -139,7 +138,7 @@ class Copy:
             self._places.add_recovered(recovered.messages)
         else:
             self._find_places()
-        self.is_rotten = False  # a payload is not what its checksum says
+        self.is_rotten = False  # a payload does not match its checksum
 
     def _find_places(self) -> None:
         """Rebuild the index of messages from the files."""
@@ -158,12 +157,12 @@ class Copy:
 
     @property
     def is_rolling(self) -> bool:
-        """True if a rollover is unfinished: another process would begin with the record before it."""
+        """True if a rollover is unfinished: after a restart the store would end with the record before it."""
         return self._rolling is not None
 
     @property
     def kept(self) -> Position:
-        """The last record that another process would find."""
+        """The last record that a restart would find."""
         return self.position if self._rolling is None else self._kept
 
     @property
@@ -195,13 +194,14 @@ class Copy:
     def write_all(
         self, data: memoryview, start: int, end: int, *, heals: bool = False, bytes_max: int = NO_BOUND
     ) -> Written:
-        """Write the records of an event's body, `data[start:end]`; return their end, and the last that wants a receipt.
+        """Write the records of an event's body, `data[start:end]`.
 
-        After about `bytes_max` the rest is left to be written, and so is what follows a record that begins a rollover
-        while the one before is not finished: once this copy is not busy, it goes on with that.
+        Returns the end of the written records, and the last one that requests a receipt. Stops after about `bytes_max`,
+        and at a record that begins a rollover while the previous one is unfinished; the caller writes the rest once
+        this copy is not busy.
 
-        With `heals`, no record begins a rollover: the sender was still in the old files after it.
-        Raises `OutOfStep`, or FormatError, at the first that does not fit or is malformed: those before it are written.
+        With `heals`, no record begins a rollover: the sender was still in the old files after it. Raises `OutOfStep` or
+        FormatError at the first record that does not fit or is malformed; the ones before it are written.
         """
         asking = None
         if self._rolls_again:
@@ -394,7 +394,7 @@ class Copy:
             raise OutOfStep(f"no disk for what follows {old.journal.name}")
         self._kept = self.position
         rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
-        # Nothing is for 0: the first record says where this goes on, if it comes before that is known here.
+        # No record is for 0. If the first record comes before the start of the tail is known here, it tells it.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)
         if work is not None:
@@ -461,7 +461,7 @@ class Copy:
             self._end_rollover(rolling)
 
     def _end_rollover(self, rolling: CopyRollover) -> None:
-        """Complete a rollover: another process would use the new files."""
+        """Complete a rollover: from here on a restart uses the new files."""
         shard, old = self.shard, rolling.old
         if rolling.fault:
             return
@@ -487,7 +487,7 @@ class Copy:
     def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
         """Update the index to the new files, then close the old ones.
 
-        If nobody asks for their places any longer, they are gone through all the same: it gives their memory back.
+        If the places are no longer needed, the messages are still gone through, to free their memory.
         """
         work = self.shard.work
         before = places.before(now_in)
@@ -516,7 +516,7 @@ class Copy:
             self.shard.note_not_retired(old, error)
 
     def settle(self) -> None:
-        """Undo an unfinished rollover, when no more comes from this primary."""
+        """Undo an unfinished rollover, since this primary sends no more."""
         rolling = self._rolling
         self._rolls_again = False
         if rolling is not None:
@@ -548,10 +548,10 @@ class Copy:
     # -- healing
 
     def cut(self, position: Position) -> bool:
-        """Drop the records behind `position`, or behind the last that is not; return True if that was done.
+        """Truncate the store after `position`, or after the last record before that; return True if it was done.
 
-        It is not if all records would have to go, if it would take long, or if the remaining ones have rotted. Where
-        messages are is found again in slices.
+        Does nothing if no record would remain, if it would take long, or if the remaining records are corrupted. The
+        index of messages is rebuilt in slices.
         """
         files = self.files
         behind = offset_behind(files, position_until(files, position))
@@ -576,7 +576,7 @@ class Copy:
         return True
 
     def begin_anew(self) -> None:
-        """Start to receive the whole partition into new files. Raises `OutOfStep` if there is no disk for them."""
+        """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
         shard = self.shard
         timestamp = _timestamp(shard)
         fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
@@ -632,7 +632,7 @@ class Copy:
 
     @property
     def is_full(self) -> bool:
-        """Return True if the journal is completely full, whatever disk there is."""
+        """Return True if the journal has reached its maximum size, regardless of free disk space."""
         return self.files.journal_end + JOURNAL_RECORD_SIZE > len(self.files.journal.buffer)
 
     def begin_lease(self, lease_id: int) -> bool:

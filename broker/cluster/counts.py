@@ -1,7 +1,7 @@
 """Counts of the opens of a relay's clients, and of those reported to its upstream.
 
-Each client's count fits the wire, the sum of many need not: the upstream is told of no more than the wire carries, and
-hears of a close when what is left is less than that.
+Each client's count fits the wire format, but the sum of many need not. The count reported to the upstream is capped at
+the format's maximum; a close is reported once the sum falls below the reported count.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ COUNT_MAX = (1 << 31) - 1
 
 
 class Count:
-    """The count of an app's readers, or a queue's writers. `open` is the number of clients' opens.
+    """The count of an app's readers, or of a queue's writers. `open` is the number of clients' opens.
 
-    Invariant: what the upstream was told is no more than clients have, and with what it is being asked for no more than
-    `COUNT_MAX`. It knows of something as long as clients have something.
+    Invariants: the reported count does not exceed the clients' opens; together with pending requests it does not exceed
+    `COUNT_MAX`; it is positive while clients have opens.
     """
 
     __slots__ = ("_asking", "open", "told")
@@ -35,7 +35,7 @@ class Count:
     def answered(self, count: int, more: int, *, granted: bool) -> None:
         """Apply the upstream's answer to `ask(count)`, which returned `more`.
 
-        What it did not have to be asked for is granted only while nothing else is being asked.
+        Opens that needed no request are granted only while no other request is pending.
         """
         self._asking -= more
         if granted:

@@ -1,9 +1,8 @@
 """The condition under which the nodes' answers cover everything acknowledged.
 
-Acknowledged records are at `quorum` of `nodes`. The nodes that answered cover them if one of them must be among these:
-when more have told than a quorum leaves out. A node with damaged files has lost what it may have acknowledged. It tells
-nothing, so it is not among those that told, however few are left; that others are damaged only means that there is no
-point in waiting for them.
+Acknowledged records are at `quorum` of `nodes`. The nodes that answered cover them if any quorum includes one of them:
+if more have answered than a quorum leaves out. A node with damaged files has lost what it may have acknowledged, so it
+never counts as one that answered, however few remain; damaged nodes are only not waited for.
 """
 
 from __future__ import annotations

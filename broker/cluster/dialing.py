@@ -45,7 +45,7 @@ class Dialer(Protocol):
         ...
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> BrokerPeer | str:
-        """Return the purpose of the session, given the other side's identity, or the reason to end it."""
+        """Return the handler of the session, given the other side's identity, or the reason to end it."""
         ...
 
     def failed(self, node_id: int, reason: str) -> None:

@@ -1,8 +1,8 @@
 """A broker below this one: another member of the cluster at the primary, or a proxy (source: mqbblp::QueueHandle).
 
-It opens queues like a client, for all of its own clients together. These are the differences: it is told how often a
-message may still be delivered, it reports messages that its consumers may not have survived, a message for many apps is
-sent to it once, and a member of the cluster gets no payload that it has in its own store.
+It opens queues like a client, for all of its own clients together. It differs from a client in these points: it gets
+the remaining delivery attempts of each message, reports messages that may have crashed its consumers, gets a message
+for several apps only once, and, if it is a member of the cluster, gets no payload that is in its own store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Downstream"]
 
 log = logging.getLogger("broker.downstream")
 
-# A broker with this much unsent output gets no more messages until it has taken it.
+# A broker with this much unsent output gets no more messages until the output is sent.
 PUSH_BYTES_HIGH = 4 << 20
 
 UNSET_GUID = bytes(16)
@@ -65,15 +65,15 @@ class Last:
 
 
 def _decided_below(parameters: QueueHandleParameters) -> None:
-    """Allow everything: the client's own broker has authorized it, and brokers trust each other in that."""
+    """Allow everything: the client's own broker has authorized it, and brokers trust each other's decisions."""
 
 
 class Downstream:
     """One broker's handles of this node's queues; see `broker.core.messages.Sink` and `Poster`.
 
-    `number` is negative, so that it is no client's; `out` is the outbox of the link, `wake` says that something is in
-    it. `fail` ends the link, after this step, when something could not be put into it. A `member` has the messages of
-    the cluster's stores itself.
+    `number` is negative, unlike any client's. `out` is the outbox of the link, and `wake` is called when it has output.
+    `fail` closes the link after this step, if output could not be prepared. A `member` has the messages of the
+    cluster's stores itself.
     """
 
     takes_all = True
@@ -102,7 +102,7 @@ class Downstream:
         self.requests = QueueRequests(host, self, _decided_below)
         self.handles = self.requests.handles
         self._last = Last()
-        # By queue id: the newest message that it was sent.
+        # The newest message sent to the broker, by queue id.
         self._newest: dict[int, Message] = {}
 
     def lost(self) -> None:
@@ -203,7 +203,7 @@ class Downstream:
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
-            # A confirm may cross a change of the primary; it comes again if it matters.
+            # A confirm may cross a change of the primary; it is sent again if it matters.
             if handle is not None and stream is not None and not handle.queue.broadcast:
                 handle.queue.confirm(stream, guid)
 
@@ -298,5 +298,5 @@ def _options(info: SubQueueInfo) -> bytes:
 
 
 def _is_newer(message: Message, other: Message) -> bool:
-    """Return True if a message came after another. Its offset alone may be of a newer file, and small."""
+    """Return True if a message came after another. The offset alone does not tell: it restarts in a newer file."""
     return message is not other and (message.arrived_ms, message.offset) > (other.arrived_ms, other.offset)

@@ -1,22 +1,22 @@
 """Election of the leader: terms, votes, and heartbeats (source: mqbnet::Elector).
 
 A node that sees no leader waits for a random time, asks the others whether they would vote for it (scouting), and only
-then proposes itself in a new term. So a node that comes back never unseats a leader that the others can see. A leader
-leads as long as a quorum supports it.
+then proposes itself in a new term. A node that restarts therefore never unseats a leader that the others can see. A
+leader leads while a quorum supports it.
 
 The behaviour in each role is one table, `TRANSITIONS`; a pair that is not in it changes nothing. The timer that runs
 depends on the role alone, see `Election._enter`.
 
-Departures from the reference, which both let it take part:
+Departures from the reference, with which members of both kinds still work together:
 
-- A term is kept (`keep_term`) before anybody hears of it, so a node that restarts cannot vote twice in one. A node that
-  cannot keep terms does as if messages of newer ones had not come, but that it gives up to lead. It tries again with
-  each of them, and before it would scout or support a scout.
-- Waiting is short where the long wait serves nothing: all nodes are there and none leads; the leader's link has just
-  broken, or it has given up; some that answered had not noticed that yet.
-- A node supports one scout at a time, and of two scouts that of the lower id; so hardly two propose themselves and
-  split the votes.
-- A leader that follows a newer one supports it; two leaders in one term both give up.
+- A term is stored (`keep_term`) before any message with it is sent, so a node that restarts cannot vote twice in one. A
+  node that cannot store terms ignores messages with newer ones, except that it stops leading. It retries with each such
+  message, and before it would scout or support a scout.
+- The wait is short where a long one has no purpose: all nodes are up and none leads; the leader's link has just broken,
+  or the leader has resigned; some nodes that answered had not noticed that yet.
+- A node supports one scout at a time, and of two scouts the one with the lower id; so two nodes rarely propose
+  themselves and split the votes.
+- A leader that follows a newer one supports it; two leaders in one term both resign.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ __all__ = [
 
 log = logging.getLogger("broker.election")
 
-# Elections number terms one by one. A message with a term further ahead is not from an election, and would use
-# up the numbers that there are.
+# Elections increment the term by one. A message with a term further ahead is not from an election, and would exhaust
+# the range of terms.
 TERM_JUMP_MAX = 1 << 32
 TERM_MAX = (1 << 63) - 1
 
@@ -202,12 +202,11 @@ class Election:
     """One node's part in the election of its cluster's leader.
 
     `on_leader(leader_id, term)` is called when a leader is known (maybe this node), and with None when it is lost.
-    `on_silence(node_id)` is called when that is because the leader gives no sign of life, though its link is there.
-    `random_below(n)` gives an integer from 0 to n - 1. `keep_term` makes a term outlast the process and its machine, or
-    raises OSError.
+    `on_silence(node_id)` is called when the leader is lost because it sends no heartbeats although its link is up.
+    `random_below(n)` gives an integer from 0 to n - 1. `keep_term` stores a term durably, or raises OSError.
 
-    Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. In one term a node
-    votes once: it votes only in terms newer than its own, which it takes over first.
+    Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. A node votes once in a
+    term: it votes only in terms newer than its own, and adopts the term first.
     """
 
     def __init__(
@@ -238,23 +237,23 @@ class Election:
         self._retiring = False
         self._unkept = False  # the last term could not be stored
         self._choice: int | None = None  # the node that it follows or supports
-        self._supporters: set[int] = set()  # who has voted for it, or says that it follows it
-        self._answers: dict[int, bool] = {}  # who would vote for it
-        self._promise = (links.own_id, now.ms)  # the scout that it supports, and until when
+        self._supporters: set[int] = set()  # the nodes that voted for it, or follow it
+        self._answers: dict[int, bool] = {}  # by node: it would vote for this one
+        self._promise = (links.own_id, now.ms)  # the scout that it supports, and the end of that support
         self._heard_ms = 0  # when the node of choice gave its last sign of life
-        self._entered = 0  # numbers the roles taken up: older timers are void
+        self._entered = 0  # counts the roles entered: timers of earlier ones are void
 
     # -- what happens
 
     def start(self) -> None:
-        """Take part. An existing leader will be heard of before the first wait is over."""
+        """Take part. An existing leader is discovered before the first wait is over."""
         self._apply(Event.STARTED)
         self._entered += 1
         self._schedule(self._times.initial_wait_timeout_ms, Event.WAITED)
         self._look_around()
 
     def retire(self) -> None:
-        """Follow, but stop leading and voting: this node is about to stop, and the others must suffice."""
+        """Follow, but stop leading and voting: this node is about to stop, and the others must form the quorum."""
         self._retiring = True
         self._apply(Event.RETIRING)
 
@@ -423,13 +422,13 @@ class Election:
                 self._schedule(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1), Event.WAITED)
 
     def _keep_newer(self, transition: Transition, term: int) -> bool:
-        """Store the term of a transition; return True if it is stored or not newer."""
+        """Store the term of a transition; return True if it is stored, or not newer than the current one."""
         if Act.RAISE_TERM in transition.acts:
             return self._keep(self.term + 1)
         return Act.TAKE_TERM not in transition.acts or term <= self.term or self._keep(term)
 
     def _keeps_terms(self) -> bool:
-        """Return True if terms can be stored; tried again if the last attempt failed."""
+        """Return True if terms can be stored; retry if the last attempt failed."""
         return not self._unkept or self._keep(self.term)
 
     def _keep(self, term: int) -> bool:
@@ -487,7 +486,7 @@ class Election:
             self._apply(Event.SILENCE)
 
     def _schedule(self, delay_ms: int, event: Event) -> None:
-        """Apply `event` later, if the role has not been entered anew by then."""
+        """Apply `event` after a delay, unless a role is entered in the meantime."""
         entered = self._entered
 
         def happen() -> None:

@@ -1,12 +1,12 @@
-"""Dropping of a relay's waiting messages, and the actions that must wait for that: in slices, as they may be many.
+"""Discarding of a relay's waiting messages in slices, and the actions that must wait for that.
 
-A lost upstream leaves messages that no consumer has; the next one sends them again. They are taken from
-the apps at once and dropped one by one. Until that is done the relay has no other upstream: repeated messages
-could not be distinguished from those to be dropped. Between slices posts and confirms are kept, as without an upstream.
+A lost upstream leaves messages that no consumer has; the next one sends them again. They are removed from the apps at
+once and discarded one by one. Until that is done the relay gets no other upstream: repeated messages could not be
+distinguished from those to be discarded. Between slices posts and confirms are kept, as without an upstream.
 
-Messages that no consumer of an app wants any longer, or may have, are filtered when messages are given back (see
-`broker.core.redelivery`): the app delivers nothing until all of them are in order again. Reports to the upstream
-about the app's consumers wait for that, too: it may send a message anew as soon as it receives them.
+Messages that no consumer of an app wants or may receive any longer are filtered out when messages are returned (see
+`broker.core.redelivery`): the app delivers nothing until all of them are in order again. Reports to the upstream about
+the app's consumers wait for that, too, since the upstream may resend a message as soon as it receives them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["Actions", "Forgetting"]
 
 
 class Forgetting:
-    """The messages that one queue drops. `done` is called when a task has dropped the last of them."""
+    """The messages that one queue discards. `done` is called when a task has discarded the last of them."""
 
     def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
-        self.bits: list[int] = []  # of the apps that are left with something to forget
+        self.bits: list[int] = []  # bits of the apps with messages left to discard
         self._queue = queue
         self._done = done
 
     def forget_waiting(self, app: App) -> None:
-        """Drop an app's waiting messages that no consumer has; later arrivals are kept."""
+        """Discard an app's waiting messages that no consumer has; later arrivals are kept."""
         lots = app.take_waiting()
         if lots:
             self.bits.append(app.bit)
@@ -70,7 +70,7 @@ class Actions:
         self._waiting: dict[App, deque[Callable[[], None]]] = {}
 
     def add(self, app: App, action: Callable[[], None]) -> None:
-        """Take an action for an app, at once or later."""
+        """Run an action for an app, at once or later."""
         waiting = self._waiting.get(app)
         if waiting is not None:
             waiting.append(action)
@@ -87,7 +87,7 @@ class Actions:
         self._act(app)
 
     def finish(self) -> None:
-        """Take all actions at once."""
+        """Run all actions at once."""
         for app in list(self._waiting):
             self._act(app)
 

@@ -1,6 +1,6 @@
-"""The brokers below this one that are not in its cluster: proxies. They have queues open here, as clients have.
+"""The brokers below this one that are not in its cluster: proxies, which open queues here like clients.
 
-They come without a node id of their own, any number of them (source: mqbnet::SessionNegotiator, mqbblp::Cluster).
+They have no node id, and there may be any number of them (source: mqbnet::SessionNegotiator, mqbblp::Cluster).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ log = logging.getLogger("broker.downstream")
 # Their numbers are below those of a cluster's nodes.
 FIRST_NUMBER = -(1 << 32)
 
-# Whoever hears this asks again: elsewhere, or here if the node stays after all.
+# A proxy that gets this retries: elsewhere, or here if the node stays after all.
 IS_STOPPING = Status(category=StatusCategory.REFUSED, code=ClusterError.STOPPING, message="this node is stopping")
 
 
 class Guest:
-    """One of them: what its session is for; see `broker.core.session.BrokerPeer`."""
+    """The handler of one proxy's session; see `broker.core.session.BrokerPeer`."""
 
-    # It asks for all of its clients together.
+    # Its requests are for all of its clients together.
     control_bytes_max = 4 << 20
-    # It is pushed no more than it takes: what else waits are acknowledgments and answers.
+    # It is pushed no more than it accepts: other pending output is acknowledgments and answers.
     backlog_bytes_max = 64 << 20
 
     def __init__(self, guests: Guests, session: Session, node: Node) -> None:
@@ -65,7 +65,7 @@ class Guest:
             member=False,
         )
         downstream.bulk = node.bulk
-        # Whoever looks for a queue's clients finds it among them.
+        # A search for a queue's clients finds it among them.
         session.handles = downstream.handles
         self._on_event: dict[int, Callable[[memoryview, Frame], None]] = {
             EventType.CONTROL: self._on_control,
@@ -94,7 +94,7 @@ class Guest:
         self._guests.ended(self)
 
     def advise(self, status: NodeStatus) -> None:
-        """Tell it what this node is."""
+        """Advise the proxy of this node's status."""
         self._send(ControlMessage(choice=ClusterMessage(choice=NodeStatusAdvisory(status=status))))
 
     def _on_control(self, data: memoryview, frame: Frame) -> None:
@@ -117,7 +117,7 @@ class Guest:
 
 
 class Guests:
-    """All of a node's. `status` is what they hear of this node."""
+    """All proxies of a node. `status` is the node's status as advised to them."""
 
     def __init__(self, node: Node, status: NodeStatus = NodeStatus.AVAILABLE) -> None:
         self.status = status
@@ -125,12 +125,12 @@ class Guests:
         self._guests: set[Guest] = set()
 
     def serve(self) -> None:
-        """Let in those that have no node id, and no others; when the node is to stop, they go first."""
+        """Admit brokers without a node id, and no others; they are the first to leave when the node is to stop."""
         self._node.admit = self.admit
         self._node.retire = self.retire
 
     def retire(self) -> bool:
-        """The node is about to stop: whether all of them have gone elsewhere."""
+        """Announce that the node is about to stop; return True if all proxies have left."""
         self.set_status(NodeStatus.STOPPING)
         return not any(guest.downstream.handles for guest in self._guests)
 

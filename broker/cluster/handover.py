@@ -1,7 +1,7 @@
 """Handover of a queue's clients when its root moves from this node to another, or to this one.
 
-Their handles are kept, and clients do not notice: a consumer may still confirm its unconfirmed messages, and an
-unacknowledged post goes to the new root, which recognises a repetition by its GUID.
+The move is transparent to clients, whose handles are kept: a consumer may still confirm its unconfirmed messages, and
+an unacknowledged post is sent to the new root, which recognises a duplicate by its GUID.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _posts(
 ) -> Iterator[tuple[bytes, Content, list[tuple[Poster, int, int]]]]:
     """Yield accepted messages that are not known to be stored, to be posted again for local posters.
 
-    Other members do that themselves, and disconnected posters repeat them: another primary may have them already.
+    Other members post theirs themselves, and disconnected posters retry: another primary may have them already.
     """
     writers = {id(handle.sink) for handle in handles if handle.writes}
 
@@ -89,7 +89,7 @@ def _posts(
 
 
 def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
-    """The content of a message, to be posted anew; None if its payload has rotted."""
+    """Return the content of a message, to be posted again; None if its payload is corrupted."""
     data = bytes(old.log.read(message))
     if crc32c(data) != message.checksum:
         return None

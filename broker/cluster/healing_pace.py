@@ -1,6 +1,6 @@
-"""The pace of healing replicas: slices are sent while no other work waits, and less than the machine could do.
+"""The pace of healing replicas: slices are sent while no other work waits, below the machine's capacity.
 
-There is one pace for all partitions of a node, since each delays the producers of the others just the same.
+All partitions of a node share one pace, since each delays the producers of the others just the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from broker.core.timers import Timers
 
 __all__ = ["HealingPace"]
 
-# The rate under traffic: writing takes more of a machine than sending, and so may other processes
-# there.
+# The rate under traffic: writing costs the receiving machine more than sending, and it may run other processes.
 BYTES_PER_MS = 116 << 10
 # Arrears of this time are caught up,
 ARREARS_MS = 20
@@ -28,8 +27,9 @@ def _only_a_step() -> None:
 
 
 class HealingPace:
-    """The steps of a node, as seen by healing: `written` during one, then `end_step`, then `may_send`
-    and `sent` for each slice. `goes_on` tells whether more may be sent in steps that have nothing else to do.
+    """The pace of one node: call `written` during a step, then `end_step`, then `may_send` and `sent` for each slice.
+
+    `goes_on` is True if more may be sent in steps that have nothing else to do.
     """
 
     def __init__(self, now: Now, timers: Timers) -> None:

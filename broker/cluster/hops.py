@@ -102,11 +102,11 @@ class Hops:
         return self.relays.pop(relay.queue_id, None) is not None
 
     def begin(self, relay: RelayQueue) -> None:
-        """Add a relay for a queue that nobody had open here."""
+        """Add the relay of a newly opened queue."""
         relay.confirms.inherit(self.left.take(relay.uri))
 
     def end(self, relay: RelayQueue) -> None:
-        """Remove a relay that nobody has open any longer."""
+        """Remove a relay that no client has open any longer."""
         self.left.keep(relay.uri, relay.confirms.leave())
 
     def found(self, relay: RelayQueue, node_id: int) -> None:
@@ -134,8 +134,9 @@ class Hops:
         return outbox
 
     def link_up(self, node_id: int, outbox: Callable[[], Outbox]) -> None:
-        """Register a node reachable by a link whose `outbox` is sent with the step: output need not be kept
-        here, as nothing else has to go before it.
+        """Register a node reachable by a link whose `outbox` is sent with the step.
+
+        Output need not be buffered here, as nothing else has to precede it.
         """
         self._direct[node_id] = outbox
 

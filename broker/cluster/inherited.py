@@ -1,11 +1,11 @@
-"""Taking over of consumers' unconfirmed messages after the root of their queue has moved, in slices.
+"""Takeover of consumers' unconfirmed messages, in slices, after the root of their queue has moved.
 
-The consumers join the new queue at once, with the room that they have left. Their messages are set aside and come back
-in slices, and until then the app delivers nothing (`broker.core.delivery.Delivery.begin_with`): posts wait in their
-order after existing messages. Each message goes in one move from where it is to the consumer that has it. So a confirm
-that comes between two slices finds it in one place or the other, and messages that a leaving consumer has not got back
-go to others: at a root they still wait, and a relay's next upstream sends them again. They count as delivered once
-less in that case.
+The consumers join the new queue at once, with their remaining room. Their messages are set aside and returned in
+slices, and until then the app delivers nothing (`broker.core.delivery.Delivery.begin_with`): posts wait in order after
+the existing messages. Each message moves in one operation to the consumer that holds it, so a confirm between two
+slices finds it either in its old place or in the new one. If a consumer leaves before its messages are returned, others
+get them: at a root they still wait, and a relay's next upstream sends them again. Their delivery count is then one
+lower.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Unconfirmed = Chunked[tuple[Message, Subscription]]
 
 
 def set_aside(app: App, before: dict[Stream, Unconfirmed]) -> dict[Stream, Unconfirmed]:
-    """Take the consumers' messages of an app from them; some may be set aside from `before`."""
+    """Remove the messages of an app from its consumers; some may still be set aside from `before`."""
     held: dict[Stream, Unconfirmed] = {}
     for stream in app.streams:
         chunks = stream.unconfirmed.chunks
@@ -49,9 +49,9 @@ def let_go(queue: Queue, held: Unconfirmed) -> Task:
 
 
 def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
-    """Give the consumers of an app at a root, with restored messages, those that they hold.
+    """Return the messages that the consumers of an app hold to them, at a root with restored messages.
 
-    They mostly have the first ones: the others are not examined.
+    Consumers mostly hold the first messages: the rest is not examined.
     """
     work, pending = queue.work, app.pending
     while held and pending and app.pending is pending:
@@ -60,7 +60,7 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
             if queue.delivery.is_over:
                 return
             for stream in [each for each in held if each not in app.streams]:
-                # Others get messages that it has not got back.
+                # Other consumers get the messages not returned to it.
                 del queue.delivery.inherited[stream]
                 _throw(queue, held.pop(stream))
             continue
@@ -81,7 +81,7 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
     for stream in app.streams:
         queue.delivery.inherited.pop(stream, None)
     for left in held.values():
-        # These messages no longer exist. A purge has given all consumers all their room.
+        # These messages no longer exist. A purge has freed all the consumers' room.
         queue.work.start(let_go(queue, left) if app.pending is pending else throw_away(queue.work, [*left.chunks]))
 
 
@@ -90,9 +90,9 @@ def _throw(queue: Queue, left: Unconfirmed) -> None:
 
 
 class Inherited:
-    """The messages that a relay's consumers hold from a root that was here. `done` is called when all are taken in.
+    """The messages that a relay's consumers hold from a former root here. `done` is called when all are taken over.
 
-    `hold` makes a message one of the relay's. Until all are, it has no upstream, which might send them again.
+    `hold` adds a message to the relay. Until all are added the relay has no upstream, which might send them again.
     """
 
     def __init__(self, queue: Queue, hold: Callable[[App, Message], None], done: Callable[[], None]) -> None:
@@ -102,7 +102,7 @@ class Inherited:
         self._done = done
 
     def begin(self, before: dict[Stream, Unconfirmed]) -> None:
-        """Begin with the new consumers; the root itself may not have given them back some of their messages yet."""
+        """Begin with the new consumers; the root may not have returned all their messages yet, either."""
         for app in self._queue.apps.values():
             held = set_aside(app, before)
             if held:
@@ -124,7 +124,7 @@ class Inherited:
         self._done()
 
     def take(self, guid: bytes) -> None:
-        """Take a message in before its turn."""
+        """Take over a message before its turn."""
         for stream in list(self.held):
             self._take(stream, guid)
 

@@ -1,7 +1,7 @@
 """The last confirms: a stopping broker gives its consumers no more messages, and lets them confirm what they have.
 
-Unconfirmed messages go to others, who may get them for a second time. The server decides how long to
-wait. Source: mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
+Unconfirmed messages are redelivered to other consumers. The server decides how long to wait for confirms. Source:
+mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Links(Protocol):
 
     @property
     def other_ids(self) -> tuple[int, ...]:
-        """All nodes of the cluster except this one, up or not."""
+        """The ids of all other nodes of the cluster, up or not."""
         ...
 
     def is_up(self, node_id: int) -> bool:
@@ -25,7 +25,7 @@ class Links(Protocol):
         ...
 
     def send(self, node_id: int, event: Buffer) -> None:
-        """Send a whole event, in the order of the calls; nothing happens while the link is down."""
+        """Send a whole event, in the order of the calls; it is discarded while the link is down."""
         ...
 
     def backlog(self, node_id: int) -> int:

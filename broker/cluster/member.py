@@ -62,9 +62,9 @@ log = logging.getLogger("broker.cluster")
 class MemberConfig:
     """The configuration common to all members. `spread`: primaries are not all given to the leader.
 
-    `quorum` is that of elections: what is agreed needs a majority of the nodes, however few may elect, and as many as
-    elect where that is more; what is kept needs a majority. An operator may set either while the node runs: to less
-    than a majority where the others are lost, and what is left shall agree, heal and go on alone.
+    `quorum` is that of elections. Agreement needs a majority of the nodes, or `quorum` if that is more; a stored
+    message needs a majority. An operator may set either while the node runs, even to less than a majority if the other
+    nodes are lost and the rest is to agree, heal and continue alone.
     """
 
     quorum: int
@@ -75,8 +75,8 @@ class MemberConfig:
 class Member:
     """The machines of one member, and their links.
 
-    `peer_up` and `peer_down` tell of links; `receive` takes an event of one. Events that no member sends are a
-    FormatError, as malformed ones are: the link cannot be trusted after them. `settle` ends each step.
+    `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
+    that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class Member:
         now, timers = node.now, node.timers
         self._node = node
         self._elector_quorum = config.quorum
-        self._quorum_set = 0  # by an operator since; 0 for the configured one
+        self._quorum_set = 0  # set by an operator; 0 for the configured one
         self._is_cut_off = False
         self._is_well = False
         self._pace = HealingPace(now, timers)
-        self._turn = 0  # of the shards that heal others
-        self._heals = False  # one of them did at the end of the last step
+        self._turn = 0  # the partition that heals others next
+        self._heals = False  # one of them sent something at the end of the last step
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
-        # So many nodes must have a message of strong consistency, unless an operator says otherwise.
+        # The number of nodes that must have a message of strong consistency, unless an operator sets another.
         self.replication_quorum = self.majority
         self.requests = Requests(self.links, now, timers)
         self.metadata = Metadata(
@@ -195,11 +195,11 @@ class Member:
         return partition
 
     def start(self) -> None:
-        """Take part in the cluster's life."""
+        """Join the cluster."""
         self.election.start()
 
     def retire(self) -> bool:
-        """Ask the leader to make others primary of this node's partitions; return True if done, or impossible."""
+        """Ask the leader to move this node's partitions to other primaries; return True if done, or impossible."""
         if self.status is not NodeStatus.STOPPING:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
@@ -234,7 +234,7 @@ class Member:
             if partition.shard.payloads.settled:
                 self.queues.go_on(partition.shard.payloads)
         self._heals = heals
-        # Pushes refer to messages that the replicas must have by then.
+        # Pushes refer to messages, which the replicas must have first.
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished
 

@@ -1,7 +1,7 @@
-"""Payloads that have rotted at the primary are fetched from replicas, one record each.
+"""Repair of corrupted payloads at the primary: they are fetched from replicas, one record each.
 
-The primary asks as a primary does that is behind: for the record of the message, and it alone. A replica that does not
-answer that, as the reference's does not while it is healed, is passed over.
+The primary sends the request of a primary that is behind, for the message's record alone. A replica that does not
+answer it is skipped; the reference's does not while it is healed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from formats.wire.storage import iter_storage
 
 __all__ = ["RETRY_MS", "Mending", "record_before"]
 
-# What nobody could give is asked for again.
+# Delay before a payload that no replica could supply is requested again.
 RETRY_MS = 10_000
 
 # Ask a node for the record at a position, which has another before it; called when the node has answered.
 Ask = Callable[[int, Position, Position, Callable[[], None]], None]
 
 _KIND = int(RecordType.MESSAGE)
-# What a message's record is in all copies: queue and message, and the payload's checksum.
+# The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
 _message_record = struct.Struct(">22x5s5xI16sI4x").unpack_from
 
 
 class Mending:
     """The payloads of one shard that its primary fetches from replicas.
 
-    `candidates` are the nodes that have a position, `later` does something after a while, as long as this node serves
-    the shard.
+    `candidates` returns the nodes that have a position; `later` calls a function after a delay, if this node still
+    serves the shard.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Mending:
         self._is_waiting = False
 
     def clear(self) -> None:
-        """Forget what was asked for, as this node has ceased to serve the shard."""
+        """Discard all requests, as this node no longer serves the shard."""
         self._asked.clear()
         self._is_waiting = False
 
     def look(self) -> None:
-        """Ask for what was found to have rotted."""
+        """Request the payloads that were found to be corrupted."""
         for unsound in self._shard.payloads.alive():
             if (unsound.queue_key, unsound.message.guid) not in self._asked:
                 self._fetch(unsound)
@@ -71,7 +71,7 @@ class Mending:
         files, offset = shard.place_of(unsound.message)
         row = find_row(files, offset)
         if row is None:
-            # Its record has rotted, too: which one to ask for nobody can tell.
+            # The record is corrupted, too, so the one to request is unknown.
             shard.payloads.give_up(unsound)
             return
         position = position_at(files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
@@ -98,7 +98,7 @@ class Mending:
         self._later(RETRY_MS, ask)
 
     def take(self, data: memoryview, start: int, end: int) -> None:
-        """A record that a replica has sent: its payload takes the place of the rotten one, if it is the one."""
+        """Handle a record from a replica: its payload replaces the corrupted one, if it matches."""
         shard = self._shard
         for message in iter_storage(data, start, end):
             if message.record[0] >> 4 != _KIND:
@@ -119,7 +119,7 @@ class Mending:
 
 
 def record_before(files: PartitionFiles, position: Position) -> Position:
-    """The position of the record before the one at `position`; before the first of a lease, of none."""
+    """Return the position of the record before the one at `position`, or one number less if there is none here."""
     at = offset_of(files, position)
     if at is None or at == JOURNAL_START:
         return Position(position.lease_id, position.number - 1)
@@ -127,7 +127,7 @@ def record_before(files: PartitionFiles, position: Position) -> Position:
 
 
 def _room_of(files: PartitionFiles, offset: int) -> int:
-    """The length of the DATA record at `offset`, told by where the next begins: its own header may have rotted."""
+    """Return the length of the DATA record at `offset` by the start of the next: its own header may be corrupted."""
     records = scan(files.journal.buffer, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE)
     found, _ = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype("int64") * DWORD

@@ -1,7 +1,7 @@
 """The cluster's shared state: primaries with their leases, queues with their keys and apps.
 
 `Metadata` walks the cluster state machine (`cluster_table`) and drives the replicated ledger. Elections are decided
-elsewhere; this class is told of leaders, reachable nodes, and peers' messages.
+elsewhere; the owner of this class reports leaders, reachable nodes, and peers' messages to it.
 
 Source: mqbc::ClusterFSM, mqbc::ClusterStateManager, mqbblp::ClusterOrchestrator.
 """
@@ -148,7 +148,7 @@ class Metadata(StateExchange):
 
     @property
     def healed(self) -> bool:
-        """True if this node takes part: it leads, or has the leader's state."""
+        """True if this node is part of the agreement: it leads, or has the leader's state."""
         return self.fsm_state in HEALED
 
     @property
@@ -248,7 +248,7 @@ class Metadata(StateExchange):
         if node_id == self._own_id and status is NodeStatus.STOPPING:
             self._queues.stop()
         if status is NodeStatus.UNAVAILABLE:
-            # It is reachable but serves nothing.
+            # The node is reachable but serves nothing.
             self._lose_primaries(node_id)
         if status in (NodeStatus.STOPPING, NodeStatus.UNAVAILABLE):
             self._reassign_lost()
@@ -256,7 +256,7 @@ class Metadata(StateExchange):
     def node_silent(self, node_id: int) -> None:
         """Handle a silent leader whose link is up: its partitions must not wait for the loss of the link.
 
-        If it was merely slow, it acknowledges nothing any longer: its records have an older lease.
+        If it was merely slow, it can acknowledge nothing any longer: its records have an older lease.
         """
         self._primaries.silent.add(node_id)
 
@@ -407,8 +407,8 @@ class Metadata(StateExchange):
     def lease_outdated(self, partition_id: int, lease_id: int) -> None:
         """Request a lease above this one, of which a partition has records although its primary, this node, has none.
 
-        A majority that has lost its disks knows of no leases; a replica that has kept its disk shows them. The leader
-        assigns one; another node tells the leader, and does so again for as long as it has none.
+        A majority that has lost its disks knows no leases; a replica that has kept its disk has records of them. The
+        leader assigns a new lease; another node asks the leader for one, and retries until it has it.
         """
         if self.leader_id == self._own_id:
             self._outdate(partition_id, lease_id)
@@ -482,9 +482,9 @@ class Metadata(StateExchange):
 
 
 def _lease_wanted(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
-    """Make a primary's advisory that it is passive until it has a lease this high, not given by any leader yet.
+    """Make a primary's advisory that it is passive until it has a lease this high, which no leader has assigned yet.
 
-    Members without this feature take it for one of another lease than the partition's, and ignore it.
+    Members without this feature see an advisory under another lease than the partition's, and ignore it.
     """
     return PrimaryStatusAdvisory(partition_id=partition_id, primary_lease_id=lease_id, status=PrimaryStatus.PASSIVE)
 

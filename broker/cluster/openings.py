@@ -1,7 +1,7 @@
-"""A relay's opens upstream for its clients: each request goes up as it comes, and all of them go to a new
-upstream, summed (source: mqbblp::ClusterQueueHelper).
+"""A relay's opens at its upstream: each client's request is forwarded at once, and a new upstream gets their sum.
 
-The requests for a queue go up in the order in which they are made, so an answer is awaited only where it matters.
+Requests for a queue are forwarded in order, so an answer is awaited only where it matters (source:
+mqbblp::ClusterQueueHelper).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class UpstreamConsumer:
         self.app_id = app_id
         self.sub_id = sub_id
         self.reads = Count()
-        self.asking = 0  # open requests under way
+        self.asking = 0  # open requests in flight
         self.asked = False
         self.subscriptions: tuple[Subscription, ...] = ()
 
@@ -79,10 +79,11 @@ class UpstreamConsumer:
 
 
 class Openings:
-    """The opens of one queue. When an upstream knows them all, `opened` is called, which sends what was kept and then
-    calls its argument: the upstream is told of subscriptions, and further data goes there directly.
+    """The opens of one queue.
 
-    `learn` gets each successful answer; `reads` each app that the upstream has opened since.
+    When an upstream knows them all, `opened` is called. It sends the pending posts and confirms and then calls its
+    argument; after that the subscriptions are sent, and further data is sent directly. `learn` is called with each
+    successful answer, `reads` with each app that the upstream opens later.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Openings:
         self._waiting: list[Opening] = []
         self._finished = False
         self._unanswered = Unanswered()
-        self._asking = 0  # open requests under way, for which `waiting` is empty
+        self._asking = 0  # open requests in flight, for which `waiting` is empty
         self._is_leaving = False
         self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
@@ -124,11 +125,11 @@ class Openings:
 
     @property
     def is_unused(self) -> bool:
-        """Return True if nobody has it open, or is about to."""
+        """Return True if no client has the queue open, or is opening it."""
         return not (self.writers or self.consumers or self._waiting or self._asking)
 
     def finish(self) -> None:
-        """Finish: there will be no upstream again, and every request succeeds at once."""
+        """Finish: there will be no further upstream, and every request succeeds at once."""
         self._finished = True
         self._open_waiting()
 
@@ -153,7 +154,7 @@ class Openings:
         return len(consumers)
 
     def found(self, upstream: Upstream) -> None:
-        """Set the upstream, and tell it the opens."""
+        """Set the upstream, and send it the opens."""
         if self.state is not UpstreamState.NONE:
             self.lost()
         self.state = TRANSITIONS[self.state, Trigger.FOUND]
@@ -163,9 +164,9 @@ class Openings:
         self._reopen()
 
     def lost(self) -> None:
-        """Remove the upstream. Pending configurations are answered: the next upstream is told.
+        """Remove the upstream. Pending configurations are answered: the next upstream gets them.
 
-        The next may be the same again: it must not assume that this relay still has its messages.
+        The next may be the same node: it must not assume that this relay still has its messages.
         """
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
@@ -412,7 +413,7 @@ class Openings:
         ]
         if self.writes.told:
             given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
-        # Outstanding requests are open there, too, by the time that this arrives.
+        # Pending open requests have been processed there, too, when this arrives.
         given_up += self._sent
         for number, parameters in enumerate(given_up, 1):
             self._close(parameters, is_final=number == len(given_up))

@@ -1,7 +1,7 @@
-"""The addresses from which the nodes of a cluster come: those of the hosts that its configuration names.
+"""The addresses from which the nodes of a cluster connect: those of the hosts that its configuration names.
 
-A host is looked up when the cluster's member starts, and again when somebody comes from an address that is not known
-as its own: addresses change.
+A host is looked up when the cluster's member starts, and again when a broker connects from an address that is not known
+as the host's, since addresses change.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["LOOK_UP_MS", "LookUp", "Origins", "address_of"]
 
 log = logging.getLogger("broker.peers")
 
-# A host is looked up no more often: strangers must not make this node ask without end.
+# Minimum interval between lookups of a host: strangers must not cause endless lookups.
 LOOK_UP_MS = 5_000
 
-# Finds the addresses of a host, and hands them on, or why there are none; now or later.
+# Finds the addresses of a host; passes them on, or the reason why there are none, at once or later.
 LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
 
 
 class Origins:
-    """The addresses of all nodes, `hosts` by node. `look_up` asks for those of a host that is no address itself."""
+    """The addresses of all nodes, from their `hosts`. `look_up` resolves a host that is not an address itself."""
 
     def __init__(self, hosts: Mapping[int, str], own_id: int, now: Now, look_up: LookUp) -> None:
         self._hosts = hosts
@@ -33,7 +33,7 @@ class Origins:
         self._look_up = look_up
         self._addresses: dict[str, frozenset[str]] = {}
         self._asked_ms: dict[str, int] = {}
-        # What is to be done when a host's addresses are there.
+        # Actions that wait for a host's addresses.
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         for host in set(hosts.values()):
             numeric = _normal(host)
@@ -42,28 +42,28 @@ class Origins:
 
     def start(self) -> None:
         """Look up all hosts."""
-        # A peer that came before may have had its host looked up already.
+        # A peer that connected before may have had its host looked up already.
         for host in sorted(set(self._hosts.values()) - self._addresses.keys() - self._waiting.keys()):
             self._ask(host)
 
     def has(self, node_id: int, address: str) -> bool:
-        """Return whether a node may come from `address`, as far as is known.
+        """Return True if a node may connect from `address`, as far as is known.
 
-        What comes from this host may be any node that is on it.
+        A connection from this host may be from any node on it.
         """
         own = self._of(self._own_id)
         theirs = self._of(node_id)
         return address in theirs or (_is_here(address, own) and any(_is_here(each, own) for each in theirs))
 
     def shown(self, node_id: int) -> str:
-        """A node's host and what it stands for, for people."""
+        """Return a node's host and its addresses, for people."""
         host, found = self._hosts[node_id], self._of(node_id)
         if found == {host}:
             return host
         return f"{host}, " + (", ".join(sorted(found)) or "which has no address that is known")
 
     def renew(self, node_id: int, then: Callable[[], None]) -> bool:
-        """Look a node's host up again, then call `then`; False if it is too early, or would tell nothing new."""
+        """Look up a node's host again, then call `then`; return False if it is too early, or the host is an address."""
         host = self._hosts[node_id]
         if host in self._waiting:
             self._waiting[host].append(then)
@@ -93,14 +93,14 @@ class Origins:
 
 
 def address_of(peer: str) -> str:
-    """The address of a peer, which is given with its port; without one where it has none."""
+    """Return the address of a peer without its port."""
     host, colon, port = peer.rpartition(":")
     address = host if colon else port
     return _normal(address) or address
 
 
 def _normal(text: str) -> str | None:
-    """An address as it is compared: without a zone, IPv4 without the guise of IPv6; None for what is no address."""
+    """Normalise an address: without a zone, and IPv4 not mapped into IPv6. Returns None if it is not an address."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -110,7 +110,7 @@ def _normal(text: str) -> str | None:
 
 
 def _is_here(text: str, own: frozenset[str]) -> bool:
-    """Return whether an address is this host's; `own` are those of this node."""
+    """Return True if an address is this host's; `own` are those of this node."""
     if text in own:
         return True
     try:

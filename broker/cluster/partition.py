@@ -1,8 +1,8 @@
 """One shard on one node: primary or replica, and the way there.
 
-The machine is the table in `broker.cluster.partition_table`; what its rows do is in `PrimaryActions` and
-`ReplicaActions`. Here is what comes in: who is primary, what peers say, and their records. An action may fire the next
-event: it is taken when the row before is done.
+The state machine is the table in `broker.cluster.partition_table`; its actions are in `PrimaryActions` and
+`ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An action
+may fire another event, which is processed after the current row.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _DATA_EVENTS = {
 }
 
 
-# What is taken in while a replica rolls over, or finds what is in its files; all else waits.
+# Events processed while a replica rolls over or indexes its files; all others wait.
 _WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
 
 
 class _Nothing:
-    """Restoring that puts nothing back, for partitions whose messages nobody serves."""
+    """A restoration without effect, for partitions without queues to serve."""
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
 
@@ -86,7 +86,7 @@ class _Nothing:
 
 
 class FollowerReport(NamedTuple):
-    """A replica as the primary sees it; `records_behind` counts records of the current lease, None before any."""
+    """A replica's progress as known to the primary; `records_behind` is in the current lease, None before any."""
 
     node_id: int
     is_live: bool
@@ -107,16 +107,19 @@ class PartitionReport(NamedTuple):
 
 
 def named(request: object) -> str:
-    """A request's type, and of data, which way: for the log."""
+    """Return the type of a request, with the direction of a data request, for the log."""
     name = type(request).__name__
     return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
 
 class Partition(PrimaryActions, ReplicaActions):
-    """One shard here. `on_restore` and `on_active` tell that this node serves it: first its queues and messages are put
-    back, then the lease begins with a sync point, then records may be written. `on_passive` tells that it serves it no
-    longer, while everything is still there. `on_primary_status`: another node says whether it serves it. `outdated`:
-    the lease is not above the one of this id, under which records exist.
+    """One partition at this node.
+
+    When this node becomes the active primary, `on_restore` restores the queues and messages, the lease begins with a
+    sync point, and `on_active` is called: from then on records may be written. `on_passive` is called when this node
+    stops serving the partition, while the store is still complete. `on_primary_status` is called with another node's
+    report whether it serves the partition, and `outdated` with the id of a lease under which records exist although
+    the current one is not above it.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class Partition(PrimaryActions, ReplicaActions):
         self._is_firing = False
         self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
         self._receipt_sent = NOWHERE
-        # The node's other parts, told in the midst of a step.
+        # Callbacks to the node's other parts, called within a step.
         self.on_restore: Callable[[], Restoration] = _Nothing
         self.on_active: Callable[[], None] = lambda: None
         self.on_passive: Callable[[], None] = lambda: None
@@ -153,14 +156,14 @@ class Partition(PrimaryActions, ReplicaActions):
 
     @property
     def position(self) -> Position:
-        """The last record that is here."""
+        """The position of the last record here."""
         if self.shard.active:
             return Position(self.shard.primary_lease_id, self.shard.sequence_number)
         return self.copy.position
 
     @property
     def is_primary(self) -> bool:
-        """Return whether this node is the primary and serves the shard."""
+        """Return True if this node is the primary and serves the partition."""
         return self.state is State.PRIMARY_HEALED and self.shard.active
 
     @property
@@ -168,37 +171,37 @@ class Partition(PrimaryActions, ReplicaActions):
         return self.is_primary or self.state is State.REPLICA_HEALED
 
     def has_fallen_behind(self, node_id: int) -> bool:
-        """Return whether a replica that counts as healed gets records late: pushes would overtake them."""
+        """Return True if a replica that counts as healed gets records late: pushes would overtake them."""
         return self.stream is not None and self.stream.has_fallen_behind(node_id)
 
     @property
     def is_served(self) -> bool:
-        """Return whether this node serves the shard, or has all of it from one that says it does."""
+        """Return True if this node serves the partition, or has a complete copy from an active primary."""
         return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
 
     @property
     def heals(self) -> bool:
-        """Return whether there is more to send to a node that heals: `heal` has to be called."""
+        """Return True if there is more to send to a healing node: the caller must call `heal`."""
         return self.transfer is not None or (self.stream is not None and self.stream.heals)
 
     @property
     def busy(self) -> bool:
-        """Return whether it can be sent at once: `heal` again as soon as links have sent."""
+        """Return True if more can be sent at once: the caller should call `heal` as soon as the links have sent."""
         sending = self.stream or self.transfer
         return sending is not None and sending.busy
 
     @property
     def _is_busy(self) -> bool:
-        """Return whether this node is not ready to say how far it is, and will be by itself."""
+        """Return True if this node cannot report its position yet, and will be able to without further input."""
         return self.copy.is_busy or self._writing is not None
 
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
         if self._is_busy and event not in _WHILE_BUSY:
-            # How far this node is, it can only say when the files it goes on with are whole, and known.
+            # This node can report its position only once its new files are complete and indexed.
             self._deferred.append((event, fact))
             return
         if self._deferred and event is Event.LIVE_DATA:
-            return  # the replica heals anew, and gets it then
+            return  # the replica heals again, and gets it then
         self._events.append((event, fact))
         if self._is_firing:
             return
@@ -222,7 +225,7 @@ class Partition(PrimaryActions, ReplicaActions):
             raise Inconsistent(f"partition {self.partition_id}: {event.name} in {self.state.name}", error) from error
         finally:
             self._is_firing = False
-            # Left after a fault only: what was to follow from that.
+            # Events are left only after a fault.
             self._events.clear()
 
     def set_quorum(self, quorum: int) -> None:
@@ -245,7 +248,7 @@ class Partition(PrimaryActions, ReplicaActions):
     # -- who is primary, and who is there
 
     def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:
-        """The cluster state says so: a primary is assigned (again, under a new lease), or lost."""
+        """Handle the assignment of a primary, perhaps the same under a new lease, or its loss (None)."""
         if primary_id is None:
             self.fire(Event.RST_UNKNOWN)
         elif (primary_id, primary_lease_id) != self._assigned:
@@ -255,7 +258,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     @property
     def _assigned(self) -> tuple[int | None, int]:
-        """The primary that was heard of last, and its lease."""
+        """Return the primary assigned last, and its lease."""
         for event, fact in reversed(self._deferred):
             if event in (Event.RST_UNKNOWN, Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
                 return fact.primary_id, fact.lease_id
@@ -265,14 +268,14 @@ class Partition(PrimaryActions, ReplicaActions):
         if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
             self.ask_replica(node_id)
         elif node_id == self.primary_id and self.is_replica:
-            # Whatever was on its way is lost.
+            # Whatever was in flight is lost.
             self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
         elif self.is_primary:
-            # One with damaged files waits for that before it says anything.
+            # A node with damaged files waits for this before it reports anything.
             self._say(node_id, PrimaryStatus.ACTIVE)
 
     def node_down(self, node_id: int) -> None:
-        """Call `Requests.node_down` as well."""
+        """Handle the loss of the link to a node; call `Requests.node_down` as well."""
         if self.stream is not None:
             self.stream.forget(node_id)
         self.healed.discard(node_id)
@@ -280,14 +283,14 @@ class Partition(PrimaryActions, ReplicaActions):
         self._told_active.pop(node_id, None)
 
     def stop(self) -> None:
-        """The node stops: it takes no more part."""
+        """Stop taking part, as the node stops."""
         self.write_all_buffered()
         self.fire(Event.STOP_NODE)
 
     # -- what peers say
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """A request or advisory about this partition; False if it is none."""
+        """Handle a request or advisory about this partition; return False for anything else."""
         choice = message.choice
         if not isinstance(choice, ClusterMessage):
             return False
@@ -324,7 +327,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def _on_primary_state_request(self, asked: Asked, request: PrimaryStateRequest) -> None:
         if self.primary_id == self.links.own_id and request.primary_lease_id != self.primary_lease_id:
-            # One of both has yet to learn of the newer lease.
+            # One of the two nodes has yet to learn of the newer lease.
             self.refuse(asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary under that lease")
             return
         if not self.believes(asked.node_id, request.latest_sequence_number):
@@ -369,33 +372,33 @@ class Partition(PrimaryActions, ReplicaActions):
             self.primary_is_active = is_active
             self.on_primary_status(node_id, is_active)
             if self.state is State.REPLICA_WAITING and self.shard.damage.is_there and not self._asked_numbers:
-                # It has all that there is, and may know now that this node needs it.
+                # It has all records, and may know now that this node needs them.
                 self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)
 
     # -- records
 
     def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """STORAGE from the primary."""
+        """Handle a STORAGE event of the primary."""
         if node_id == self.primary_id:
             if self.shard.damage.is_there:
-                # The first of its records may say that it serves the shard, if nothing else has.
+                # Its first record may be the first sign that it serves the partition.
                 for message in islice(iter_storage(data, frame.body, frame.end), 1):
                     self._told_active[node_id] = position_at(message.record).lease_id
             self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
 
     def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """PARTITION_SYNC from the primary, or from the replica that heals this primary."""
+        """Handle a PARTITION_SYNC event of the primary, or of the replica that heals this primary."""
         self.fire(Event.RECOVERY_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
 
     def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
-        """RECOVERY from the node that heals this one: which messages were removed before. FormatError for garbage."""
+        """Handle removals in a RECOVERY event of the node that heals this one. Raises FormatError if malformed."""
         if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
             take_removals(self.shard, chunk)
 
     def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
-        """REPLICATION_RECEIPT from a replica."""
+        """Handle a REPLICATION_RECEIPT event of a replica."""
         receipt = parse_receipt(data, frame.body, frame.end)
-        # A receipt of an earlier lease says nothing of what its node has kept since.
+        # A receipt of an earlier lease does not tell what its node has kept since.
         position = Position(receipt.primary_lease_id, receipt.sequence_number)
         if self.stream is not None and self.is_primary and position.lease_id == self.primary_lease_id:
             if position > self.position:
@@ -433,7 +436,7 @@ class Partition(PrimaryActions, ReplicaActions):
         self._writing = None
         self.fire(Event.ISSUE_LIVESTREAM)
         if self.copy.is_rolling:
-            # It is no replica any longer that could be healed.
+            # This node is no longer a replica that could be healed.
             self.copy.settle()
 
     def heal(self) -> None:
@@ -446,7 +449,7 @@ class Partition(PrimaryActions, ReplicaActions):
     # -- for others
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
-        """A message that a replica has; None if it does not, or if it has rotted: then it gets all anew."""
+        """Read a message at a replica; None if it is missing or corrupted: then all is received from scratch."""
         content = self.copy.read(queue_key, guid)
         if content is None and self.copy.is_rotten and not self._begins_anew and self.is_replica:
             self._begins_anew = True

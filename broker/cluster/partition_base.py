@@ -77,7 +77,7 @@ class Received(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """The data of an event of the table, as far as it has them; `end` is also a node's position."""
+    """The data of an event of the table; fields that it lacks keep their defaults. `end` is also a node's position."""
 
     node_id: int = -1
     asked: Asked | None = None
@@ -112,9 +112,9 @@ class Receiving(NamedTuple):
 class PartitionBase:
     """The partition's data, and the actions common to primary and replica.
 
-    `standings` are those of the nodes that have said how far they are, this one included; `healed` are the nodes, this
-    one included, that have all that the primary had when it opened. `damaged` are other nodes that may have
-    acknowledged what they do not have: they count only once they are healed. `stream` is there while this node is a
+    `standings` are those of the nodes that have reported their positions, including this one; `healed` are the nodes,
+    including this one, that have all records that the primary had when it opened. `damaged` are other nodes that may
+    have lost records that they acknowledged: they count only once they are healed. `stream` exists while this node is a
     primary that needs nothing from others.
     """
 
@@ -152,26 +152,26 @@ class PartitionBase:
         self._watchdog_ms = watchdog_ms
         self.primary_id: int | None = None
         self.primary_lease_id = 0
-        self.primary_is_active = False  # the primary, another node, reports that it serves the partition
-        # The lease under which each node reported that: perhaps before this one knew that it is primary, and perhaps
-        # under a lease that has ended since.
+        self.primary_is_active = False  # the primary is another node, which reports that it serves the partition
+        # The lease under which each node reported that. The report may have come before this node knew the primary, and
+        # the lease may have ended since.
         self._told_active: dict[int, int] = {}
         self.standings: dict[int, Standing] = {}
         self.damaged: set[int] = set()
         self.healed: set[int] = set()
         self.stream: Stream | None = None
-        self.transfer: Transfer | None = None  # to a primary that heals itself from here
+        self.transfer: Transfer | None = None  # records for a primary that heals itself from this node
         self.receipt_due: Position | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
-        self._begins_anew = False  # the primary wants everything dropped, the files are too small, or have rotted
-        self._buffered: deque[memoryview] = deque()  # of a healed replica, what waits to be written
-        self._writing: object | None = None  # the task that does it
+        self._begins_anew = False  # the primary wants all records dropped, or the files are too small, or corrupted
+        self._buffered: deque[memoryview] = deque()  # records that wait to be written by a healed replica
+        self._writing: object | None = None  # the task that writes them
         self._asked_numbers: set[int] = set()
         self.taking_over: TakeOver | None = None
-        self._lease_begun = 0  # the last whose first record this process has written
+        self._lease_begun = 0  # the last lease whose first record this process has written
         self._restored_s = 0  # the time of the last record before that
-        self._generation = 0  # of the attempt to heal
+        self._generation = 0  # counts the attempts to heal
         self._watchdog_generation = 0
 
     @property
@@ -215,7 +215,7 @@ class PartitionBase:
         self._asked_numbers.clear()
 
     def _later(self, ms: int, action: Callable[[], None]) -> None:
-        """Take an action after a delay, unless healing starts over before."""
+        """Run an action after a delay, unless healing starts over first."""
         generation = self._generation
         self._timers.at(self._now.ms + ms, lambda: action() if generation == self._generation else None)
 
@@ -266,7 +266,7 @@ class PartitionBase:
         self._writing = None
 
     def _say(self, node_id: int, status: PrimaryStatus) -> None:
-        """Tell a node whether this one serves the partition."""
+        """Report to a node whether this one serves the partition."""
         advisory = PrimaryStatusAdvisory(
             partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
         )
@@ -328,7 +328,7 @@ class PartitionBase:
         return [
             node_id
             for node_id in self.standings
-            # One that is being healed from here has a position, too.
+            # A node that is being healed from here has a position, too.
             if node_id not in self.damaged and (is_sound or node_id != self.links.own_id)
         ]
 
@@ -338,7 +338,7 @@ class PartitionBase:
     # -- standings
 
     def store_own(self, event: Event, fact: Fact) -> None:
-        # That may have been found while this node indexed the records left after truncation.
+        # The damage may have been found while this node indexed the records left after truncation.
         self._begins_anew |= self.copy.is_rotten
         if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
             self.copy.settle()

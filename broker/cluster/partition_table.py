@@ -1,9 +1,9 @@
-"""The life of a partition on one node: who is its primary, and how its nodes come to hold the same records.
+"""The state machine of a partition at one node: changes of the primary, and healing of nodes to the same records.
 
-Source: mqbc::PartitionStateTable. What only concerns the reference's files is left out. Where this departs from it, the
-row says so: a primary that loses its office becomes a replica, where the reference ends the process; and a replica that
-was left behind while it was healed is healed again. A replica with damaged files says how far it is only once it is
-healed; its primary heals it as if it had nothing.
+Source: mqbc::PartitionStateTable, without what only concerns the reference's files. Departures are marked in their
+rows: a primary that is replaced becomes a replica, whereas the reference ends the process; and a replica that was left
+behind while it was healed is healed again. A replica with damaged files reports its position only once it is healed;
+its primary heals it as if it had no records.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     ),
     (_S.PRIMARY_HEALING_STG2, _E.RECOVERY_DATA): Row(("write_recovered",), _S.PRIMARY_HEALING_STG2),
     (_S.PRIMARY_HEALING_STG2, _E.REAPPLY_SELF_PRIMARY): Row(_AGAIN, _S.UNKNOWN),
-    (_S.PRIMARY_HEALING_STG2, _E.ERROR_RECEIVING_DATA_CHUNKS): Row(  # theirs tries again at once, and for ever
+    (_S.PRIMARY_HEALING_STG2, _E.ERROR_RECEIVING_DATA_CHUNKS): Row(  # the reference retries at once, and forever
         ("stop_receiving", "reapply_primary_later"), _S.PRIMARY_HEALING_STG2
     ),
     (_S.PRIMARY_HEALING_STG2, _E.REPLICA_DATA_RSPN_PULL): Row(

@@ -19,7 +19,7 @@ class Peer(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Upper bound of the bytes that wait to be sent to it."""
+        """The number of bytes that wait to be sent to the node, at most."""
         ...
 
     @property
@@ -74,7 +74,7 @@ class PeerLinks:
 
 
 class LinkOwner(Protocol):
-    """The owner of links, which is told of their begin and end."""
+    """The owner of links, which handles their begin and end."""
 
     def begun(self, link: PeerLink) -> None:
         """Handle a negotiated link."""

@@ -1,8 +1,8 @@
-"""The other nodes of the cluster: who dials whom, who may come in, and what a lost link leads to.
+"""The links to the other nodes of the cluster: dialing, admission, and redialing after a loss.
 
 Of two nodes the one with the lower id dials (source: mqbnet::TransportManager, its mixed mode), so there is one link
-between any two. Both sides say who they are; after that, each tells the other its status. Who says that it is a node is
-believed only where `Admission` says so, and nothing that a stranger sends reaches the member, or ends a node's link.
+between any two. Both sides send their identities, then their statuses. A broker that claims to be a node must pass
+`Admission`; nothing that a stranger sends reaches the member or ends a node's link.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ log = logging.getLogger("broker.peers")
 
 TICK_MS = 1_000
 
-# A refusal that is the same as the last is told again only so much later, and another not at once: strangers must not
-# fill the log.
+# Minimum times before the same refusal is logged again, and before another one is: strangers must not fill the log.
 TOLD_MS = 60_000
 TOLD_MS_MIN = 1_000
 
 
 class Peers:
-    """Keeps one link to each other node.
+    """The keeper of one link to each other node.
 
     `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. The links are those of `member`.
     """
@@ -55,15 +54,15 @@ class Peers:
         self._dial = dial
         self._links: dict[int, PeerLink] = {}
         self._redialer = Redialer(node.now, node.timers, dial, self._wants, REDIAL_MS_MAX)
-        # Why a node cannot be a peer, as long as it cannot.
+        # The reason why a node cannot be a peer, while that holds.
         self.faults = self._redialer.faults
-        # The last refusal that was told, and when: by node, None for what is none of the cluster's.
+        # The last refusal logged and its time, by node; None stands for brokers outside the cluster.
         self._told: dict[int | None, tuple[str, int]] = {}
         self._stopping = False
         node.admit = self.admit
 
     def start(self) -> None:
-        """Dial those whom this node dials; watch over all."""
+        """Dial the nodes that this one dials, and begin to watch all links."""
         self._admission.origins.start()
         self._tick()
         for node_id in self.member.links.other_ids:
@@ -71,7 +70,7 @@ class Peers:
                 self._dial(node_id)
 
     def stop(self) -> None:
-        """Let nobody in any more, and dial nobody."""
+        """Stop admitting and dialing nodes."""
         self._stopping = True
 
     def _tick(self) -> None:
@@ -82,7 +81,7 @@ class Peers:
     # -- dialing
 
     def connected(self, node_id: int, address: str) -> Session:
-        """A connection to the node is there; the session that it is for."""
+        """Make the session for a new connection to the node."""
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:
@@ -103,12 +102,12 @@ class Peers:
         return self._link(node_id, session, them.features)
 
     def failed(self, node_id: int, reason: str) -> None:
-        """The node could not be connected to; it is dialed again after a while."""
+        """Handle a failed connection to the node; it is dialed again after a delay."""
         if not self._stopping and self._redialer.failed(node_id, reason):
             log.warning("node %d cannot be connected to: %s", node_id, reason)
 
     def refused(self, node_id: int, reason: str) -> None:
-        """The node is there, and is no peer."""
+        """Handle a node that is reachable but cannot be a peer."""
         log.error("#CLUSTER_DISAGREEMENT node %d %s", node_id, reason)
         self._redialer.refused(node_id, reason)
 
@@ -121,7 +120,7 @@ class Peers:
     # -- links
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """See `Node.admit`: those of the same cluster may come in, if they are configured alike, and proxies."""
+        """See `Node.admit`: nodes of the same cluster are admitted if they are configured alike, and so are proxies."""
         if identity.cluster_node_id == NO_NODE_ID and not self._stopping:
             return self.member.guests.admit(session, identity)
         me, node_id = self._node.identity, identity.cluster_node_id
@@ -142,7 +141,7 @@ class Peers:
         return f"This broker {refusal}"
 
     def _mismatch(self, identity: ClientIdentity) -> str | None:
-        """Say why a broker is no node beside this one, or not one that fits it."""
+        """Return the reason why a broker is not another node of this cluster, configured alike; None if it is."""
         me, node_id = self._node.identity, identity.cluster_node_id
         if identity.cluster_name != me.cluster_name:
             return f"is of cluster '{identity.cluster_name}', this node of '{me.cluster_name}'"
@@ -176,7 +175,7 @@ class Peers:
         self.member.peer_up(node_id, link)
 
     def ended(self, link: PeerLink) -> None:
-        """The link is gone."""
+        """Handle the loss of a link."""
         node_id = link.node_id
         if self._links.get(node_id) is not link:
             return

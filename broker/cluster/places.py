@@ -29,8 +29,8 @@ __all__ = ["Place", "Places"]
 # Number of records examined in a unit of work.
 ROWS_PER_UNIT = 3
 
-# From the lowest bit on: compression, where a multiple of a DWORD has no bits; the offset of the DATA record; the
-# number of the set of files; the size of the payload.
+# From the lowest bit: compression, in the bits that are zero in a multiple of a DWORD; the offset of the DATA record;
+# the number of the set of files; the size of the payload.
 _COMPRESSION_BITS = 3
 _OFFSET_BITS = 35
 _SET_BITS = 2
@@ -66,7 +66,7 @@ class _Queue:
 
 
 class Places:
-    """The messages of one shard, which are in `files`, or while a rollover is under way also in others.
+    """The messages of one shard, which are in `files` and, during a rollover, also in others.
 
     `current` is the number of the files written to. `is_finding` is True while the index is being built.
     """
@@ -97,7 +97,7 @@ class Places:
         return (number - 1) % _SETS
 
     def let_go(self, number: int) -> None:
-        """Drop files in which there are no messages any longer."""
+        """Drop files that contain no messages any longer."""
         self._sets.pop(number, None)
 
     # -- messages

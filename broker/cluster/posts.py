@@ -1,4 +1,4 @@
-"""The posts of a relay's clients, on their way up: each is kept until its acknowledgment comes down.
+"""The posts of a relay's clients: each is forwarded, and kept until its acknowledgment arrives.
 
 Source: mqbblp::RemoteQueue.
 """
@@ -41,8 +41,9 @@ _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
 
 
 class Unacknowledged(NamedTuple):
-    """A post on its way up, as it goes there, `size` bytes of data, and who is to be told what became of it: poster,
-    queue id, correlation id.
+    """A post in flight, with `size` bytes of data, as it is forwarded.
+
+    Its acknowledgment goes to `posters`, each with its queue id and correlation id.
     """
 
     message: bytes
@@ -73,7 +74,7 @@ class Posts:
         self._refused: list[bytes] = []  # the root was not ready for them
 
     def post(self, guid: bytes, content: Content) -> Posted:
-        """Send a message up. Raises `Full` if too many are in flight already."""
+        """Forward a message to the upstream. Raises `Full` if too many are in flight already."""
         if guid in self.unacknowledged:
             return PENDING
         queue = self._queue
@@ -114,11 +115,12 @@ class Posts:
         self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
 
     def begin_resending(self) -> None:
-        """Begin to send the kept posts, and those that come until the queue is open again, to an upstream that knows
-        the opens: `send_some` while there are any.
+        """Begin to resend the kept posts to an upstream that knows the opens.
+
+        Call `send_some` until none are left; posts that come until the queue is open again are included.
         """
         if not self._openings.writers:
-            # It would refuse them, and their posters are gone.
+            # The upstream would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
@@ -155,9 +157,9 @@ class Posts:
         return put.size
 
     def forget_all(self) -> None:
-        """Drop all posts, whose posters are gone; those not sent yet are not sent.
+        """Discard all posts, since their posters are gone; pending ones are not sent.
 
-        They are dropped at once; their room is free when their memory is, which takes slices if they are many.
+        Their room is released when their memory is freed, in slices if they are many.
         """
         gone, self.unacknowledged = self.unacknowledged, {}
         self._queue.work.start(self._let_go(gone))
@@ -172,11 +174,11 @@ class Posts:
             self.room.give(sum(gone.popitem()[1].size for _ in range(count)), count)
 
     def on_ack(self, guid: bytes, status: int) -> None:
-        """Handle the ack of a post. A former root answers NOT_READY: the next one will get it."""
+        """Handle the ack of a post. After a former root's NOT_READY the post is sent to the next one."""
         if status != AckStatus.NOT_READY:
             self._acknowledge(guid, status)
         elif guid in self.unacknowledged:
-            # Possibly the root is the same again, without notice.
+            # The root may be the same again, without notice.
             self._refused.append(guid)
             if len(self._refused) == 1:
                 self._resend_refused_later()
@@ -190,7 +192,7 @@ class Posts:
             return
         refused, self._refused = self._refused, []
         if self._openings.state is not _OPEN:
-            return  # all will be sent again
+            return  # all posts will be sent again
         for guid in refused:
             put = self.unacknowledged.get(guid)
             if put is not None:
@@ -204,7 +206,7 @@ class Posts:
             self._queue.timers.at(oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)
 
     def _expire(self) -> None:
-        """Give up posts unacknowledged for so long that a repetition would not be recognised."""
+        """Fail posts that are unacknowledged for so long that a retry would not be recognised as a duplicate."""
         self._expires = False
         limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms
         for guid, put in list(islice(self.unacknowledged.items(), EXPIRED_MAX)):

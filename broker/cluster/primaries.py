@@ -14,10 +14,10 @@ __all__ = ["LEASE_TOLD_MAX", "Primaries", "Told"]
 
 log = logging.getLogger("broker.cluster")
 
-# Leases are numbered one by one. One further ahead than this is not from a leader, and would use up the numbers.
+# Leases are numbered consecutively. One further ahead than this is not from a leader, and would exhaust the numbers.
 LEASE_JUMP_MAX = 1 << 24
-# A node that has records of a lease beyond what is known is believed up to this one, however often it says so: leases
-# that were lost with the ledger are found again, and a node that knows of none takes those that follow for a long time.
+# A node's claim of records under an unknown lease is believed up to this lease id, however often it is made: leases
+# lost with the ledger are found again, and enough higher ones remain for a node that knows none.
 LEASE_TOLD_MAX = LEASE_JUMP_MAX >> 1
 
 # Called with a partition, its primary (None when it is lost) and the lease id.
@@ -37,9 +37,9 @@ class Primaries:
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
         self.statuses: dict[int, NodeStatus] = {}
-        # Silent leaders whose links are up, after so long that another was elected, or will be.
+        # Silent leaders whose links are up, long enough that another was elected, or will be.
         self.silent: set[int] = set()
-        # Leases, by partition, whose nodes were lost while this one led: back again, they are other processes, maybe.
+        # Leases, by partition, whose nodes were lost while this one led: they may come back as other processes.
         self._spent: set[tuple[int, int]] = set()
 
     def get(self, partition_id: int) -> tuple[int | None, int]:
@@ -134,7 +134,7 @@ class Primaries:
         return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
 
     def serves(self, info: PartitionPrimaryInfo) -> bool:
-        """Return True if a primary has been serving all along, and still does."""
+        """Return True if a primary has served without interruption, and still does."""
         return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
 
     def holds(self, info: PartitionPrimaryInfo) -> bool:

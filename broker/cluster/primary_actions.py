@@ -96,7 +96,7 @@ class PrimaryActions(PartitionBase):
         highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
         highest = self.standings[highest_id].position
         if highest.lease_id > self.primary_lease_id:
-            # The cluster has lost its leases. No node takes records of one above the primary's.
+            # The cluster has lost its leases. No node accepts records of a lease above the primary's.
             self._want_lease_above(highest.lease_id)
             return
         if highest == NOWHERE:
@@ -177,8 +177,9 @@ class PrimaryActions(PartitionBase):
         self.standings[self.links.own_id] = Standing(NOWHERE, NOWHERE)
 
     def reapply_primary_later(self, event: Event, fact: Fact) -> None:
-        """Begin healing again after a while, unless it has gone on in another way: a primary that serves under a lease
-        cannot begin under it again.
+        """Begin healing again after a while, unless it has continued otherwise.
+
+        A primary that serves under a lease cannot begin under it again.
         """
 
         def retry() -> None:
@@ -198,15 +199,15 @@ class PrimaryActions(PartitionBase):
 
     def pull(self, event: Event, fact: Fact) -> None:
         if self.copy.is_busy:
-            # The remaining records are indexed in slices. Another replica may be ahead by then.
+            # The remaining records are indexed in slices. Another replica may be ahead afterwards.
             self.reapply_as_primary(event, fact)
             return
         if self._begins_anew:
-            return  # no disk for that: it is tried again in a while
+            return  # too little disk space: retried after a while
         node_id = fact.node_id
         begin = self.standings[self.links.own_id].position
         if begin == NOWHERE and not self.copy.is_anew:
-            return  # there was no room to begin anew, which is tried again
+            return  # too little room to begin anew: retried
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
 
         def answered(answer: object) -> None:
@@ -234,9 +235,11 @@ class PrimaryActions(PartitionBase):
     # -- the primary heals its replicas
 
     def begin_lease(self, event: Event, fact: Fact) -> None:
-        """Write the lease's first record, which others are healed up to: once a majority has it, no node that lacks
-        what is before it can become primary. Copies of older records alone are no proof of that: another primary may
-        have written under a lease between, and be the one to be followed when this node is gone.
+        """Write the lease's first record, up to which others are healed.
+
+        Once a majority has it, no node that lacks the records before it can become primary. Copies of older records
+        alone do not ensure that: another primary may have written under a lease in between, and would win when this
+        node is gone.
         """
         if self._is_begun or self.primary_lease_id <= self.copy.position.lease_id:
             return
@@ -314,7 +317,7 @@ class PrimaryActions(PartitionBase):
         """Restore the partition's queues, and then serve it."""
         shard = self.shard
         if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
-            # Its numbers may have been used for records that this node has lost: only a newer lease is safe.
+            # The lease's numbers may have been used for records that this node has lost: only a newer lease is safe.
             self._want_lease_above(self.copy.position.lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
@@ -327,14 +330,16 @@ class PrimaryActions(PartitionBase):
         self.taking_over.begin()
 
     def _want_lease_above(self, lease_id: int) -> None:
-        """Request another lease from the leader, and heal again: under that, or to ask once more."""
+        """Request a higher lease from the leader, and heal again: under that lease, or to repeat the request."""
         log.error("Partition [%d]: lease %d was written under before", self.shard.partition_id, self.primary_lease_id)
         self.outdated(lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
     def _cannot_restore(self, error: FormatError | Unreadable) -> None:
-        """Files of this node are not as they were written: it receives them from others. Or they cannot be opened for
-        now: it waits until they can, for without them posts that come again would be taken for new ones.
+        """Handle files that cannot be restored.
+
+        Corrupted files are received from other nodes. Files that cannot be opened for now are waited for, since
+        without them retried posts would be taken for new ones.
         """
         assert self.taking_over is not None
         self.taking_over.give_up()
@@ -348,7 +353,7 @@ class PrimaryActions(PartitionBase):
         self.copy.note_rot(error)
         self.shard.damage.note(str(error))
         self._begins_anew = True
-        # Replicas have the lease's first record: they send their records when they learn of another lease.
+        # Replicas have the lease's first record, and send their records when they learn of another lease.
         self.outdated(self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
@@ -372,7 +377,7 @@ class PrimaryActions(PartitionBase):
         self.on_active()
 
     def _pass_mirrored(self) -> None:
-        """Leave out the numbers under which a replica of the reference would take a record for an older one."""
+        """Skip the sequence numbers under which a replica of the reference would take a record for an older one."""
         last = mirrored_lease(self.shard.files, self.primary_lease_id)
         if last > MIRRORED_MAX or not self.shard.pass_numbers(last):
             log.warning(

@@ -29,11 +29,11 @@ class PutRoom:
             raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are on their way")
 
     def has(self, size: int, count: int) -> bool:
-        """Return True if there is room for `count` more, of `size` bytes together."""
+        """Return True if there is room for `count` more posts, of `size` bytes together."""
         return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
 
     def take(self, size: int, count: int = 1) -> None:
-        """Count `count` more, even beyond the limits."""
+        """Reserve room for `count` more posts, even beyond the limits."""
         self.messages += count
         self.bytes += size
 

@@ -1,6 +1,6 @@
-"""Changes of queues by the leader: assignment, unassignment and change of apps; other nodes send it requests.
+"""Changes of queues by the leader at the nodes' request: assignment, unassignment and change of apps.
 
-A request for a queue is answered when its assignment is committed, whatever leaders come and go until then.
+A request for a queue is answered when its assignment is committed, even if the leader changes in between.
 Source: mqbblp::ClusterQueueHelper, mqbc::ClusterUtil.
 """
 
@@ -248,7 +248,7 @@ class QueueChanges:
     def _propose_unassignment(self, uri: str, key: bytes, done: Changed) -> None:
         info = self._recorded(uri)
         if info is None or info.key != key:
-            # Another request was faster.
+            # Another request came first.
             done(None)
             return
         primary = self._ledger.state.primaries.get(info.partition_id)

@@ -1,8 +1,8 @@
 """Upkeep of queues for the whole cluster: removal of idle ones, and change of apps.
 
-The ledger comes first: a queue's primary requests it, the leader advises it. Upon the commit, the primary writes it
-to its journal, and every node follows the ledger. Changes that a primary had no time to write are made by the next one
-when it begins to serve.
+A change goes through the ledger first: the queue's primary requests it and the leader advises it. Upon the commit the
+primary writes it to its journal, and every node follows the ledger. Changes that a primary could not write any more are
+made by the next one when it begins to serve.
 
 Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueUpdated, matching with the domain).
 """

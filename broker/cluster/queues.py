@@ -1,7 +1,7 @@
-"""The queues of a cluster's member: those that it serves as their primary, and those that it relays.
+"""The queues of a cluster's member: those that it serves as the primary, and those that it relays.
 
-A client can open a queue at any node: it gets the root, if this node is the active primary of its partition, else a
-relay with the primary as its upstream, as soon as there is one (source: mqbblp::ClusterQueueHelper).
+A client can open a queue at any node. It gets the root if this node is the active primary of the queue's partition, and
+otherwise a relay, whose upstream is the primary as soon as there is one (source: mqbblp::ClusterQueueHelper).
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class _Restoration(Restoration):
 class ClusterQueues:
     """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
 
-    `read` finds messages in this node's copy of a shard, `has_copy` says whether that is all there. `is_behind` says
-    whether a member has yet to get what was written to a shard that is served here: till then it is pushed nothing.
+    `read` finds messages in this node's copy of a partition, and `has_copy` is True if that is complete. `is_behind` is
+    True while a member has yet to get records of a partition served here: until then nothing is pushed to it.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ClusterQueues:
         self._read = read
         self._has_copy = has_copy
         self.is_behind: Callable[[int], bool] = lambda node_id: False
-        self._without_copy: set[int] = set()  # partitions that have a primary, and have to be copied first
+        self._without_copy: set[int] = set()  # partitions with a primary that must be copied here first
         self._host = PrimaryHost(self)
         self._downstreams: dict[int, Downstream] = {}
         self._relays = self._hops.relays
@@ -125,10 +125,10 @@ class ClusterQueues:
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._of_partition: dict[int, dict[int, RelayQueue]] = {}
         self._primaries: dict[int, tuple[int | None, int]] = {}  # by partition, the node and its lease
-        self._said_active: dict[int, int] = {}  # by partition, the node that said so last
+        self._said_active: dict[int, int] = {}  # by partition, the last node to report that it is active
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
-        # Queues about to be unassigned, which nobody may open until the outcome is known.
+        # Queues about to be unassigned, which cannot be opened until the outcome is known.
         self.leaving: set[str] = set()
         node.place = self._place
 
@@ -167,7 +167,7 @@ class ClusterQueues:
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
         if not self._has_copy(partition_id):
-            # The primary's pushes have no payload: it must be here.
+            # The primary's pushes have no payload, so it must be in this node's copy.
             self._without_copy.add(partition_id)
             return None
         return node_id
@@ -230,7 +230,7 @@ class ClusterQueues:
             if isinstance(outcome, Refusal) or not outcome.is_root:
                 opened(outcome)
                 return
-            # The root came here while an old upstream had yet to answer: it may have moved on since, or be removed.
+            # The root moved here while an old upstream had yet to answer; it may have moved again since, or be removed.
             try:
                 self.node.place(relay.uri, domain, parameters, opened)
             except Refusal as refusal:
@@ -277,9 +277,10 @@ class ClusterQueues:
                 queue.delivery.go_on(settled[queue.key])
 
     def _on_out_of_step(self, relay: RelayQueue) -> None:
-        """Reopen a queue when this node's replica, which lacks a pushed message, is healed; give all back until then.
+        """Return all messages of a queue, and reopen it once this node's replica, which lacks one of them, is healed.
 
-        It may look healed: the message has been removed since, or the primary has yet to report missing records.
+        The replica may look healed: the message may have been removed since, or the primary may have yet to report
+        missing records.
         """
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
@@ -288,7 +289,7 @@ class ClusterQueues:
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
     def unassigned(self, relay: RelayQueue) -> None:
-        """Drop a relay whose queue was removed; it is created again if somebody still wants it."""
+        """Drop a relay whose queue was removed; it is created again if a client still needs it."""
         if relay.openings.is_unused and not relay.unacknowledged:
             self._forget(relay)
             return
@@ -319,12 +320,12 @@ class ClusterQueues:
         self._hops.remove(relay)
         place = self._places_of.pop(relay.queue_id)
         if self._stored.get(place) is relay:
-            # Another queue may have been given the same key.
+            # Another queue may have got the same key.
             del self._stored[place]
         del self._of_partition[place[0]][relay.queue_id]
 
     def _forget(self, relay: RelayQueue) -> None:
-        """Drop a relay that nobody has open any longer."""
+        """Drop a relay that no client has open any longer."""
         if self._relays.get(relay.queue_id) is relay:
             self._unregister(relay)
             self._hops.end(relay)
@@ -357,7 +358,7 @@ class ClusterQueues:
                 confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._hops.left.take(uri)))
 
     def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
-        """Turn a relay into a root; if there is no room to make it, the relay waits and tries again."""
+        """Turn a relay into a root; if there is no room for that, the relay waits and retries."""
         try:
             root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
         except Refusal as refusal:
@@ -376,7 +377,7 @@ class ClusterQueues:
             self._begin_to_serve(relay, self._handles({id(relay)})[id(relay)])
 
     def deactivated(self, partition_id: int) -> None:
-        """Stop serving a partition, or give up beginning to, while its store is still complete."""
+        """Stop serving a partition, or abandon a takeover of it, while its store is still complete."""
         self._served.discard(partition_id)
         state = self._places.state
         old = [

@@ -1,11 +1,12 @@
 """The relay of a queue whose root is elsewhere.
 
-It has the same tree of apps, streams and subscriptions as the root. The clients' opens and subscriptions go up
-summed (`Openings`); posts go up, and are kept until their acknowledgment comes down; messages come down, each with the
-subscriptions that it is for, and are delivered here; confirms and rejects go up.
+It has the same tree of apps, streams and subscriptions as the root. It sends the sum of its clients' opens and
+subscriptions to its upstream (`Openings`). Posts are forwarded, and kept until they are acknowledged. Messages arrive
+with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
 
-Invariant: a message is in `messages` as long as an app that it came for has not confirmed it; at the root it is with
-this relay then. Messages that no consumer here has are dropped when the upstream is lost: the next one repeats them.
+Invariant: a message is in `messages` until every app that it came for has confirmed it; until then it is held by this
+relay at the root. Messages that no consumer here has are discarded when the upstream is lost: the next one resends
+them.
 Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 """
 
@@ -72,9 +73,9 @@ StoreReader = Callable[[bytes], Content | None]
 class RelayQueue(Queue):
     """A queue of this node's clients whose root is elsewhere.
 
-    `queue_id` is its number on the links upwards. `read` finds messages in this node's own store. `unused` is called
-    when nobody has the queue open any longer, `out_of_step` when a message should be in the store and is not. `room` is
-    for posts on their way; beyond that they are refused.
+    `queue_id` is its number on links to upstreams. `read` finds messages in this node's own store. `unused` is called
+    when no client has the queue open any longer, `out_of_step` when the store lacks a message that it should have.
+    `room` limits the posts in flight; further ones are refused.
     """
 
     is_root = False
@@ -110,14 +111,14 @@ class RelayQueue(Queue):
         self._app_ids: dict[int, str] = {}  # by those numbers
         self._last_id = 0
         self.pushed = 0
-        self._is_stored = False  # whether its messages are in this node's own store, too
+        self._is_stored = False  # True if its messages are in this node's own store, too
         self._root: Queue | None = None
         self._unsettled = Unsettled(self, self.hold, self.found)
         # Called when an upstream knows all opens.
         self.on_open: Callable[[], None] = lambda: None
 
     def app(self, app_id: str) -> App:
-        """Return the app of that name; the root checks if the domain names it."""
+        """Return the app of that name; the root checks that the domain names it."""
         app = self.apps.get(app_id)
         if app is None:
             app = self.apps[app_id] = App(app_id, b"", self.free_bit())
@@ -153,7 +154,7 @@ class RelayQueue(Queue):
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody has it open, since the root decides about the queue itself."""
+        """True if no client has it open, since the root decides about the queue itself."""
         return False
 
     def learn(self, response: OpenQueueResponse) -> None:
@@ -163,11 +164,11 @@ class RelayQueue(Queue):
 
     @property
     def upstream(self) -> Upstream | None:
-        """The upstream, or the one that follows when the last one's messages are dropped."""
+        """The upstream, or the next one while the last one's messages are still being discarded."""
         return self._unsettled.upstream or self.openings.upstream
 
     def found(self, upstream: Upstream) -> None:
-        """Set the upstream, which takes effect when nothing is left to be dropped or taken in."""
+        """Set the upstream, which takes effect when no messages are left to be discarded or taken over."""
         if self._unsettled.is_busy:
             self._unsettled.upstream = upstream
             return
@@ -179,7 +180,7 @@ class RelayQueue(Queue):
         return self.openings.leave(answered)
 
     def lost(self) -> None:
-        """Remove the upstream: outgoing data is kept, and messages without a consumer will come again."""
+        """Remove the upstream: outgoing data is kept, and messages without a consumer will be sent again."""
         self._unsettled.upstream = None
         self.openings.lost()
         if not self.openings.writers:
@@ -192,7 +193,7 @@ class RelayQueue(Queue):
         self._unsettled.later.finish()
 
     def move(self) -> None:
-        """Prepare for the root to be here: there will be no upstream again, and work that waits for one is finished."""
+        """Prepare for a root at this node: no further upstream will come, and work that waits for one is finished."""
         self._unsettled.upstream = None
         self.openings.lost()
         self._unsettled.later.finish()
@@ -221,7 +222,7 @@ class RelayQueue(Queue):
     # -- opening, configuring, closing
 
     def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open the queue upstream for a client, who gets an answer within the time limit."""
+        """Open the queue upstream for a client, which gets an answer within the time limit."""
         waits = True
 
         def answered(refusal: Refusal | None) -> None:
@@ -247,7 +248,7 @@ class RelayQueue(Queue):
             self.openings.open(parameters, answered)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:
-        """Give back an open whose client does not wait any longer."""
+        """Give back an open for which its client does not wait any longer."""
         if parameters.flags & QueueFlag.READ:
             self.give_back_reads(app_id_of(parameters), parameters.read_count)
         if parameters.flags & QueueFlag.WRITE:
@@ -266,10 +267,10 @@ class RelayQueue(Queue):
                     compile_expression(each.text)
 
         def answered() -> None:
-            # Only now, since a client does not know these subscriptions before it has its answer.
+            # Not earlier, since a client does not know these subscriptions before it has its answer.
             if subscriptions and self._wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
-                # Messages that a broker below has given back are for others, too.
+                # Messages returned by a broker below are for others, too.
                 self._forget_unwanted(stream.app)
             configured()
 
@@ -281,8 +282,8 @@ class RelayQueue(Queue):
             self._tell(stream.app, answered)
 
     def _tell(self, app: App, answered: Callable[[], None]) -> None:
-        """Tell the upstream an app's subscriptions, after all earlier messages to it."""
-        # In the current state: the upstream must give others messages not wanted in between, as they are dropped here.
+        """Send an app's subscriptions to the upstream, after all earlier messages to it."""
+        # In the current state: messages not wanted in between are discarded here, so the upstream must redeliver them.
         summed = self._summed(app)
         self._unsettled.later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
 
@@ -298,7 +299,7 @@ class RelayQueue(Queue):
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
         """Return a filter of messages that go to other consumers here, without those removed by the root meanwhile.
 
-        Messages that nobody here wants now are dropped: the root gives them to others.
+        Messages that no consumer here wants any longer are discarded: the root delivers them to others.
         """
         texts = self._texts(app)
         if "" in texts:
@@ -330,7 +331,7 @@ class RelayQueue(Queue):
             self.gone(message)
 
     def _drop_app(self, app_id: str) -> None:
-        """Drop an app that nobody has open, or is about to open: at the upstream this relay holds no message of it."""
+        """Drop an app that no client has open or is opening: for the upstream this relay holds no message of it."""
         app = self.apps.get(app_id)
         if app is not None and not app.streams and app_id not in self.openings.consumers:
             strip(self, app)
@@ -338,7 +339,7 @@ class RelayQueue(Queue):
                 del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
-        """Drop waiting messages that nobody wants any longer: the root gives them to others when it is told."""
+        """Discard waiting messages that no consumer wants any longer: the root redelivers them once it is told."""
         texts = self._texts(app)
         if not texts or "" in texts:
             return
@@ -353,7 +354,7 @@ class RelayQueue(Queue):
         self.delivery.take_back(app)
 
     def _texts(self, app: App) -> set[str]:
-        """Return the expressions that the upstream was told."""
+        """Return the expressions that were sent to the upstream."""
         return {each.text for stream in app.streams for each in self._wanted.get(stream, ())}
 
     def give_back_reads(self, app_id: str, count: int) -> None:
@@ -435,7 +436,7 @@ class RelayQueue(Queue):
     # -- messages down
 
     def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Deliver a message that has come down."""
+        """Deliver a message from the upstream."""
         if self.broadcast:
             message = self._taken(push)
             if message is not None:
@@ -475,7 +476,7 @@ class RelayQueue(Queue):
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
 
     def _is_forgotten(self, message: Message) -> bool:
-        """Drop a repeated message if a task is yet to do that; return True if so. Its place is after all others."""
+        """Discard a resent message if a task has yet to do that; return True if so. Its place is after all others."""
         ghosts = 0
         for bit in self.ghosts:
             ghosts |= bit
@@ -485,7 +486,7 @@ class RelayQueue(Queue):
         return True
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
-        """Return the only app that gets messages with these subscriptions; None if there is more to it."""
+        """Return the only app that gets messages with these subscriptions; None if the common case does not apply."""
         if len(infos) > 1:
             return None
         info = infos[0] if infos else DEFAULT_INFO
@@ -495,8 +496,10 @@ class RelayQueue(Queue):
         return self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
 
     def _content(self, push: Push) -> Content | None:
-        """The content of a message that has come down, which may be in this node's own store; None if it should be
-        there and is not, which is logged."""
+        """Return the content of a message from the upstream, which may be in this node's own store.
+
+        Returns None, and logs it, if the store lacks a message that it should have.
+        """
         if not push.flags & _IMPLICIT_PAYLOAD:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
             return Content(push.data, 0, push.compression, has_properties, push.schema_id)
@@ -524,10 +527,10 @@ class RelayQueue(Queue):
         return message
 
     def _hand_out(self, app: App, message: Message, data: Buffer, rda: int) -> None:
-        """Send a message to a consumer of the app, or keep it after those that wait.
+        """Send a message to a consumer of the app, or append it to the waiting ones.
 
-        The upstream sends each app its messages in order. One flagged as out of order means that another
-        app has had a newer one, or that this one has had it before.
+        The upstream sends each app its messages in order. The flag for a message out of order means that another app
+        has got a newer one, or that this app has got it before.
         """
         guid = message.guid
         if not rda & UNLIMITED:
@@ -538,9 +541,9 @@ class RelayQueue(Queue):
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost
         if not app.streams and app.app_id not in self.openings.consumers:
-            return  # as `_drop_app`: it was on its way
+            return  # as in `_drop_app`: it was in flight
         if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
-            return  # as `_forget_unwanted`, likewise
+            return  # as in `_forget_unwanted`: likewise
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size
@@ -597,7 +600,7 @@ class RelayQueue(Queue):
         note_attempts(self.uri, stream, guid, left, lambda message: self._forget(app, message))
 
     def _reject_up(self, app: App, guid: bytes) -> int:
-        """Tell the upstream of a reject; return the number of attempts left."""
+        """Send a reject to the upstream; return the number of attempts left."""
         assert self._attempts_max is not None
         self.statistics.rejects += 1
         consumer = self.openings.consumers.get(app.app_id)
@@ -619,7 +622,7 @@ class RelayQueue(Queue):
         )
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """Reject like the root. The upstream is told of them before the end of the consumer: see `_tell`."""
+        """Reject like the root. The rejects are sent to the upstream before the end of the consumer: see `_tell`."""
         attempts_max = self._attempts_max
         if attempts_max is None:
             return None
@@ -640,12 +643,12 @@ class RelayQueue(Queue):
     # -- clients that come from elsewhere
 
     def follow(self, root: Queue) -> None:
-        """Take over the consumers and messages of a root that was here."""
+        """Take over the consumers and messages of a former root at this node."""
         self._attempts_max = root.attempts_max
         self._is_stored = root.log.is_replicated
 
     def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
-        """Take in the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
+        """Take over the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
         self._unsettled.inherited.begin(before)
 
     def hold(self, app: App, message: Message) -> None:

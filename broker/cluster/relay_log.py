@@ -29,10 +29,10 @@ def relay_config(config: DomainConfig) -> DomainConfig:
 
 
 class RelayLog:
-    """The bytes of the messages that came down; see `broker.core.messages.Log`. Nothing is recorded.
+    """The contents of the messages that have arrived; see `broker.core.messages.Log`. Nothing is recorded.
 
-    `find` has a message of the node's own store, or None. Those that were handed out as this node was their root are
-    read there, as long as nobody else is to get them.
+    `find` returns a message of the node's own store, or None. Messages delivered while this node was their root are
+    read there, unless they are to be redelivered.
     """
 
     is_replicated = False

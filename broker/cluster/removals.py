@@ -1,11 +1,11 @@
-"""The messages removed before a journal begins, as one node tells them to another that receives the shard anew.
+"""The messages removed before a journal begins, as sent to a node that receives the partition from scratch.
 
-The reference's protocol has no message for that, so nodes of ours tell it only those that say in their identity that
-they take it (`core.negotiation.REMOVALS_FEATURE`). It goes before the records, in RECOVERY events, one for each block
-of a file of `store.removals`. Their chunks are of no file that the reference knows (type UNDEFINED), with an MD5. A
-chunk begins with `_HEAD`: the time of the block's last record in seconds, how long ago that was by the teller's
-monotonic clock in milliseconds, and the length of the block's body, which follows. Integers are little-endian, as in
-the files; the chunk is padded to words.
+The reference's protocol has no message for that, so it is sent only to nodes whose identity has the feature
+`core.negotiation.REMOVALS_FEATURE`. It precedes the records, in RECOVERY events, one for each block of a file of
+`store.removals`. The chunks have a file type that the reference does not use (UNDEFINED), and an MD5. A chunk begins
+with `_HEAD`: the time of the block's last record in seconds, its age by the sender's monotonic clock in milliseconds,
+and the length of the block's body, which follows. Integers are little-endian, as in the files; the chunk is padded to
+words.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _AGE_MS_MAX = 1 << 40
 
 
 def removals_events(shard: Shard, newest_s: int) -> Iterator[bytes]:
-    """The messages that this node knows were removed before its journal, oldest first; `newest_s` is the time of that
-    journal's last record.
+    """Yield events with the messages known to be removed before this node's journal, oldest first.
+
+    `newest_s` is the time of that journal's last record.
     """
     told = shard.removals.told(shard.files, newest_s, shard.now.ms)
     for number, block in enumerate(told):
@@ -40,7 +41,7 @@ def removals_events(shard: Shard, newest_s: int) -> Iterator[bytes]:
 
 
 def take_removals(shard: Shard, chunk: RecoveryChunk) -> None:
-    """Keep what another node has told. FormatError if it is no block, or not whole."""
+    """Store another node's removals. Raises FormatError if the chunk is not a complete block."""
     data = chunk.data
     if chunk.file_chunk_type != RecoveryFileChunkType.UNDEFINED or len(data) < _HEAD.size or not is_sound(chunk):
         raise FormatError("RecoveryHeader", 0, "no block of removed messages, or not whole")

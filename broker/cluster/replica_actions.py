@@ -51,9 +51,9 @@ class ReplicaActions(PartitionBase):
         assert self.primary_id is not None
         own = self.standings[self.links.own_id]
         if self.shard.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
-            return  # the primary might count this node among those that know what there is, and have lost nothing
+            return  # the primary might count this node among those that have lost no records
         if self._begins_anew and own.position != NOWHERE:
-            return  # no disk for that: it is tried again in a while, the primary would only say so again
+            return  # too little disk space: retried after a while; the primary would only repeat the same
 
         def answered(answer: object) -> None:
             if isinstance(answer, PrimaryStateResponse):

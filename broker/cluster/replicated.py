@@ -1,4 +1,4 @@
-"""Replication of the ledger: the leader's advisories go to all nodes, and count once a quorum has recorded them.
+"""Replication of the ledger: the leader's advisories go to all nodes, and are committed once a quorum has them.
 
 Records are sent as in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
 leader, acks to it. Acks are not recorded. A follower takes part once it has recorded a snapshot of this leader's,
@@ -40,7 +40,7 @@ __all__ = ["ReplicatedLedger", "Role"]
 
 log = logging.getLogger("broker.cluster.ledger")
 
-# A leader numbers its advisories one by one: one further ahead than this is not from a leader.
+# A leader numbers its advisories consecutively: one further ahead than this is not from a leader.
 NUMBER_JUMP_MAX = 1 << 32
 
 ADVISORIES = (
@@ -63,9 +63,9 @@ class Role(Enum):
 class ReplicatedLedger:
     """The part of a node in replicating the ledger.
 
-    `committed` is called with each advisory that is committed, after the state has changed. `refused` says whether an
-    advisory's primaries contradict what is known here: such a one is not recorded. `missed` is called when a follower
-    could not record what the leader told: it must begin anew.
+    `committed` is called with each committed advisory, after the state has changed. `refused` checks whether an
+    advisory's primaries contradict what is known here: such an advisory is not recorded. `missed` is called when a
+    follower could not record an advisory of the leader: it must start over.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class ReplicatedLedger:
         self._missed = missed
         # The last number given by this leader, or by the followed one.
         self._last = Number(0, 0)
-        self._term = 0  # of the leader
+        self._term = 0  # the leader's
         # The nodes that acked each of this leader's uncommitted advisories, by number.
         self._acked: dict[Number, set[int]] = {}
         # True if a follower has a snapshot of this leader's, and everything since.
         self._in_step = False
-        # The last advisory of this leader's that a follower has skipped: only a later snapshot covers it.
+        # This leader's last advisory that a follower has skipped: only a later snapshot covers it.
         self._left_out = Number(0, 0)
 
     # -- who leads
@@ -130,7 +130,7 @@ class ReplicatedLedger:
     # -- the leader's part
 
     def advise(self, make: Make) -> Number:
-        """Record an advisory and send it to all; return its number. Raises `Full`, without effect, if the disk is."""
+        """Record an advisory, send it to all, and return its number. Raises `Full`, without effect, on a full disk."""
         assert self.role is Role.LEADING
         number = Number(self._last.term, self._last.sequence_number + 1)
         advisory = make(_sequence(number))

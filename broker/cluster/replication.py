@@ -1,12 +1,12 @@
 """Replication of a primary's partition: one ordered stream of journal records, each with its data.
 
-Records are read back from the mapped files, so writing them costs no more than in a cluster of one. A follower that is
-up to date gets each record once, in a STORAGE event that all such followers share. One that heals gets PARTITION_SYNC
-events up to where the primary was when it began, then STORAGE events, in slices, until it has caught up. A follower
-whose link takes less than is written becomes such a one: no more is queued than its link can hold.
+Records are read back from the mapped files, so writing them costs no more than in a cluster of one. A live follower
+gets each record once, in a STORAGE event that all live followers share. A healing follower gets PARTITION_SYNC events
+up to the primary's position when healing began, then STORAGE events, in slices, until it has caught up. A follower
+whose link is slower than the writes becomes a healing one: no more is queued than its link can hold.
 
-A record counts as kept when `copies_wanted` nodes have it. Receipts name the last record of those a replica has; only
-messages that somebody waits for ask for one (source: mqbs::FileStore::processReceiptEvent).
+A record counts as kept when `copies_wanted` nodes have it. A receipt names the last record that a replica has; only
+messages that wait for copies request one (source: mqbs::FileStore::processReceiptEvent).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def pack_records(
     awaited: Container[int] = (),
     bytes_max: int = EVENT_BYTES_MAX,
 ) -> int:
-    """Add the records from `start` on to an event's body, up to `end` or until it is full; return the next offset.
+    """Append the records from `start` to an event's body, up to `end` or until it is full; return the next offset.
 
-    Messages whose sequence number is in `awaited` ask for a receipt.
+    Messages whose sequence number is in `awaited` request a receipt.
     """
     journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
     at = start
@@ -168,7 +168,7 @@ class Stream:
         self._links = links
         self._pace = pace
         self._majority = majority
-        self._sent = shard.files.journal_end  # the live followers have got what is before
+        self._sent = shard.files.journal_end  # live followers have got the records before this offset
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
         self.heals = False
@@ -245,12 +245,12 @@ class Stream:
         self._sent_number = last_position(shard.files).number
 
     def _may_await(self) -> range:
-        """Return the range of the sequence numbers of messages that somebody waits for."""
+        """Return the range of the sequence numbers of messages that wait for copies."""
         awaiting = self._shard.awaiting
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
-        """Return the sequence numbers of messages that somebody waits for, after a number."""
+        """Return the sequence numbers, after `behind`, of messages that wait for copies."""
         numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
 
@@ -304,7 +304,7 @@ class Stream:
         lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1
         numbers = [each.position.number for each in self.followers.values() if each.position.lease_id == lease_id]
         numbers.sort(reverse=True)
-        # An operator may want fewer copies than make sure that the next primary has one, or more.
+        # An operator may want fewer copies than guarantee that the next primary has one, or more.
         if len(numbers) >= self._majority - 1:
             shard.kept_number = numbers[self._majority - 2] if self._majority > 1 else shard.sequence_number
         if len(numbers) >= others:

@@ -1,4 +1,4 @@
-"""Requests among brokers: numbered, answered once, or given up after a while (source: mqbnet::MultiRequestManager)."""
+"""Requests among brokers: numbered, answered once, with a time limit (source: mqbnet::MultiRequestManager)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Answered", "Requests"]
 
 REQUEST_TIMEOUT_MS = 60_000
 
-# What `ControlMessage.r_id` carries; after that, numbers begin anew.
+# Maximum of `ControlMessage.r_id`, after which the numbers start over.
 NUMBER_MAX = (1 << 31) - 1
 
 ANSWERS = (
@@ -58,7 +58,7 @@ ANSWERS = (
 
 # Any choice of `ControlMessage`.
 Choice = object
-# The choice of the answer; a `Status` when the request failed, on the way or over there.
+# The choice of the answer; a `Status` if the request failed, in transit or at the receiver.
 Answered = Callable[[Choice], None]
 
 
@@ -78,7 +78,7 @@ class Requests:
         self._last = 0
 
     def send(self, node_id: int, choice: Choice, answered: Answered, timeout_ms: int = REQUEST_TIMEOUT_MS) -> int:
-        """Ask a node; `answered` is called once, later, unless the request is cancelled first. The request's number."""
+        """Send a request and return its number; `answered` is called once, later, unless the request is cancelled."""
         number = self._next_number()
         event = _event(number, choice)
         self._last = number
@@ -102,13 +102,13 @@ class Requests:
         self._links.send(node_id, _event(request.r_id, choice))
 
     def advise(self, node_id: int, choice: Choice) -> None:
-        """Tell a node something that it does not answer."""
+        """Send a message that is not answered."""
         self._links.send(node_id, _event(None, choice))
 
     def received(self, node_id: int, message: ControlMessage) -> bool:
-        """Take in an answer; False when it is none, nothing of that number was asked of this node, or it was given up.
+        """Handle an answer; return False if it is none, or answers no pending request to this node.
 
-        Both sides number their requests: a request may have the number of one that waits here.
+        Both sides number their requests: a request may have the number of one that is pending here.
         """
         pending = self._pending.get(message.r_id) if message.r_id is not None and _is_answer(message) else None
         if pending is None or pending.node_id != node_id:
@@ -119,11 +119,11 @@ class Requests:
         return True
 
     def cancel(self, number: int) -> None:
-        """Forget a request whose answer nobody wants any longer."""
+        """Forget a request whose answer is no longer needed."""
         self._pending.pop(number, None)
 
     def node_down(self, node_id: int) -> None:
-        """The link is gone: what is asked of the node fails now."""
+        """Fail all pending requests to a node whose link is lost."""
         lost = [number for number, pending in self._pending.items() if pending.node_id == node_id]
         for number in lost:
             self._fail(number, StatusCategory.NOT_CONNECTED, "the link was lost")

@@ -187,8 +187,8 @@ class StateExchange:
     def _register(self, event: Event, cause: Cause) -> None:
         assert self.leader_id is not None
         if self.ledger.damage.is_there:
-            # A registration would count among the ledgers that the leader compares. It advises its state to all when it
-            # has one, and when somebody asks for it.
+            # A registration would count among the ledgers that the leader compares. The leader advises its state to all
+            # when it has one, and to a node that requests it.
             self._exchange.ask(self.leader_id, FollowerClusterStateRequest(), self._registered)
             return
         request = RegistrationRequest(sequence_number=sequence_of(self.ledger.number))

@@ -1,7 +1,7 @@
-"""A node becomes a shard's primary: its queues and messages are put back, in slices between which others are served.
+"""Takeover of a partition by its new primary: queues and messages are restored in slices, with other work in between.
 
-Until all are there the shard is nobody's: hops stay what they are, and keep what they are given; replicas are healed;
-whoever is told meanwhile that another node is primary, or this one under another lease, gives up what is half done.
+Until all are restored the partition is not served: relays remain relays, and keep their clients' data; replicas are
+healed. If another node becomes primary, or this one under another lease, the takeover is abandoned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from formats.errors import FormatError
 
 __all__ = ["Restoration", "TakeOver"]
 
-# So many records are looked at for a unit of work, and so many messages put back.
+# Number of records examined, and of messages restored, for a unit of work.
 ROWS_PER_UNIT = 2
 MESSAGES_PER_UNIT = 1
 
@@ -37,14 +37,14 @@ class Restoration(Protocol):
     def end(self) -> None: ...
 
     def give_up(self) -> None:
-        """Remove what was put back, as this node does not become primary."""
+        """Remove what was restored, as this node does not become primary."""
         ...
 
 
 class TakeOver:
-    """One such: `done` is called when all is put back, `failed` if the files have rotted, or cannot all be read now.
+    """One takeover: `done` is called when all is restored, `failed` if files are corrupted, or cannot be read now.
 
-    The newest record of another primary is of `newest_s`, in seconds since the epoch.
+    `newest_s` is the time of the newest record of another primary, in seconds since the epoch.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TakeOver:
         self._is_given_up = False
 
     def begin(self) -> None:
-        """Do it, in slices where there are such."""
+        """Restore the partition, in slices if the node works in slices."""
         shard, work = self._shard, self._shard.work
         if work is not None:
             work.start(self._task(work))
@@ -72,7 +72,7 @@ class TakeOver:
             at_once.complete(self._task(at_once))
 
     def give_up(self) -> None:
-        """Another node is primary, or this one begins anew."""
+        """Abandon the takeover, since another node is primary, or this one starts over."""
         self._is_given_up = True
         self._restoration.give_up()
 

@@ -1,4 +1,4 @@
-"""Clients that wait for an upstream's answers to what a relay has sent for them: configurations and close requests."""
+"""Clients that wait for an upstream's answers to the configurations and close requests that a relay has sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Action = Callable[[], None]
 
 
 class Unanswered:
-    """The clients of one queue that wait so."""
+    """The waiting clients of one queue."""
 
     def __init__(self) -> None:
         self._configuring: list[Action] = []
@@ -43,13 +43,13 @@ class Unanswered:
     def after_closing(self, closed: Action) -> None:
         """Call `closed` when every close request so far is answered."""
         if self._closing:
-            # Requests for one queue are carried out in their order.
+            # Requests for one queue are carried out in order.
             next(reversed(self._closing.values())).append(closed)
         else:
             closed()
 
     def give_up(self) -> None:
-        """Let nobody wait any longer."""
+        """Call everything that waits, as no answers will come."""
         configuring, self._configuring = self._configuring, []
         closing, self._closing = self._closing, {}
         for action in configuring:

@@ -1,4 +1,4 @@
-"""Work that a relay must finish before an upstream may send it messages, or is told more of its consumers."""
+"""Work that a relay must finish before an upstream may send it messages, or gets news of its consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Unsettled"]
 
 
 class Unsettled:
-    """The unfinished work of one queue. `upstream` is the one that follows: `found` is called with it.
+    """The unfinished work of one queue. `found` is called with `upstream`, the next one, when the work is done.
 
     `hold` is that of `Inherited`.
     """
@@ -28,11 +28,11 @@ class Unsettled:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if messages are to be dropped, or taken in."""
+        """Return True if messages are to be discarded or taken over."""
         return bool(self.forgetting.bits or self.inherited.held)
 
     def _settled(self) -> None:
-        """Continue after everything, or everything of one app, is dropped or taken in."""
+        """Continue after all messages, or all of one app, are discarded or taken over."""
         upstream = self.upstream
         if upstream is not None and not self.is_busy:
             self.upstream = None

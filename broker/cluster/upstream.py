@@ -1,4 +1,4 @@
-"""The link from a relay towards a queue's root: a primary, or any node on the way to it."""
+"""The link from a relay to its upstream: the primary with the queue's root, or a node on the path to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TRANSITIONS", "Trigger", "Upstream", "UpstreamState"]
 
 
 class Upstream(Protocol):
-    """A link upwards. Requests and events go out in the order of the calls."""
+    """A link to an upstream. Requests and events are sent in the order of the calls."""
 
     @property
     def description(self) -> str:
@@ -25,11 +25,11 @@ class Upstream(Protocol):
         ...
 
     def request(self, choice: object, answered: Answered) -> None:
-        """Ask; `answered` is called once, later: with a `Status` if it failed, on the way or over there."""
+        """Send a request; `answered` is called once, later: with a `Status` if it failed, here or there."""
         ...
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
-        """The end of an open event of `kind`, to be added to; `head` begins the body of a new one."""
+        """Return an open event of `kind`, to append to; `head` begins the body of a new one."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -51,8 +51,7 @@ class Trigger(Enum):
     LOST = "lost"
 
 
-# While it is not OPEN, outgoing data is kept; OPENING repeats the clients' opens, then sends
-# what was kept.
+# Outgoing data is kept unless the state is OPEN; OPENING repeats the clients' opens, then sends the kept data.
 TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
     (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
     (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,

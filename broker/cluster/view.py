@@ -1,4 +1,4 @@
-"""A member's view of its cluster, put together from its machines."""
+"""A member's view of its cluster, assembled from its machines."""
 
 from __future__ import annotations
 
