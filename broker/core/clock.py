@@ -1,4 +1,4 @@
-"""Time, as the shell last told it: machines never look at a clock of their own."""
+"""The time as last set by the shell: machines never read a clock themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Now"]
 
 
 class Now:
-    """Set before every step. `wall_s` stamps records (seconds since the epoch), `ms` measures (monotonic)."""
+    """The time of the current step: `wall_s` for records (seconds since the epoch), `ms` for durations (monotonic)."""
 
     __slots__ = ("ms", "wall_s")
 

@@ -38,7 +38,7 @@ class Watched(Reported, Protocol):
 
 
 class ConsumptionMonitor:
-    """Watches one queue; with `max_idle_ms` 0 it does not. `idle` are the apps that alarms were raised for."""
+    """The monitor of one queue, disabled with `max_idle_ms` 0. `idle` are the apps for which alarms were raised."""
 
     def __init__(self, queue: Watched) -> None:
         self._queue = queue
@@ -47,7 +47,7 @@ class ConsumptionMonitor:
         self._alarm_at_ms: int | None = None
 
     def configure(self, max_idle_ms: int) -> None:
-        """Take up a limit. What waits is looked at when it would be due."""
+        """Set the limit. Waiting messages are checked when they reach it."""
         if max_idle_ms == self.max_idle_ms:
             return
         self.max_idle_ms = max_idle_ms
@@ -57,12 +57,12 @@ class ConsumptionMonitor:
             self._check()
 
     def on_post(self) -> None:
-        """A message has come; called only while there is a limit."""
+        """Handle the arrival of a message; called only while there is a limit."""
         if self._alarm_at_ms is None:
             self._schedule(self._queue.now.ms + self.max_idle_ms)
 
     def on_sent(self, app: App) -> None:
-        """A message has gone to a consumer; called only while an app is idle."""
+        """Handle the delivery of a message to a consumer; called only while an app is idle."""
         if app not in self.idle:
             return
         due_ms = self._due_ms(app)
@@ -72,11 +72,11 @@ class ConsumptionMonitor:
             self._revive(app)
 
     def forget(self, app: App) -> None:
-        """The app is no more."""
+        """Forget an app that is removed."""
         self.idle.discard(app)
 
     def oldest(self, app: App) -> Message | None:
-        """The oldest message of the app that no consumer has, or the first that was put aside."""
+        """Return the oldest message of the app that no consumer has, or the first one put aside."""
         return next(app.waiting(), None)
 
     def _due_ms(self, app: App) -> int | None:
@@ -93,7 +93,7 @@ class ConsumptionMonitor:
             self._check()
 
     def _check(self) -> None:
-        """Look at all apps that are not idle; raise alarms, and come back when the next would be due."""
+        """Check all apps that are not idle, raise alarms, and schedule the next check."""
         self._alarm_at_ms = None
         if not self.max_idle_ms:
             return
@@ -114,7 +114,7 @@ class ConsumptionMonitor:
             self._poll(app)
 
     def _poll(self, app: App) -> None:
-        """See later whether the app is alive again although nothing was sent: messages expire, and are purged."""
+        """Check later whether an app is alive again although nothing was sent: messages expire, and are purged."""
         at_ms = self._queue.now.ms + min(self.max_idle_ms, IDLE_CHECK_MS_MAX)
         self._queue.timers.at(at_ms, lambda: self._on_poll(app))
 

@@ -1,4 +1,4 @@
-"""Faults of this program itself, and what each of them ends.
+"""Faults of this program itself, and their consequences.
 
 An exception that no step expects ends the session whose step it was: `Faults` notes it, and the node ends the session
 between two steps. One that cuts a change to shared state short leaves nothing to go on with: `Inconsistent` ends the
@@ -47,7 +47,7 @@ class Change:
         self._refusals = refusals
 
     def __enter__(self) -> None:
-        """Begin the change: nothing is to be done before it."""
+        """Begin the change; it needs no preparation."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -95,12 +95,12 @@ class Faults:
         self._tell(f"{session.description}: the session is ended by a fault of this broker", error)
 
     def note(self, what: str, error: Exception) -> None:
-        """Note that some work failed which ends no session; nothing came of it."""
+        """Note failed work that ends no session and had no effect."""
         self.others += 1
         self._tell(f"{what} failed by a fault of this broker", error)
 
     def next_failed(self) -> Failing | None:
-        """A session that is to be ended; None if there is no more."""
+        """Return the next session to be ended; None if there is none left."""
         for session in self.failed:
             del self.failed[session]
             return session
@@ -120,6 +120,6 @@ class Faults:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line."""
+    """Format an exception in one line."""
     text = str(error).replace("\n", " ")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Messages that consumers fail on: each has as many attempts as the domain says, and is removed after the last."""
+"""Rejected messages: each has the number of attempts that its domain allows, and is removed after the last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["REJECT_LINES_MAX", "Rejects", "note_attempts"]
 
 log = logging.getLogger("broker.queue")
 
-# Lines about what a lost client held, at most.
+# Maximum number of log lines about the messages of a lost client.
 REJECT_LINES_MAX = 10
 
 
@@ -64,9 +64,9 @@ class Rejects:
         self._poison = PoisonAlarm(source)
 
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
-        """A consumer failed on a message: it has one attempt less; after the last, the app is done with it.
+        """Decrement the attempts of a message that a consumer failed on; after the last, the app is done with it.
 
-        Whether it is `told` in the log is the caller's to say: there may be very many.
+        With `told` it is logged; the caller decides, since there may be very many.
         """
         attempts_max = self._source.config.delivery_attempts_max
         if guid not in stream.unconfirmed or not attempts_max:
@@ -93,7 +93,7 @@ class Rejects:
         )
 
     def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
-        """An app's last attempt has failed."""
+        """Remove a message for an app whose last attempt has failed."""
         try:
             self._poison.removed(app, sub_queue_id, message, attempts_max)
         except Exception as error:
@@ -106,7 +106,7 @@ class Rejects:
             self._source.gone(message)
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """All that a lost consumer holds has one attempt less: as it is given back, for there may be very much."""
+        """Decrement the attempts of a lost consumer's messages as they are returned, since they may be very many."""
         attempts_max = self._source.config.delivery_attempts_max
         if not attempts_max:
             return None

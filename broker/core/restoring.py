@@ -1,4 +1,4 @@
-"""The way back of queues and messages that a store has kept: one by one, and nobody finds them before all are there."""
+"""Restoration of queues and messages from a store: one by one, and not visible before all are restored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RestoringNode(Protocol):
     def clocks(self) -> Clocks: ...
 
     def domain(self, name: str) -> Domain | None:
-        """The domain of that name; None if there is none."""
+        """Return the domain of that name; None if there is none."""
         ...
 
     def make_queue(
@@ -50,12 +50,12 @@ class RestoringNode(Protocol):
         *,
         in_files: bool = False,
     ) -> Queue:
-        """A queue that nobody finds yet; its shard knows where it keeps its messages."""
+        """Make a queue that is not visible yet; its shard locates its messages."""
         ...
 
 
 class Restoration:
-    """One shard's: `begin`, tell what was removed, `take` its messages in their order, and `end`."""
+    """The restoration of one shard: `begin`, `remember` removed messages, `take` the others in order, and `end`."""
 
     def __init__(self, node: RestoringNode, shard: Shard) -> None:
         self._node = node
@@ -68,7 +68,7 @@ class Restoration:
         self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
 
     def put_back(self, state: Recovered) -> None:
-        """All at once."""
+        """Restore a recovered shard at once."""
         self.begin(state.queues, state.timestamp)
         shard = self._shard
         for some in shard.removals.before_slowly(shard.files, state.timestamp, self._since_ms):
@@ -101,19 +101,19 @@ class Restoration:
         return queue
 
     def remember(self, key: bytes, guids: bytes) -> None:
-        """Messages of a queue that the journal says are removed: their GUIDs, one after the other."""
+        """Note messages of a queue that are removed according to the journal: their GUIDs, concatenated."""
         queue = self.queues.get(key)
         if queue is not None:
             queue.history.restore(guids, self._since_ms)
 
     def remember_before(self, key: bytes, removed: Removed) -> None:
-        """Messages of a queue that were removed before the journal began; the oldest first, and before `remember`."""
+        """Note messages of a queue removed before the journal began; oldest first, and before `remember`."""
         queue = self.queues.get(key)
         if queue is not None:
             queue.history.restore(b"", self._since_ms, (removed,))
 
     def take(self, found: RecoveredMessage) -> None:
-        """The next message."""
+        """Restore the next message."""
         guid, key, offset, _, compression, size, has_properties, schema_id, confirmed, timestamp, checksum = found
         queue = self.queues[key]
         if not (queue.messages or queue.config.persistent):
@@ -123,7 +123,7 @@ class Restoration:
             if app.key not in confirmed:
                 outstanding |= app.bit
         content = Content(b"", checksum, compression, has_properties, schema_id)
-        # Many come in the same second: one number serves them all.
+        # Many messages arrive in the same second, and share one number.
         arrived_ms = self._arrivals.get(timestamp)
         if arrived_ms is None:
             arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
@@ -135,14 +135,14 @@ class Restoration:
         queue.restore(message)
 
     def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
-        """A domain that is kept in memory now has left messages in the files."""
+        """Replace an empty queue in memory, since its domain was persistent before and has messages in the files."""
         queue = self._make(key, in_files=True)
         queue.history = empty.history
         empty.delivery.end()
         return queue
 
     def end(self) -> None:
-        """All is there: the queues are the node's from now on."""
+        """Finish: make the restored queues visible to the node."""
         node = self._node
         for key, queue in self.queues.items():
             name = self._domains[key].config.name

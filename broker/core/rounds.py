@@ -1,7 +1,6 @@
-"""Looking after all queues of a node, again and again, so many a slice: there may be very many.
+"""Periodic upkeep of all queues of a node, in slices since there may be very many.
 
-Their messages expire, what they remember of GUIDs is forgotten, statistics are kept, and queues that nobody uses are
-taken away.
+It expires messages and remembered GUIDs, takes snapshots of statistics, and removes unused queues.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ __all__ = ["Rounds"]
 
 log = logging.getLogger("broker.node")
 
-# A round begins so long after the one before, or when that is over.
+# Interval between the beginnings of rounds; a round that takes longer delays the next.
 ROUND_MS = 100
 SECOND_MS = 1000
 
-# So many queues are looked at for a unit of work.
+# Number of queues examined in a unit of work.
 QUEUES_PER_UNIT = 8
 
 

@@ -619,10 +619,10 @@ class Shard:
         first: Message | None = None,
         awaiting: Container[bytes] = (),
     ) -> None:
-        """A queue or one of its apps is purged or deleted; `first` is the oldest message that an app's purge touches,
-        or the first of those `awaiting` copies that a queue's purge does.
+        """Record the purge or deletion of a queue or of one of its apps.
 
-        A whole queue can be purged in a journal that takes nothing else, since that makes room. `Full` otherwise.
+        `first` is the oldest message concerned by an app's purge, or the first of those `awaiting` copies for a queue's
+        purge. A whole queue can be purged even in a full journal, since that makes room. Raises `Full` otherwise.
         """
         frees = kind is QueueOpType.PURGE and app_key == NULL_KEY
         if frees and (self._alarmed or self.tight is not None):
@@ -663,8 +663,8 @@ class Shard:
         self._purges.append(task)
 
     def take_purges(self) -> list[Task]:
-        """The purges that may not be over. What they remove, a restart or a replica takes for gone: a rollover must not
-        carry it over.
+        """Take the unfinished purges. A restart or a replica counts their messages as removed, so a rollover must not
+        carry them over.
         """
         purges, self._purges = self._purges, []
         return purges

@@ -1,4 +1,4 @@
-"""Discardeds of very many objects that nobody needs any longer, let go of in slices."""
+"""Freeing of containers with very many unneeded objects, in slices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.core.work import Task, Work
 
 __all__ = ["THROWN_PER_UNIT", "Discarded", "throw_away"]
 
-# So many things are thrown away for a unit of work.
+# Number of objects freed in a unit of work.
 THROWN_PER_UNIT = 8
 
 Discarded = MutableMapping[Any, Any] | deque[Any] | Returning

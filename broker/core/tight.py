@@ -37,12 +37,12 @@ __all__ = ["Tight", "removing_first"]
 
 log = logging.getLogger("broker.shard")
 
-# A rollover must get rid of so many messages at least, or of all, and of as many as it carries over.
+# Minimum number of messages that a rollover must remove, unless it removes all; and no fewer than it carries over.
 REMOVED_MIN = 16
-# If it may be the last, it must get rid of one for so many that it carries over.
+# If it may be the last one, it must remove at least one message for this many that it carries over.
 ENDING_PART = 8
 
-# So many records are written at a time.
+# Number of records written at a time.
 RECORDS_MAX = 1 << 12
 
 
@@ -99,7 +99,7 @@ class Tight:
             self._roll_over()
 
     def _take(self) -> None:
-        """Sort what has come since the last time; nothing is held then."""
+        """Take and sort the records held since the last call."""
         records = self._shard.take_held()
         self._shard.sequence_number = self._number
         if records:
@@ -131,7 +131,7 @@ class Tight:
     def _drain(self) -> bool:
         """Write some of what fits; the shard is itself again if nothing is left and all that is due has room.
 
-        Return whether nothing more can be done for now.
+        Return True if nothing more can be done for now.
         """
         self._take()
         is_done = self._is_moving or self._write_some()
@@ -142,11 +142,11 @@ class Tight:
 
     @property
     def _is_moving(self) -> bool:
-        """Return whether nothing may be added to the files."""
+        """Return True if nothing may be added to the files."""
         return self._rolling is not None and not self._rolling.is_changed
 
     def _write_some(self) -> bool:
-        """Write what removes something before all else, and roll over when that makes room; as `_drain`."""
+        """Write records that remove messages first, and roll over when that makes room; returns like `_drain`."""
         if self._removing:
             written = self._write_removing(RECORDS_MAX)
             self._may_roll |= written > 0
@@ -164,7 +164,7 @@ class Tight:
         return written
 
     def _write_others(self, room: int, messages: int) -> bool:
-        """Write confirms of what is left, as many as there is room for; as `_drain`."""
+        """Write confirms of remaining messages as far as there is room; returns like `_drain`."""
         if not self._others or room <= 0 < messages:
             return True
         part = bytes(self._others[: RECORDS_MAX * JOURNAL_RECORD_SIZE])
@@ -182,7 +182,7 @@ class Tight:
         return store is not None and key[KEY_SIZE:] in store
 
     def _is_worth_it(self, messages: int) -> bool:
-        """Return whether so much is gone that a rollover ends this, or frees as much as it carries over."""
+        """Return True if a rollover would end the shortage, or free as much as it carries over."""
         shard, gone = self._shard, self._messages - messages
         if shard.has_room_for_due:
             return False
@@ -190,7 +190,7 @@ class Tight:
         return gone >= min(max(REMOVED_MIN, least), self._messages)
 
     def give_up(self) -> None:
-        """The shard is served here no longer: write what still fits."""
+        """Write what still fits, since the shard is no longer served here."""
         self._take()
         self._write_removing(self._room)
         while not (self._removing or self._write_others(self._room, 0)):
@@ -203,7 +203,7 @@ class Tight:
         return (shard.limits.journal - shard.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
 
     def _append(self, records: bytes) -> int:
-        """Write records that there is room for; how many, none if there is no disk."""
+        """Write records for which there is room; return their number, 0 if there is too little disk space."""
         shard, count = self._shard, len(records) // JOURNAL_RECORD_SIZE
         files = shard.files
         if not (count and files.journal.reserve(files.journal_end + len(records))):
@@ -215,7 +215,7 @@ class Tight:
         return count
 
     def _roll_over(self) -> bool:
-        """Begin to make room, if it has not been tried since something was written; whether it was begun."""
+        """Begin a rollover unless it was tried since the last write; return True if it was begun."""
         if not self._may_roll or self._rolling is not None:
             return False
         self._may_roll = False
@@ -238,7 +238,7 @@ class Tight:
         return True
 
     def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
-        """All that is alive is in new files: go on in these."""
+        """Continue in the new files, which have everything alive."""
         shard = self._shard
         self._take()
         with shard.rollover_change():

@@ -1,6 +1,6 @@
-"""Confirms that a primary has written, and that may go with its lease: too few nodes may have their records.
+"""Confirms that a primary has written and that may be lost with its lease, as too few nodes may have their records.
 
-A primary that lives on when another takes its place tells that one of them, as a hop tells its next upstream.
+A primary that is still up when another replaces it sends them to that one, as a relay does to its next upstream.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class UnkeptPurges:
     def add(
         self, number: int, queue_key: bytes, app_key: bytes, guids: Iterable[bytes], awaiting: Container[bytes]
     ) -> None:
-        """A purge has this number. What was `awaiting` copies no consumer has had, and it may be posted again: nor has
-        any what is behind it.
+        """Note a purge with the sequence number `number`.
+
+        Messages from the first of those `awaiting` copies on are left out: no consumer has had them, and they may be
+        posted again.
         """
         taken = tuple(islice(takewhile(lambda guid: guid not in awaiting, guids), PURGED_MAX))
         self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
@@ -68,7 +70,7 @@ class UnkeptPurges:
         return list(purges)
 
     def clear(self) -> None:
-        """Another lease begins."""
+        """Forget all purges, since another lease begins."""
         self._purges.clear()
 
 

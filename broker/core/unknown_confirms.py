@@ -1,7 +1,7 @@
-"""Confirms of messages that a root has not got.
+"""Confirms of messages that a root does not have.
 
-Mostly they come once more, from a hop that does not know whether its last upstream had them. But a primary that another
-has taken the place of, and that does not know it yet, has not got what is posted there: it tells the other one later.
+Most are duplicates, from a relay that does not know whether its last upstream received them. But a primary that was
+replaced without noticing it yet lacks the messages posted at its successor: it sends it these confirms later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnknownConfirms:
         self._taken: deque[tuple[int, bytes, str]] = deque(maxlen=CONFIRMS_KEPT_MAX)
 
     def add(self, now_ms: int, guid: bytes, app_id: str) -> None:
-        """An app is done with a message that is not here, or that it has confirmed before."""
+        """Note an app's confirm of a message that is not here, or that the app has confirmed before."""
         taken = self._taken
         while taken and taken[0][0] <= now_ms - CONFIRMS_KEPT_MS:
             taken.popleft()

@@ -1,7 +1,7 @@
-"""Long tasks, done in slices between which others are served.
+"""Long tasks, done in slices with other work in between.
 
-A task is a generator: each `next` does a slice of it. What is done counts in units, each about a message that is sent,
-and takes from `left`. A step that meets more than it may do adds a task and leaves the rest to that.
+A task is a generator: each `next` does a slice of it. Work is counted in units, each about the cost of sending a
+message, and subtracted from `left`. A step with more work than its budget adds a task for the rest.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["SLICE", "UNIT_BYTES_BITS", "Task", "Work"]
 # The units of a slice. At 5 to 20 us each it takes a few milliseconds.
 SLICE = 1000
 
-# A message is a unit of work, and one more for so many bytes (as a shift).
+# A message is a unit of work, plus one for each block of bytes of this size (as a shift).
 UNIT_BYTES_BITS = 13
 
 Task = Iterator[None]
 
 
 class Work:
-    """The tasks of one node. `left` is what the step, or the slice, may still do; it may end a little below zero.
+    """The tasks of one node. `left` is the remaining budget of the step or slice; it may end a little below zero.
 
-    `since_ms` is when that step began.
+    `since_ms` is the time at which that step began.
     """
 
     __slots__ = ("_now", "amount", "left", "since_ms", "slices", "tasks")
@@ -33,24 +33,24 @@ class Work:
     def __init__(self, now: Now, amount: int = SLICE) -> None:
         self.amount = amount
         self.left = amount
-        self.slices = 0  # that were done, for those who count
+        self.slices = 0  # number of slices done, for statistics
         self._now = now
         self.since_ms = now.ms
         self.tasks: deque[Task] = deque()
 
     def add(self, task: Task) -> None:
-        """Do a task from the end of this step on."""
+        """Queue a task, which begins at the end of this step."""
         self.tasks.append(task)
 
     def start(self, task: Task) -> bool:
-        """Do a slice of a task now, and the rest later; whether there is a rest."""
+        """Do a slice of a task now, and the rest later; return True if there is a rest."""
         for _ in task:
             self.add(task)
             return True
         return False
 
     def may_go_on(self) -> bool:
-        """Return whether something is left for this step to do.
+        """Return True if this step has budget left.
 
         The clock stands still within a step: once it has moved, it is another step.
         """
@@ -84,6 +84,6 @@ class Work:
             self._begin_step()
 
     def finish(self) -> None:
-        """Do all that there is, however long it takes."""
+        """Complete all tasks, however long it takes."""
         while self.end_step():
             pass
