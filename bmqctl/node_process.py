@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import selectors
 import signal
@@ -24,24 +25,35 @@ ROCKETMQ_LOG_NAME = "bmqctl.log"
 
 _FIRST_PORT = 10_240
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_GENERATOR = random.SystemRandom()
+_RETURNED: set[int] = set()
 
 
 def free_port(host: str = HOST) -> int:
     """Return a TCP port of `host` that was free a moment ago.
 
     It is below the range from which the kernel takes ports for outgoing connections. Within that range a client
-    that keeps trying the port of a node that is down can be given that very port, and connect to itself.
+    that keeps trying the port of a node that is down can be given that very port, and connect to itself. No port is
+    returned twice by a process, and each worker of pytest-xdist has a part of the range for itself.
     """
     end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
     if end <= _FIRST_PORT:
         end = 65_535
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    count = (end - _FIRST_PORT) // workers
+    ports = range(_FIRST_PORT + worker * count, _FIRST_PORT + (worker + 1) * count)
     while True:
-        port = random.randrange(_FIRST_PORT, end)
+        # A test may have seeded the generator of `random`.
+        port = _GENERATOR.choice(ports)
+        if port in _RETURNED and len(_RETURNED) < len(ports) // 2:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
             except OSError:
                 continue
+            _RETURNED.add(port)
             return port
 
 

@@ -120,9 +120,10 @@ def _run(config: RocketConfig, log_level: str) -> None:
     limit = raise_limit()
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
-        sockets = [listen(config.bind_address, port) for port in (config.nameserver_port, config.port)]
-        for sock in sockets:
-            stack.callback(sock.close)
+        sockets = []
+        for port in (config.nameserver_port, config.port):
+            sockets.append(listen(config.bind_address, port))
+            stack.callback(sockets[-1].close)
         stack.callback(StoreLock(config.store).release)
         start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
         if config.unused:

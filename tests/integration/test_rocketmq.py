@@ -285,6 +285,14 @@ def test_configuration_that_cannot_be_used_is_one_line(tmp_path: Path, text: str
     assert result.output.count("\n") == 1
 
 
+def test_one_port_for_both_is_refused(tmp_path: Path) -> None:
+    port = str(free_port())
+    words = ["start", "rocketmq", "--port", port, "--nameserver-port", port, "--store", str(tmp_path / "store")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert f"127.0.0.1:{port}: Address already in use" in result.output
+
+
 def test_help_has_examples() -> None:
     result = CliRunner().invoke(app, ["start", "rocketmq", "--help"])
     assert result.exit_code == 0

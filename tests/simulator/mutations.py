@@ -162,6 +162,11 @@ def _do_nothing(original: Any) -> Any:
     return lambda self, *rest: None
 
 
+def _send_nothing(original: Any) -> Any:
+    """A hop takes what it has kept for sent."""
+    return lambda self, sent: sent()
+
+
 def _vote_again(original: Any) -> Any:
     """A node promises its vote to all who ask, and votes for each of them, in the same term."""
 
@@ -252,7 +257,7 @@ CLUSTER_MUTATIONS: Mutations = {
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
     "copies are not waited for": (Stream, "flush", _count_only_itself),
     "a replica writes something else": (Copy, "write_all", _replicate_another),
-    "a hop sends nothing again": (RelayQueue, "_resend", _do_nothing),
+    "a hop sends nothing again": (RelayQueue, "_send_kept", _send_nothing),
     "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
     "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),
 }
