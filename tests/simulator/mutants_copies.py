@@ -294,6 +294,8 @@ COPIES = (
         "A rollover's files replace others before the folder has them.",
         "broker.core.shard",
         (("            fresh.directory.flush()\n", "            pass\n"),),
+        hidden="It takes a power failure after a rollover's last flush and before the folder's next one.",
+        unit="tests/broker/store/test_power_failures.py::test_a_rollover_waits_for_all_and_the_folder_then_for_its_header",
     ),
     Mutant(
         "receipt-before-whole",

@@ -34,6 +34,8 @@ MESSAGES = (
                 "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        self.history.add(message.guid, self.now.ms)\n",
             ),
         ),
+        hidden="It takes a post that is refused after minutes without a quorum, whose refusal is lost with the link.",
+        unit="tests/broker/core/test_consistency.py::test_a_post_that_was_refused_is_taken_when_it_comes_again",
     ),
     Mutant(
         "history-not-restored",
