@@ -65,7 +65,7 @@ class HaState(IntEnum):
 
 
 class Report(NamedTuple):
-    """From a slave: where its commit log ends. The first says from where on it wants the master's; 0 is a new slave.
+    """A slave's report: the end of its commit log. The first one asks for what is behind; 0 is a new slave.
 
     rocketmq::DefaultHAClient report header, 8 bytes:
 
@@ -76,7 +76,7 @@ class Report(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """From a master, before a piece of its commit log; with no piece behind it, it is a heartbeat.
+    """A master's header of a piece of its commit log; with no piece behind it, it is a heartbeat.
 
     rocketmq::DefaultHAConnection transfer header, 12 bytes:
 
@@ -89,7 +89,7 @@ class Transfer(NamedTuple):
 
 
 class SlaveHandshake(NamedTuple):
-    """From a slave with epochs, first: who it is.
+    """The introduction of a slave with epochs, its first bytes.
 
     rocketmq::AutoSwitchHAClient handshake header, 16 bytes:
 
@@ -106,7 +106,7 @@ class SlaveHandshake(NamedTuple):
 
 
 class EpochReport(NamedTuple):
-    """From a slave with epochs: where its commit log ends.
+    """The report of a slave with epochs: the end of its commit log.
 
     rocketmq::AutoSwitchHAClient transfer header, 12 bytes:
 
@@ -119,7 +119,7 @@ class EpochReport(NamedTuple):
 
 
 class EpochHandshake(NamedTuple):
-    """From a master with epochs, the answer to a handshake: its epochs follow.
+    """The answer of a master with epochs to a handshake: its epochs follow.
 
     rocketmq::AutoSwitchHAConnection handshake header, 20 bytes:
 
@@ -136,7 +136,7 @@ class EpochHandshake(NamedTuple):
 
 
 class EpochTransfer(NamedTuple):
-    """From a master with epochs, before a piece of its commit log; a piece is in one epoch.
+    """The header of a piece from a master with epochs; a piece is in one epoch.
 
     rocketmq::AutoSwitchHAConnection transfer header, 36 bytes:
 

@@ -243,8 +243,7 @@ def test_any_bytes_are_refused_or_are_their_structures(data: bytes) -> None:
     for read in (next_report, next_piece, next_from_slave, next_from_master):
         try:
             found = read(view, 0, len(view))
-        except FormatError as error:
-            assert 0 <= error.offset <= len(data)
+        except FormatError:
             continue
         if found is None:
             continue
