@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Node", "NodeFailed", "free_port"]
+__all__ = ["Node", "NodeFailed", "free_port", "own_command"]
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -30,7 +30,8 @@ def free_port() -> int:
         return port
 
 
-def _command() -> list[str]:
+def own_command() -> list[str]:
+    """The words that run this program."""
     if getattr(sys, "frozen", False):
         return [sys.executable]
     return [sys.executable, "-c", "from bmqctl.app import main; main()"]
@@ -49,7 +50,7 @@ class Node:
         self.process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Node:
-        command = [*_command(), "start", "node", "--port", str(self.port), "--data-dir", str(self.data_dir)]
+        command = [*own_command(), "start", "node", "--port", str(self.port), "--data-dir", str(self.data_dir)]
         self.data_dir.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
         said = self.data_dir.with_suffix(".stderr")

@@ -34,7 +34,7 @@ class CannotStart(Exception):
 
 
 Role = Literal["producer", "consumer"]
-Engine = Literal["own", "official", "relay"]
+Engine = Literal["own", "official", "relay", "rocketmq"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Plan:
     Without a rate, `window` limits both the messages posted but not answered, and those posted but not yet
     delivered to a consumer, since a queue that fills up says nothing about speed. With a rate there is no
     limit. `quiet_s` is the time without progress after which messages missing at the end are given up.
+    With the engine `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic.
     """
 
     run: int

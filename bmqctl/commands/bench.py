@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sys
-from contextlib import AbstractContextManager, nullcontext
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, NoReturn
 from urllib.parse import urlsplit
 
@@ -15,10 +20,12 @@ from rich.status import Status
 
 from bmqctl.bench.coordinator import Outcome, Progress, run_bench
 from bmqctl.bench.engine_official import installed_version
+from bmqctl.bench.node import own_command
 from bmqctl.bench.plan import CannotStart, Engine, Plan
 from bmqctl.bench.report import as_json, as_tables
 from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.client.address import parse_address
+from bmqctl.node_process import NodeFailed, NodeProcess, RocketProcess
 from formats.errors import FormatError
 from formats.uri import parse_uri
 
@@ -29,6 +36,9 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
 DEFAULT_PORT = 30114
+NAMESERVER_PORT = 9876
+# What Apache RocketMQ takes in a topic's name.
+TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -36,17 +46,60 @@ def _refuse(reason: str) -> NoReturn:
     raise typer.Exit(EXIT_USAGE)
 
 
-def _endpoint(broker: str) -> tuple[str, int]:
-    address = broker if "://" in broker else f"tcp://{broker}"
+def _endpoint(option: str, given: str, default_port: int) -> tuple[str, int]:
+    address = given if "://" in given else f"tcp://{given}"
     try:
         has_port = urlsplit(address).port is not None
-        return parse_address(address if has_port else f"{address.rstrip('/')}:{DEFAULT_PORT}")
+        return parse_address(address if has_port else f"{address.rstrip('/')}:{default_port}")
     except ValueError:
-        _refuse(f"--broker {broker}: expected tcp://HOST:PORT")
+        _refuse(f"{option} {given}: expected {'tcp://' if option == '--broker' else ''}HOST:PORT")
+
+
+def _queue(given: str | None) -> str:
+    queue = given or f"bmq://bmq.test.persistent.priority/bench-{secrets.token_hex(4)}"
+    try:
+        parse_uri(queue)
+    except FormatError as fault:
+        _refuse(f"--queue {queue}: {fault.reason}")
+    return queue
+
+
+def _topic(given: str | None) -> str:
+    topic = given or f"bench-{secrets.token_hex(4)}"
+    if not TOPIC.fullmatch(topic):
+        _refuse(f"--topic {topic}: a topic's name is 1 to 127 of a-z, A-Z, 0-9, %, |, _ and -")
+    return topic
+
+
+def _engine(client: str) -> Engine:
+    if client == "own":
+        return "own"
+    if client != "official":
+        _refuse(f"--client {client}: expected own or official")
+    if installed_version() is None:
+        _refuse("--client official: the package is not installed; pip install 'bmqctl[official]'")
+    return "official"
 
 
 def bench(
-    broker: Annotated[str, typer.Option(help="The broker, as tcp://HOST:PORT.")] = "tcp://127.0.0.1:30114",
+    broker: Annotated[
+        str | None,
+        typer.Option(help="The broker, as tcp://HOST:PORT; tcp://127.0.0.1:30114 without it.", show_default=False),
+    ] = None,
+    rocketmq: Annotated[
+        bool, typer.Option("--rocketmq", help="Measure a RocketMQ cluster, through its remoting protocol.")
+    ] = False,
+    nameserver: Annotated[
+        str | None,
+        typer.Option(help="RocketMQ's nameserver, as HOST:PORT; 127.0.0.1:9876 without it.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="RocketMQ topic, which is made if need be; a new one if not given.")
+    ] = None,
+    own_node: Annotated[
+        bool,
+        typer.Option("--own-node", help="Start a node for the run, with its store in a temporary folder."),
+    ] = False,
     queue: Annotated[
         str | None, typer.Option(help="Queue URI; a new queue of bmq.test.persistent.priority if not given.")
     ] = None,
@@ -61,7 +114,7 @@ def bench(
         float | None, typer.Option(min=0.001, help="Seconds to post for; 10 if there is no --count.")
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, help="Messages per event (own client), or posted in one go (official client).")
+        int, typer.Option(min=1, help="Messages per event or request (own client), or posted in one go (official).")
     ] = 1,
     rate: Annotated[
         float, typer.Option(min=0, help="Messages per second in all, open loop; 0 is as fast as possible.")
@@ -82,28 +135,29 @@ def bench(
     Latency counts from the time a message was due, so that a slow broker cannot hide behind its own backlog.
     Exits with 1 if a message was nacked, left unanswered or lost, or if the broker went away; with 2 if the run
     could not begin.
+
+    Examples:
+
+        bmqctl bench --count 2000 --rate 500
+
+        bmqctl bench --broker tcp://10.0.0.5:30114 --producers 2 --consumers 2 --batch 64 --json
+
+        bmqctl bench --rocketmq --own-node --count 20000
+
+        bmqctl bench --rocketmq --nameserver 10.0.0.5:9876 --topic load --rate 5000 --duration 60
     """
-    host, port = _endpoint(broker)
-    queue = queue or f"bmq://bmq.test.persistent.priority/bench-{secrets.token_hex(4)}"
-    try:
-        parse_uri(queue)
-    except FormatError as fault:
-        _refuse(f"--queue {queue}: {fault.reason}")
-    engine: Engine
-    if client == "own":
-        engine = "own"
-    elif client == "official":
-        engine = "official"
-        if installed_version() is None:
-            _refuse("--client official: the package is not installed; pip install 'bmqctl[official]'")
-    else:
-        _refuse(f"--client {client}: expected own or official")
+    _check_options(rocketmq, broker, queue, client, nameserver, topic, own_node)
+    host, port = (
+        _endpoint("--nameserver", nameserver or "127.0.0.1", NAMESERVER_PORT)
+        if rocketmq
+        else _endpoint("--broker", broker or "127.0.0.1", DEFAULT_PORT)
+    )
     plan = Plan(
         run=secrets.randbits(32),
         host=host,
         port=port,
-        queue=queue,
-        client=engine,
+        queue=_topic(topic) if rocketmq else _queue(queue),
+        client="rocketmq" if rocketmq else _engine(client),
         producers=producers,
         consumers=consumers,
         size=size,
@@ -117,7 +171,8 @@ def bench(
         connect_timeout_s=timeout,
         quiet_s=quiet,
     )
-    outcome = _run(plan)
+    with _node_for(plan, own_node) as measured:
+        outcome = _run(measured)
     if as_json_:
         print(json.dumps(as_json(outcome), indent=2))
     else:
@@ -126,6 +181,43 @@ def bench(
         raise typer.Exit(EXIT_INTERRUPTED)
     if not outcome.clean:
         raise typer.Exit(EXIT_UNCLEAN)
+
+
+def _check_options(
+    rocketmq: bool,
+    broker: str | None,
+    queue: str | None,
+    client: str,
+    nameserver: str | None,
+    topic: str | None,
+    own_node: bool,
+) -> None:
+    """Refuse options that say nothing about the system that is measured, or two addresses."""
+    of_blazingmq = {"--broker": broker, "--queue": queue, "--client": None if client == "own" else client}
+    of_rocketmq = {"--nameserver": nameserver, "--topic": topic}
+    for option, value in (of_blazingmq if rocketmq else of_rocketmq).items():
+        if value is not None:
+            _refuse(f"{option} cannot be given {'with' if rocketmq else 'without'} --rocketmq")
+    if own_node and (broker or nameserver):
+        _refuse("--own-node cannot be given with an address")
+
+
+@contextmanager
+def _node_for(plan: Plan, own_node: bool) -> Iterator[Plan]:
+    """Start a node if one is wanted, and stop it afterwards; the plan with its address."""
+    if not own_node:
+        yield plan
+        return
+    with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder:
+        kind = RocketProcess if plan.client == "rocketmq" else NodeProcess
+        node = kind(Path(folder) / "store", command=own_command())
+        try:
+            node.start()
+        except NodeFailed as fault:
+            _refuse(f"no node: {fault}")
+        with closing(node):
+            port = node.nameserver_port if isinstance(node, RocketProcess) else node.port
+            yield replace(plan, host="127.0.0.1", port=port)
 
 
 def _run(plan: Plan) -> Outcome:
@@ -142,7 +234,8 @@ def _run(plan: Plan) -> Outcome:
 
             return run_bench(plan, show)
     except OSError as fault:
-        _refuse(f"no broker at {plan.host}:{plan.port}: {fault.strerror or fault}")
+        peer = "nameserver" if plan.client == "rocketmq" else "broker"
+        _refuse(f"no {peer} at {plan.host}:{plan.port}: {fault.strerror or fault}")
     except CannotStart as fault:
         _refuse(str(fault))
     except KeyboardInterrupt:

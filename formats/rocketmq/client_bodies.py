@@ -20,6 +20,7 @@ __all__ = [
     "GROUPS",
     "GROUP_CONFIG",
     "GROUP_CONFIG_LIST",
+    "HEARTBEAT",
     "LOCK_ANSWER",
     "LOCK_REQUEST",
     "CheckClientRequest",
@@ -171,7 +172,7 @@ CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)
 GROUPS = BodyCodec(Groups)
 CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets)
 CONSUMER_IDS = BodyCodec(ConsumerIds)
-_HEARTBEAT = BodyCodec(Heartbeat)
+HEARTBEAT = BodyCodec(Heartbeat)
 
 # The C++ client writes enumerations as numbers.
 _ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -194,7 +195,7 @@ def read_heartbeat(body: Buffer) -> Heartbeat:
     consumers = value.get("consumerDataSet") if isinstance(value, dict) else None
     for consumer in consumers if isinstance(consumers, list) else []:
         _name_enumerations(consumer)
-    return _HEARTBEAT.read_value(value)
+    return HEARTBEAT.read_value(value)
 
 
 def _name_enumerations(consumer: Any) -> None:

@@ -1,0 +1,1 @@
+"""Client for RocketMQ's remoting protocol."""

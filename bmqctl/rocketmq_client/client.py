@@ -1,0 +1,177 @@
+"""A client of a RocketMQ cluster: its nameserver, its brokers, and the queues of its topics.
+
+async with Client.connect("127.0.0.1", 9876) as client:
+    await client.create_topic("orders", queues=4)
+    for queue in await client.queues("orders"):
+        link = await client.link_to(queue.address)
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Self
+
+import trio
+
+from bmqctl.rocketmq_client.link import RemotingLink, dial
+from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.administration import CreateTopicRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_ROUTE, Permission
+
+__all__ = ["Client", "Queue", "RequestRefused"]
+
+HEARTBEAT_INTERVAL_S = 30.0
+# How often the nameserver is asked for a topic that was just made.
+ROUTE_POLL_S = 0.1
+# The topic whose settings a new one takes, where it has none of its own.
+DEFAULT_TOPIC = "TBW102"
+
+_CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
+
+
+class RequestRefused(Exception):
+    """An answer other than success; the text says which."""
+
+    def __init__(self, what: str, answer: Frame) -> None:
+        code = answer.code
+        name = ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
+        super().__init__(f"{what}: {name}{f', {answer.remark}' if answer.remark else ''}")
+        self.code = code
+
+
+class Queue(NamedTuple):
+    """A queue of a topic, on the master of a broker name. The order of queues alternates between brokers."""
+
+    queue_id: int
+    broker_name: str
+    address: str
+
+
+class Client:
+    """A connection to the nameserver, and one to each broker that was asked for; `connect` makes it."""
+
+    def __init__(self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery) -> None:
+        self.client_id = f"{socket.gethostname()}@{os.getpid()}"
+        self.timeout_s = timeout_s
+        self._nameserver = nameserver
+        self._nursery = nursery
+        self._links: dict[str, RemotingLink] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, host: str, port: int, timeout_s: float = 10.0) -> AsyncIterator[Self]:
+        """Connect to a nameserver; close all connections at the end of the block.
+
+        Raises `OSError` if nobody listens there.
+        """
+        nameserver = await dial(host, port, timeout_s)
+        fault: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nameserver.run)
+            client = cls(nameserver, timeout_s, nursery)
+            try:
+                yield client
+            except Exception as raised:
+                # Raised inside the nursery it would be wrapped in an exception group, which the caller does not expect.
+                fault = raised
+            for link in (nameserver, *client._links.values()):
+                link.end("closed")
+            nursery.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+
+    async def link_to(self, address: str) -> RemotingLink:
+        """Return the connection to the broker at HOST:PORT. Raises `OSError` if nobody listens there."""
+        link = self._links.get(address)
+        if link is None:
+            host, _, port = address.rpartition(":")
+            link = await dial(host, int(port), self.timeout_s)
+            if address in self._links:
+                link.end("not needed")  # another task was faster
+            else:
+                self._links[address] = link
+            self._nursery.start_soon(link.run)
+        return self._links[address]
+
+    async def masters(self) -> list[str]:
+        """The addresses of all masters that the nameserver knows."""
+        answer = await self._nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, self.timeout_s)
+        _check("no brokers", answer)
+        brokers = CLUSTER_INFO.read(answer.body).broker_addr_table.values()
+        return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
+
+    async def queues(self, topic: str) -> list[Queue]:
+        """The queues of a topic that can be written and read; none if the nameserver does not know the topic."""
+        answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return []
+        _check(f"no route of {topic}", answer)
+        route = TOPIC_ROUTE.read(answer.body)
+        addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
+        both = Permission.READ | Permission.WRITE
+        return sorted(
+            Queue(queue_id, data.broker_name, address)
+            for data in route.queue_datas
+            if data.perm & both == both and (address := addresses.get(data.broker_name, {}).get(MASTER_ID))
+            for queue_id in range(min(data.read_queue_nums, data.write_queue_nums))
+        )
+
+    async def create_topic(self, topic: str, queues: int) -> list[Queue]:
+        """Make a topic with at least so many queues, spread over all masters; return them all.
+
+        Raises `RequestRefused` if a broker refuses, or the nameserver does not tell of it in time.
+        """
+        masters = await self.masters()
+        if not masters:
+            raise RequestRefused(
+                "no topic can be made", Frame(ResponseCode.SYSTEM_ERROR, 0, remark="the nameserver knows no broker")
+            )
+        each = -(-queues // len(masters))
+        permissions = Permission.READ | Permission.WRITE
+        fields = _CREATE_TOPIC.write(
+            CreateTopicRequest(topic, DEFAULT_TOPIC, each, each, permissions, "SINGLE_TAG", False, 0)
+        )
+        for address in masters:
+            link = await self.link_to(address)
+            _check(
+                f"topic {topic} at {address}",
+                await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, self.timeout_s),
+            )
+        with trio.move_on_after(self.timeout_s):
+            while len(found := await self.queues(topic)) < each * len(masters):
+                await trio.sleep(ROUTE_POLL_S)
+            return found
+        raise RequestRefused(f"no route of {topic}", Frame(ResponseCode.TOPIC_NOT_EXIST, 0))
+
+    def keep_alive(self, group: str, topic: str, *, consumer: bool) -> None:
+        """Tell the brokers at once, and every 30 s, that this client belongs to a group of a topic."""
+        self._nursery.start_soon(self._heartbeats, self._heartbeat(group, topic, consumer))
+
+    def _heartbeat(self, group: str, topic: str, consumer: bool) -> bytes:
+        if not consumer:
+            return HEARTBEAT.write(Heartbeat(self.client_id, producer_data_set=[ProducerData(group)]))
+        subscription = Subscription(topic, "*")
+        data = ConsumerData(group, consume_type="CONSUME_ACTIVELY", subscription_data_set=[subscription])
+        return HEARTBEAT.write(Heartbeat(self.client_id, consumer_data_set=[data]))
+
+    async def _heartbeats(self, body: bytes) -> None:
+        while True:
+            for link in self._links.values():
+                if link.is_open:
+                    link.ask(RequestCode.HEART_BEAT, {}, _ignore, self.timeout_s, body)
+            await trio.sleep(HEARTBEAT_INTERVAL_S)
+
+
+def _ignore(_: Frame | str) -> None:
+    """Drop the answer to a heartbeat, of which there is another soon."""
+
+
+def _check(what: str, answer: Frame) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(what, answer)

@@ -1,0 +1,65 @@
+"""Requests that send messages: one at a time, or several of one queue in a batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from formats.rocketmq.batch import BatchMessage, encode_batch
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import SendMessageRequestV2
+from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.properties import encode_properties
+from formats.schema import Buffer
+
+__all__ = ["Sender", "UniqueIds"]
+
+_SEND = HeaderCodec(SendMessageRequestV2)
+# The topic whose settings an unknown one takes, and the queues that it gets.
+DEFAULT_TOPIC: Final = "TBW102"
+DEFAULT_QUEUES: Final = 4
+UNIQUE_KEY: Final = "UNIQ_KEY"
+# Asks for an answer only when the message is stored as the broker is configured to.
+WAIT: Final = "WAIT"
+
+
+class UniqueIds:
+    """Makes the ids by which clients know their messages; no two are the same within a process."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        month = datetime.now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        self._month_s = month.timestamp()
+        self._front = str(UniqueId(address, os.getpid() & 0xFFFF, id(self) & 0xFFFFFFFF, 0, 0))[:-12]
+        self._counter = 0
+
+    def next(self) -> str:
+        """Make an id. It ends in the time and a counter, which goes around less often than once in a millisecond."""
+        self._counter = (self._counter + 1) & 0xFFFF
+        month_ms = int((time.time() - self._month_s) * 1000) & 0xFFFFFFFF
+        return f"{self._front}{month_ms:08X}{self._counter:04X}"
+
+
+class Sender:
+    """Makes the headers and bodies of the messages that one producer group sends to one topic."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        header = SendMessageRequestV2(
+            group, topic, DEFAULT_TOPIC, DEFAULT_QUEUES, 0, 0, 0, 0, "", 0, False, is_batch=False
+        )
+        self._fields = _SEND.write(header)
+        self._ids = UniqueIds()
+
+    def message(self, queue_id: int, born_ms: int) -> dict[str, str]:
+        """Make the header of a message, whose body is the frame's."""
+        properties = f"{UNIQUE_KEY}\x01{self._ids.next()}\x02{WAIT}\x01true\x02"
+        return {**self._fields, "e": str(queue_id), "g": str(born_ms), "i": properties}
+
+    def batch(self, queue_id: int, born_ms: int, bodies: Sequence[Buffer]) -> tuple[dict[str, str], bytes]:
+        """Make the header and the frame's body of several messages, which are stored together or not at all."""
+        fields = self.message(queue_id, born_ms)
+        fields["m"] = "true"
+        messages = (BatchMessage(0, body, encode_properties({UNIQUE_KEY: self._ids.next()})) for body in bodies)
+        return fields, encode_batch(messages)
