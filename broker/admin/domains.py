@@ -22,7 +22,7 @@ from broker.admin.results import (
 from broker.admin.results_queue import (
     QueueInternalsResult,
 )
-from broker.admin.storage import domain_storages
+from broker.admin.storage import domain_storages, primary_elsewhere
 from broker.core.changes import collect_idle_queues
 from broker.core.changes import reconfigure as reconfigure_domain
 from broker.core.config import DEFAULT_APP_ID
@@ -32,6 +32,7 @@ from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
 from broker.core.reports import arrival_time
 from formats.disk.keys import NULL_KEY
+from formats.uri import parse_uri
 
 __all__ = [
     "clear_cache",
@@ -119,17 +120,35 @@ def list_messages(context: Context, command: QueueList) -> QueueContents:
 
 
 def purge_domain(context: Context, name: str) -> PurgedQueues:
-    """Remove all messages from all queues of a domain, in use or not."""
-    return PurgedQueues(tuple(_purge(queue) for queue in queues_of(context, find_domain(context, name))))
+    """Remove all messages from all queues of a domain, in use or not, that this node serves; name the others."""
+    domain = find_domain(context, name)
+    elsewhere = _served_elsewhere(context, domain)
+    here = (queue for queue in queues_of(context, domain) if queue.uri not in elsewhere)
+    return PurgedQueues((*(_purge(queue) for queue in here), *elsewhere.values()))
 
 
 def purge_queue(context: Context, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
     """Remove the messages that an app of a queue has yet to confirm, or all of the queue."""
-    uri = queue_uri(find_domain(context, domain_name), queue_name)
+    domain = find_domain(context, domain_name)
+    uri = queue_uri(domain, queue_name)
+    elsewhere = _served_elsewhere(context, domain).get(uri)
+    if elsewhere is not None:
+        return PurgedQueues((elsewhere,))
     queue = context.node.queues.get(uri)
     if queue is None:
         raise Failed(f"Queue was not found in a storage '{uri}'")
     return PurgedQueues((_purge(queue, "" if app_id == ALL_APPS else app_id),))
+
+
+def _served_elsewhere(context: Context, domain: Domain) -> dict[str, Problem]:
+    """Return the queues of a domain that this node does not serve, and therefore does not purge, by URI."""
+    found = {}
+    for uri, info in sorted(context.node.ledger.state.queues.items()):
+        if parse_uri(uri).qualified_domain == domain.config.name:
+            primary = primary_elsewhere(context, info.partition_id)
+            if primary is not None:
+                found[uri] = Problem(f"Not purging queue '{uri}' {primary}")
+    return found
 
 
 def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:

@@ -26,6 +26,7 @@ __all__ = [
     "NO_PARTITION",
     "domain_storages",
     "partition",
+    "primary_elsewhere",
     "queue_storage",
     "roll_over",
     "set_available",
@@ -97,6 +98,15 @@ def _primary(context: Context, partition_id: int) -> str:
         return context.node_description
     info = context.node.ledger.state.primaries.get(partition_id)
     return "[ ** NA **, -1]" if info is None else context.describe(info.primary_node_id)
+
+
+def primary_elsewhere(context: Context, partition_id: int) -> str | None:
+    """Name the primary of a partition that this node does not serve, as the reference does; None if it serves it."""
+    if context.node.copied(partition_id) is None:
+        return None
+    if context.node.ledger.state.primaries.get(partition_id) is None:
+        return "[reason: unset primary node]"
+    return f" with primary node: {_primary(context, partition_id)}[reason: queue is NOT local]"
 
 
 def _copied_content(context: Context, partition_id: int, copied: Mapping[bytes, tuple[int, int]]) -> StorageContent:

@@ -87,6 +87,30 @@ def test_only_primaries_collect_queues() -> None:
     assert QUEUE not in cluster.processes[0].node.queues
 
 
+@pytest.mark.parametrize("is_read_there", [False, True])
+@pytest.mark.parametrize("command", ["PURGE", "QUEUE q PURGE *"])
+def test_only_the_primary_purges(command: str, *, is_read_there: bool) -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    consumer = cluster.connect(1)
+    if is_read_there:
+        consumer.read(1, QUEUE)
+    client.put(1, guid(1), b"x")
+    cluster.run()
+    said = ask(cluster, 1, f"DOMAINS DOMAIN priority {command}")
+    assert said.startswith("Purged 0 message(s) for a total of 0  B from 1 queue(s):")
+    assert f"Not purging queue '{QUEUE}'  with primary node: [host0, 0][reason: queue is NOT local]" in said
+    assert "Printing 1 message(s)" in ask(cluster, 0, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")
+    if is_read_there:
+        # What the hop holds for its consumers stays there until they confirm it.
+        consumer.confirm(1, guid(1))
+        cluster.run()
+        assert "Printing 0 message(s)" in ask(cluster, 0, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")
+    cluster.until(lambda: cluster.processes[0].member.partitions[0].is_primary)
+    assert "Not purging" not in ask(cluster, 0, f"DOMAINS DOMAIN priority {command}")
+
+
 def test_a_primary_that_stops_says_so(caplog: pytest.LogCaptureFixture) -> None:
     cluster = members()
     cluster.connect(1).open(1, QUEUE, READ)
