@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import islice
 
 from broker.admin.commands import QueueList
@@ -31,6 +32,7 @@ from broker.core.messages import Full, Message
 from broker.core.purges import purge, purge_app
 from broker.core.queue import Queue
 from broker.core.reports import arrival_time
+from formats.control.messages import QueueInfo
 from formats.disk.keys import NULL_KEY
 from formats.uri import parse_uri
 
@@ -97,7 +99,14 @@ def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
 
 
 def list_messages(context: Context, command: QueueList) -> QueueContents:
-    """Messages of a queue, or those that one of its apps has yet to confirm, oldest first."""
+    """Messages of a queue, or those that one of its apps has yet to confirm, oldest first.
+
+    A node that only has a copy of the queue lists what it has of it, unless its own consumers have the queue open: then
+    it lists what it holds for them.
+    """
+    copied = _copied_queue(context, command)
+    if copied is not None:
+        return _list_copied(context, copied, command)
     queue = active_queue(context, command.domain, command.queue)
     messages: Iterable[Message] = queue.messages.values()
     total = len(queue.messages)
@@ -107,14 +116,41 @@ def list_messages(context: Context, command: QueueList) -> QueueContents:
             raise Failed("Invalid 'LIST' command: invalid APPID")
         bit, total = app.bit, app.messages
         messages = (message for message in messages if message.outstanding & bit)
-    offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
-    count = command.count or max(0, total - offset)
-    if count < 0:
-        count = -count
-        offset = max(0, offset - count)
+    offset, count = _section(command, total)
     listed = tuple(
         ListedMessage(message.guid.hex().upper(), message.size, arrival_time(message, context.node.now))
         for message in islice(messages, offset, offset + count)
+    )
+    return QueueContents(listed, offset, total)
+
+
+def _section(command: QueueList, total: int) -> tuple[int, int]:
+    """Return the offset and number of the messages to list, of `total`."""
+    offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
+    count = command.count or max(0, total - offset)
+    return (offset, count) if count >= 0 else (max(0, offset + count), -count)
+
+
+def _copied_queue(context: Context, command: QueueList) -> QueueInfo | None:
+    """Return the queue if this node only has a copy of it, which nobody has open here."""
+    uri = queue_uri(find_domain(context, command.domain), command.queue)
+    info = context.node.ledger.state.queues.get(uri)
+    if info is None or uri in context.node.queues or context.node.copied(info.partition_id) is None:
+        return None
+    return info
+
+
+def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> QueueContents:
+    if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
+        primary = primary_elsewhere(context, info.partition_id)
+        raise Failed(f"Not listing messages of an app of queue '{info.uri}' {primary}")
+    stored = context.node.copied(info.partition_id) or {}
+    total, _ = stored.get(info.key, (0, 0))
+    offset, count = _section(command, total)
+    copied = context.node.list_copied(info.partition_id, info.key, offset, count)
+    listed = tuple(
+        ListedMessage(guid.hex().upper(), size, datetime.fromtimestamp(arrived_s, UTC))
+        for guid, size, arrived_s in copied
     )
     return QueueContents(listed, offset, total)
 

@@ -28,6 +28,7 @@ from broker.cluster.positions import (
     position_until,
 )
 from broker.core.alarms import alarm
+from broker.core.cluster_view import CopiedMessage
 from broker.core.messages import Content
 from broker.core.purges import throw_away
 from broker.core.shard import Shard
@@ -653,6 +654,10 @@ class Copy:
     def stored(self) -> dict[bytes, tuple[int, int]]:
         """Return the number of messages, and their bytes, by queue key."""
         return self._places.stored()
+
+    def listed(self, queue_key: bytes, first: int, count: int) -> list[CopiedMessage]:
+        """List so many messages of a queue from the `first` on, oldest first."""
+        return self._places.listed(queue_key, first, count)
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """Read a message as posted; None if it is missing or corrupted. Views are valid until the next step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
@@ -18,6 +18,7 @@ from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
 from broker.core.alarms import alarm
 from broker.core.cluster_errors import ClusterError
+from broker.core.cluster_view import CopiedMessage
 from broker.core.config import DomainConfig
 from broker.core.faults import Change
 from broker.core.messages import Content
@@ -167,6 +168,7 @@ class Member:
         node.settle = self.settle
         node.retire = self.retire
         node.copied = self._copied
+        node.list_copied = self._list_copied
         node.set_elector_quorum = self._set_elector_quorum
         node.set_replication_quorum = self._set_replication_quorum
 
@@ -487,6 +489,9 @@ class Member:
     def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
         partition = self.partitions[partition_id]
         return None if partition.shard.active else partition.copy.stored()
+
+    def _list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
+        return self.partitions[partition_id].copy.listed(queue_key, first, count)
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status

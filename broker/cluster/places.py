@@ -7,18 +7,22 @@ set of files, its place in DATA, and its compression. The bytes of each queue ar
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.cluster.positions import JOURNAL_START
+from broker.core.cluster_view import CopiedMessage
 from broker.core.work import Task, Work
 from broker.store.chunked import FULL, Chunked
 from broker.store.partition_files import PartitionFiles
-from broker.store.recovery import RecoveredMessage, data_headers
+from broker.store.recovery import RecoveredMessage, data_headers, record_keys
 from broker.store.sliced_recovery import SlicedRecovery
-from formats.disk.journal import MESSAGE_RECORD
+from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.disk.journal import MESSAGE_RECORD, RecordType, scan, select
 from formats.disk.keys import KEY_SIZE
 from formats.disk.padding import WORD
 from formats.errors import FormatError
@@ -186,6 +190,22 @@ class Places:
         """Return the number of messages and their bytes, by queue key."""
         return {key: (len(queue.places), queue.bytes) for key, queue in self._queues.items()}
 
+    def listed(self, key: bytes, first: int, count: int) -> list[CopiedMessage]:
+        """List so many messages of a queue from the `first` on, oldest first."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return []
+        chosen = dict(islice(queue.places.items(), first, first + count))
+        arrived: dict[bytes, int] = {}
+        # In a rollover the newest files do not have all messages yet.
+        for number in sorted(self._sets, key=lambda each: (each - self.current - 1) % _SETS):
+            arrived |= _arrivals(self._sets[number], key, chosen)
+        return [
+            CopiedMessage(guid, size if size != _SIZE_ASKED else self._size_of(place), arrived.get(guid, 0))
+            for guid, place in chosen.items()
+            for size in (place >> _SIZE_SHIFT,)
+        ]
+
     # -- all of them
 
     def find_all(self, work: Work, rotten: Callable[[FormatError], None]) -> Task:
@@ -223,6 +243,17 @@ class Places:
         self.is_finding = False
         queues, self._queues = self._queues, {}
         return [chunk for queue in queues.values() for chunk in queue.places.chunks]
+
+
+def _arrivals(files: PartitionFiles, key: bytes, wanted: Container[bytes]) -> dict[bytes, int]:
+    """Return the times, in seconds since the epoch, of a queue's messages in the journal, by GUID."""
+    journal = files.journal.buffer
+    found, _ = select(
+        scan(journal, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE), RecordType.MESSAGE
+    )
+    guids = [guid[KEY_SIZE:] if guid.startswith(key) else b"" for guid in record_keys(found)]
+    times = MESSAGE_RECORD.column(found, "timestamp").tolist()
+    return {guid: time for guid, time in zip(guids, times, strict=True) if guid in wanted}
 
 
 def _payload_size(data: Buffer, offset: int) -> int:

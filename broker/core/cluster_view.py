@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["ClusterView", "NodeView", "PartitionView", "ProxyView", "ReplicaView"]
+__all__ = ["ClusterView", "CopiedMessage", "NodeView", "PartitionView", "ProxyView", "ReplicaView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,14 @@ def partition_problems(partition: PartitionView) -> list[str]:
     return [
         f"node {replica.node_id} is no live copy of {name}" for replica in partition.replicas if not replica.is_live
     ]
+
+
+class CopiedMessage(NamedTuple):
+    """A message that this node has a copy of. `arrived_s` is in seconds since the epoch."""
+
+    guid: bytes
+    size: int
+    arrived_s: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.core.authentication import Authentications
 from broker.core.authorization import Authorizations
@@ -11,7 +11,7 @@ from broker.core.changes import delete_queue, key_salt, room_for_queue, sync_app
 from broker.core.clock import Now
 from broker.core.clocks import Clocks
 from broker.core.cluster_errors import ClusterError
-from broker.core.cluster_view import ClusterView, ProxyView
+from broker.core.cluster_view import ClusterView, CopiedMessage, ProxyView
 from broker.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
 from broker.core.domains import Domain
 from broker.core.entrance import uncertified
@@ -120,6 +120,8 @@ class Node:
         self.cluster_view: Callable[[], ClusterView] | None = None
         # Counts messages and bytes of a partition's replica by queue key; None if this node serves it itself.
         self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
+        # Lists messages of a partition's replica: those of a queue key, from a number on, so many at most.
+        self.list_copied: Callable[[int, bytes, int, int], Sequence[CopiedMessage]] = _no_copies
         # A proxy's view of a cluster by name, None for an unknown one; None at other nodes.
         self.proxy_view: Callable[[str], ProxyView | None] | None = None
         # Called before anything leaves this node, to flush to the disk if that is configured.
@@ -401,6 +403,10 @@ class Node:
         queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
         shard.register(key, queue.messages if in_files else {})
         return queue
+
+
+def _no_copies(partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
+    return ()
 
 
 def _no_files(text: str) -> str:

@@ -59,6 +59,43 @@ def test_a_replica_tells_what_it_has_a_copy_of() -> None:
     assert "Printing 2 message(s)" in ask(cluster, 2, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")
 
 
+def test_a_replica_lists_its_copy_of_a_queue_that_nobody_has_open_there() -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    for number in range(4):
+        client.put(1, guid(number), b"x" * (10 + number))
+        cluster.run(1000)
+    consumer = cluster.connect(0)
+    consumer.read(1, QUEUE)
+    consumer.confirm(1, guid(1))
+    cluster.run()
+    for words in ("0 UNLIMITED", "1 1", "-2 1", "2 -1", "9 1"):
+        command = f"DOMAINS DOMAIN priority QUEUE q LIST {words}"
+        assert ask(cluster, 2, command) == ask(cluster, 0, command)
+    assert guid(3).hex().upper() in ask(cluster, 2, "DOMAINS DOMAIN priority QUEUE q LIST 2 1")
+    refused = ask(cluster, 2, "DOMAINS DOMAIN priority QUEUE q LIST foo 0 1", -2)
+    assert refused == (
+        f"Not listing messages of an app of queue '{QUEUE}'  with primary node: [host0, 0][reason: queue is NOT local]"
+    )
+    assert "was not found" in ask(cluster, 2, "DOMAINS DOMAIN priority QUEUE r LIST 0 1", -2)
+
+
+def test_a_replica_lists_messages_that_a_rollover_moves() -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    for number in range(3):
+        client.put(1, guid(number), b"x")
+    cluster.run(2000)
+    ask(cluster, 0, f"{STORAGE} PARTITION 0 ROLLOVER")
+    client.put(1, guid(3), b"x")
+    cluster.run()
+    command = "DOMAINS DOMAIN priority QUEUE q LIST 0 UNLIMITED"
+    assert ask(cluster, 2, command) == ask(cluster, 0, command)
+    assert "Printing 4 message(s)" in ask(cluster, 2, command)
+
+
 def test_only_the_primary_rolls_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cluster = members()
