@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.cluster.election import Election, ElectionTimes
@@ -18,7 +18,6 @@ from broker.cluster.queues import ClusterQueues
 from broker.cluster.requests import Requests
 from broker.core.alarms import alarm
 from broker.core.cluster_errors import ClusterError
-from broker.core.cluster_view import CopiedMessage
 from broker.core.config import DomainConfig
 from broker.core.faults import Change
 from broker.core.messages import Content
@@ -168,7 +167,7 @@ class Member:
         node.settle = self.settle
         node.retire = self.retire
         node.copied = self._copied
-        node.list_copied = self._list_copied
+        node.list_copied = lambda number, *wanted: self.partitions[number].copy.listed(*wanted)
         node.set_elector_quorum = self._set_elector_quorum
         node.set_replication_quorum = self._set_replication_quorum
 
@@ -489,9 +488,6 @@ class Member:
     def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
         partition = self.partitions[partition_id]
         return None if partition.shard.active else partition.copy.stored()
-
-    def _list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
-        return self.partitions[partition_id].copy.listed(queue_key, first, count)
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status
