@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import (
     BLANK_BYTES_MIN,
     FRONTS,
+    PROPERTIES_BYTES_MAX,
     Blank,
     Magic,
     Record,
@@ -20,7 +21,6 @@ from formats.rocketmq.record import (
     decode_record,
     encode_blank,
     read_head,
-    record_bytes,
 )
 from formats.schema import Buffer
 
@@ -30,6 +30,7 @@ _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX = 0x7F
 # A disk writes so much or nothing.
 SECTOR_BYTES: Final = 512
+PROPERTY_END: Final = b"\2"
 # By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
 _WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
 
@@ -73,11 +74,17 @@ class CommitLog:
     def append(self, message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
         """Write a message; its offset and its record's size.
 
-        Raises `DiskFull`, and `TooLarge` for a message that no file takes. Nothing is written then.
+        Raises `DiskFull`, and `TooLarge` for a message that no file takes. Nothing is written then. Properties that
+        end with a zero get the separator that may stand behind the last of them.
         """
         topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = (
             message
         )
+        if properties.endswith(b"\0"):
+            # Otherwise the end of the record looks like one that was never written.
+            if len(properties) >= PROPERTIES_BYTES_MAX:
+                raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
+            properties += PROPERTY_END
         version, topic_field = _topic_field(topic)
         front_size, write_front = _WRITERS[system_flags & _V6_MASK]
         body_size, properties_size = len(body), len(properties)
@@ -147,7 +154,13 @@ class CommitLog:
         What follows the last of them is cut off if it is what an interrupted write leaves. Raises `StoreDamaged` if
         sound records follow a damaged one: then it is not the end of the log that is missing.
         """
+        self.end = yield from self._sound_records(begin)
+        self.files.cut(self.end)
+
+    def _sound_records(self, begin: int) -> Generator[Found, None, int]:
+        """Yield the sound records from `begin` on, and return the offset after them."""
         offset = begin
+        held: Found | None = None
         while offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -160,14 +173,20 @@ class CommitLog:
             if record is None:
                 self._check_that_it_ends(offset, FormatError("Record", place, "nothing is written here"))
                 break
+            if held is not None:
+                yield held
+                held = None
             if isinstance(record, Blank):
                 offset += record.size
                 continue
-            size = int.from_bytes(file.buffer[place : place + 4], "big")
-            yield Found(offset, size, record)
-            offset += size
-        self.end = offset
-        self.files.cut(offset)
+            found = Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
+            if _ends_in_zeros(found, place):
+                # Whole, or cut short by a loss of power: what was written behind it tells.
+                held = found
+            else:
+                yield found
+            offset += found.size
+        return offset if held is None else held.offset
 
     def _check_that_it_ends(self, offset: int, error: FormatError) -> None:
         """Raise `StoreDamaged` if a sound record is anywhere behind `offset`."""
@@ -187,19 +206,19 @@ class CommitLog:
 
 
 def _check_record(record: Record, place: int, offset: int) -> None:
-    """Raise `FormatError` unless a record at a place of its file, and at an offset of the log, is all there.
-
-    A checksum covers the body only. Properties that did not reach the disk before a loss of power are zeros.
-    """
+    """Raise `FormatError` unless a record at a place of its file, and at an offset of the log, is sound."""
     if not record.is_body_sound or record.physical_offset != offset:
         raise FormatError("Record", place, "its checksum or its own offset is wrong")
-    properties = record.properties
-    if properties and not properties[-1]:
-        topic_size = len(record.topic.encode())
-        size = record_bytes(record.version, record.system_flags, len(record.body), topic_size, len(properties))
-        last = properties[-((place + size - 1) % SECTOR_BYTES + 1) :]
-        if not any(last):
-            raise FormatError("Record", place, "the end of its properties was never written")
+
+
+def _ends_in_zeros(found: Found, place: int) -> bool:
+    """Return True if there are properties in a record's last sector, and only zeros of them.
+
+    The checksum covers the body only. Properties that did not reach the disk before a loss of power are zeros; records
+    of the original may have such properties by themselves.
+    """
+    properties = found.record.properties
+    return bool(properties) and not any(properties[-((place + found.size - 1) % SECTOR_BYTES + 1) :])
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
@@ -17,7 +18,7 @@ from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.index import tag_index_key
-from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.golden.rocketmq.stores import records, unpack
@@ -344,6 +345,69 @@ def test_message_whose_properties_are_not_all_on_the_disk_is_cut_off(lost: int) 
     torn = root.after_crash()
     torn.folder("commitlog").files["00000000000000000000"].data[512:end] = bytes(lost)
     assert bodies(open_small(torn)) == [0]
+
+
+def test_torn_record_at_the_start_of_a_file_is_cut_off() -> None:
+    """The file is closed, which nothing that has been read there may prevent."""
+    root = MemoryFolder()
+    store = open_small(root)
+    store.put(make_message(0), 1_000_000)
+    store.put(make_message(1, size=800), 1_000_000)
+    torn = root.after_crash()
+    torn.folder("commitlog").files["00000000000000001024"].data[100] ^= 1
+    assert bodies(open_small(torn)) == [0]
+
+
+def put_zero_ended(store: MessageStore) -> None:
+    """Store message 2, of whose properties the end is zeros, which are all of the record in its last sector."""
+    zeros = b"TAGS\1a\2x\1" + bytes(420)
+    message = make_message(2, properties=zeros)
+    assert store.put(message, 1_000_000).offset + 88 + 20 + 6 + 2 + len(zeros) > 512
+
+
+def test_message_whose_properties_end_with_zeros_outlives_a_crash() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    put_zero_ended(store)
+    assert bodies(open_small(root.after_crash())) == [2]
+    store.put(make_message(3), 1_000_000)
+    again = open_small(root.after_crash())
+    assert bodies(again) == [2, 3]
+    assert decode_properties(again.log.read(0).record.properties) == {"TAGS": "a", "x": "\0" * 420}
+
+
+def test_properties_that_end_with_a_zero_and_have_no_room_for_a_separator_are_refused() -> None:
+    store = open_store(MemoryFolder(), GOLDEN, lambda ms: f"{ms:017d}")
+    with pytest.raises(TooLarge, match="32767 bytes of properties have no room for the separator"):
+        store.put(make_message(0, properties=b"x\1" + b"y" * 0x7FFC + b"\0"), 1_000_000)
+    assert store.log.end == 0
+    store.put(make_message(0, properties=b"x\1" + b"y" * 0x7FFB + b"\0"), 1_000_000)
+    store.put(make_message(1, properties=b"x\1" + b"y" * 0x7FFD), 1_000_000)
+    assert bodies(store) == [0, 1]
+
+
+@pytest.mark.parametrize("behind", ["record", "blank", "torn record", "nothing"])
+def test_zeros_that_the_original_has_written_count_if_anything_is_behind_them(
+    monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    """The original adds no separator behind properties that end with zeros."""
+    monkeypatch.setattr(commit_log, "PROPERTY_END", b"")
+    root = MemoryFolder()
+    store = open_small(root)
+    put_zero_ended(store)
+    end = store.log.end
+    if behind != "nothing":
+        store.put(make_message(3, size=400 if behind == "blank" else 20), 1_000_000)
+    torn = root.after_crash()
+    files = torn.folder("commitlog").files
+    if behind == "blank":
+        assert len(files) == 2
+        del files["00000000000000001024"]
+    elif behind == "torn record":
+        files["00000000000000000000"].data[end + 100] ^= 1
+    again = open_small(torn)
+    assert bodies(again) == {"record": [2, 3], "blank": [2], "torn record": [], "nothing": []}[behind]
+    assert again.log.end == {"record": store.log.end, "blank": 1024, "torn record": 0, "nothing": 0}[behind]
 
 
 def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
