@@ -31,8 +31,11 @@ SENT_PER_UNIT = 16
 # Minimum interval between searches for old confirms.
 FORGET_MS = 200
 
-# While there is no upstream: confirms of messages that are not here are not kept beyond this many.
+# While the upstream is not open: so many confirms of messages that are not here are kept, at least.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
+
+# Recent confirms that are to be sent again wait among them, and leave them their room.
+_UNSENT_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
 
 _OPEN = UpstreamState.OPEN
 
@@ -56,7 +59,7 @@ class Confirms:
     @property
     def has_room(self) -> bool:
         """Return True if a confirm of a message that is not here can be sent, or kept."""
-        return self._openings.state is _OPEN or len(self._unsent) < UNKNOWN_CONFIRMS_MAX
+        return self._openings.state is _OPEN or len(self._unsent) < _UNSENT_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""
