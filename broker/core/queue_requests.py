@@ -138,6 +138,13 @@ class QueueRequests:
         log.warning("%s: refused %s: %s", self._peer.description, type(message.choice).__name__, refusal.status)
         self._peer.reply(message, refusal.status)
 
+    def _reply(self, message: ControlMessage, response: object) -> None:
+        """Send a response, maybe in a step that others wait for: what is wrong with the peer must not end it."""
+        try:
+            self._peer.reply(message, response)
+        except Exception as error:
+            self._peer.fail(error)
+
     def _open(self, message: ControlMessage, queue_id: int, request: OpenQueue) -> bool:
         self._authorize(request.handle_parameters)
         done = later = False
@@ -207,11 +214,7 @@ class QueueRequests:
             done = True
             if self._closed:
                 return
-            try:
-                self._peer.reply(message, response)
-            except Exception as error:
-                # Others must not wait for it.
-                self._peer.fail(error)
+            self._reply(message, response)
             # After the response: a client knows its subscription ids only from there on.
             handle.queue.deliver(stream.app)
             if later:
@@ -235,11 +238,7 @@ class QueueRequests:
             done = True
             if self._closed:
                 return
-            try:
-                self._peer.reply(message, CloseQueueResponse())
-            except Exception as error:
-                # Others must not wait for it.
-                self._peer.fail(error)
+            self._reply(message, CloseQueueResponse())
             if later:
                 self._go_on_later(queue_id)
 
