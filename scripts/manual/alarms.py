@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ __all__ = ["Alarm", "alarms", "alarms_page"]
 from scripts.manual.markdown import code, heading, page, table
 
 _WRITTEN = re.compile(r"(ALARM|PANIC) \[(\w+)\] (.*)", re.DOTALL)
+# What the source of every place has; the rest need not be parsed.
+_MENTIONED = re.compile(r"\b(?:alarm|panic)\(|\b(?:ALARM|PANIC) \[")
 _GAP = "…"
 
 
@@ -28,7 +31,8 @@ class Alarm(NamedTuple):
     module: str
 
 
-def alarms() -> list[Alarm]:
+@cache
+def alarms() -> tuple[Alarm, ...]:
     """Every place in the broker that raises an alarm, by name."""
     root = Path(next(iter(broker.__path__)))
     found = [
@@ -36,11 +40,14 @@ def alarms() -> list[Alarm]:
         for path in sorted(root.rglob("*.py"))
         for alarm in _alarms_of(path, ".".join(path.relative_to(root.parent).with_suffix("").parts))
     ]
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _alarms_of(path: Path, module: str) -> Iterator[Alarm]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    source = path.read_text()
+    if not _MENTIONED.search(source):
+        return
+    for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         called = node.func.id if isinstance(node.func, ast.Name) else ""

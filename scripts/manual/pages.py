@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import formats.disk.data
@@ -72,7 +73,8 @@ _BIG_ENDIAN = (
 )
 
 
-def generated_pages() -> dict[str, str]:
+@cache
+def generated_pages() -> Mapping[str, str]:
     """Path to text, in the order of the navigation."""
     pages = {f"reference/cli/{path}": content for path, content in command_pages().items()}
     pages |= {f"reference/configuration/{path}": content for path, content in configuration_pages().items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from scripts.manual.pages import generated_pages
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 WRITTEN = {str(path.relative_to(ROOT)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-PAGES = WRITTEN | {"README.md": (ROOT / "README.md").read_text()} | generated_pages()
+PAGES = WRITTEN | {"README.md": (ROOT / "README.md").read_text()} | dict(generated_pages())
 TERMS_MAX = 40
 
 # What ends a command's words in a shell.
@@ -54,13 +55,17 @@ def test_command_lines_are_understood(path: str) -> None:
     assert not refused
 
 
+@cache
+def command_names() -> frozenset[str]:
+    return frozenset(each.name for each in commands())
+
+
 @pytest.mark.parametrize("path", sorted(PAGES))
 def test_commands_that_are_named_exist(path: str) -> None:
-    names = {each.name for each in commands()}
     for named in re.findall(rf"`{PROGRAM} ([a-z][a-z-]*)", PAGES[path]):
         assert named in COMMANDS, f"{path} names {PROGRAM} {named}"
     for named in re.findall(rf"`({PROGRAM} (?:start|journal) [a-z]+)", PAGES[path]):
-        assert any(f"{name} ".startswith(f"{named} ") for name in names), f"{path} names {named}"
+        assert any(f"{name} ".startswith(f"{named} ") for name in command_names()), f"{path} names {named}"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.families import mostly_slow
 from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
@@ -45,21 +46,21 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 4))
 def test_one_node(seed: int) -> None:
     world = simulate(seed)
     assert world.clock.steps >= 2000
     assert world.records.acked or not world.records.posts
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mostly_slow(range(8), 3))
 def test_three_nodes(seed: int) -> None:
     world = simulate(seed, nodes=3)
     assert world.clock.steps >= 2000
     assert world.records.acked
 
 
-@pytest.mark.parametrize("seed", [2, 4, 5, 9])
+@pytest.mark.parametrize("seed", mostly_slow([2, 4, 5, 9], 1))
 def test_proxies_below_three_nodes(seed: int) -> None:
     """Worlds 2 and 5 have posts to queues that are gone; 4 has a consumer that comes as another of its app leaves."""
     world = simulate(seed, nodes=3, proxies=True)
@@ -67,13 +68,14 @@ def test_proxies_below_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
 def test_worlds_of_all_kinds(seed: int) -> None:
     world = simulate_mixed(seed)
     assert world.clock.steps >= 2000
     assert world.records.acked
 
 
+@pytest.mark.slow
 def test_worlds_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
     """Worlds in one process and in two, with the same digest."""
     outputs = []
@@ -83,6 +85,7 @@ def test_worlds_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.slow
 def test_five_nodes() -> None:
     assert simulate(1, nodes=5).records.acked
 
@@ -106,6 +109,7 @@ FAILED_ONCE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "seed", "is_plain"), FAILED_ONCE, ids=lambda each: str(each))
 def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
@@ -150,6 +154,7 @@ MIXED_FAILED_ONCE = {
 BEFORE_MOMENTS = {1071, 1447}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", MIXED_FAILED_ONCE)
 def test_what_failed_once_in_the_mix(seed: int) -> None:
     shape = shape_of(seed)
@@ -157,6 +162,7 @@ def test_what_failed_once_in_the_mix(seed: int) -> None:
     simulate(seed, nodes=shape.nodes, proxies=shape.has_proxies, features=features)
 
 
+@pytest.mark.slow
 def test_a_damaged_node_is_not_relied_on_while_it_is_healed() -> None:
     """A primary healed itself from another, and a damaged replica from itself; the other left, and it went on alone."""
     simulate(39, nodes=3, features=frozenset({Feature.EVENTUAL, Feature.PARTS}))
@@ -173,6 +179,7 @@ LONG_FAILED_ONCE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", LONG_FAILED_ONCE)
 def test_what_failed_once_after_a_while(seed: int) -> None:
     simulate(seed, 6000, nodes=3, proxies=True)
@@ -213,6 +220,7 @@ EVERYWHERE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "nodes"),
     [*((name, 1) for name in MUTATIONS), *((name, 3) for name in (*CLUSTER_MUTATIONS, *EVERYWHERE))],

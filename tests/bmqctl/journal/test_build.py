@@ -141,6 +141,7 @@ def test_partitions_and_leases(tmp_path: Path) -> None:
     assert [each["primaryLeaseId"] for each in snapshot["message"]["leaderAdvisory"]["partitions"]] == [4, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["single-clean", "cluster-node0"])
 def test_golden_files_come_back_from_their_lines(name: str, tmp_path: Path) -> None:
     golden = unpack_store(name, tmp_path)

@@ -67,6 +67,7 @@ def test_any_bit_of_any_field(swept: Sweep, data: st.DataObject) -> None:
     check(swept, field, field.start + data.draw(st.integers(0, field.width - 1), "bit"))
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_any_bit_with_a_checksum(swept: Sweep, data: st.DataObject) -> None:

@@ -30,6 +30,7 @@ def lines(outcome: Outcome) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_every_record_is_dumped_as_the_reference_reads_it(run: Run, golden: Golden, name: str) -> None:
     outcome = run("dump", only(golden(name), ".bmq_journal"))
@@ -110,6 +111,7 @@ def test_tables(run: Run, golden: Golden, extension: str) -> None:
     assert [row.split()[0] for row in rows if row[:8].strip()] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_tables_stay_aligned_from_page_to_page(run: Run, golden: Golden) -> None:
     title, *rows = run("dump", "--output", "table", only(golden("single-clean"), ".bmq_journal")).out.splitlines()
     assert len(rows) > 600
@@ -153,6 +155,7 @@ def test_missing_files_and_wrong_options(run: Run, golden: Golden, tmp_path: Pat
     assert (outcome.code, "all of one type" in outcome.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_damaged_records_are_shown_in_their_place(run: Run, copy: Path) -> None:
     file = only(copy, ".bmq_journal")
     content = bytearray(file.read_bytes())

@@ -211,6 +211,7 @@ def test_ranges_read_little(tmp_path: Path, stack: ExitStack, monkeypatch: pytes
     assert 0 < read < 4_000_000
 
 
+@pytest.mark.slow
 def test_clocks_may_go_back_a_little(run: Run, tmp_path: Path) -> None:
     """A new primary's clock is 50 minutes behind: times are still found on both sides."""
     file = tmp_path / "bmq_0.20261121_051104.bmq_journal"

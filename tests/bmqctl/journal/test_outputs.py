@@ -86,6 +86,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 
+@pytest.mark.slow
 def test_json_lines(run: Run, journal_file: Path) -> None:
     lines = run("dump", "--output", "json-line", journal_file).out.splitlines()
     rows = witness(journal_file)
@@ -94,6 +95,7 @@ def test_json_lines(run: Run, journal_file: Path) -> None:
     assert [list(json.loads(line)) for line in lines] == [list(row) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 4, 37, 5000])
 def test_a_limit_counts_faults_too(run: Run, journal_file: Path, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "BLOCK_RECORDS", 7)
@@ -101,6 +103,7 @@ def test_a_limit_counts_faults_too(run: Run, journal_file: Path, limit: int, mon
     assert [json.loads(line) for line in lines] == witness(journal_file)[:limit]
 
 
+@pytest.mark.slow
 def test_csv(run: Run, journal_file: Path) -> None:
     read = list(csv.DictReader(io.StringIO(run("dump", "--output", "csv", journal_file).out)))
     rows = witness(journal_file)
@@ -110,6 +113,7 @@ def test_csv(run: Run, journal_file: Path) -> None:
         assert line == {name: as_text(row.get(name, "")) for name in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["arrow", "parquet"])
 def test_columnar(run: Run, journal_file: Path, tmp_path: Path, output: str) -> None:
     out = tmp_path / f"out.{output}"

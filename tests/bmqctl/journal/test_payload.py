@@ -50,6 +50,7 @@ def rows(outcome: Outcome) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "posted"), [("single-crash", "single"), ("cluster-node0", "cluster")])
 def test_payloads_are_what_the_client_posted(run: Run, golden: Golden, name: str, posted: str) -> None:
     outcome = run("dump", "--payload", "hex", "--payload-limit", 0, "--type", "message", golden(name))

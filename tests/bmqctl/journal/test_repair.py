@@ -99,6 +99,7 @@ def first(store: Path, kind: type, nth: int = 0) -> tuple[int, Any]:
     return [(offset, record) for offset, record in records(store) if isinstance(record, kind)][nth]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_a_sound_store_stays_as_it_is(run: Run, golden: Callable[[str], Path], out: Path, name: str) -> None:
     report = repaired(run, golden(name), out, "--alone", code=0)

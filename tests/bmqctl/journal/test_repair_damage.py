@@ -221,6 +221,7 @@ def _check_replica(repaired: Repaired) -> None:
         assert written == before[JOURNAL]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
 def test_any_damage_of_a_replica(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def wanted(parts: list[tuple[list[int], list[int]]], row: int, step_s: int) -> d
     return out
 
 
+@pytest.mark.slow
 @given(batches)
 def test_every_message_is_in_its_step(parts: list[tuple[list[int], list[int]]]) -> None:
     series = filled(parts)
@@ -41,6 +43,7 @@ def test_every_message_is_in_its_step(parts: list[tuple[list[int], list[int]]]) 
         assert counted(series, row) == wanted(parts, row, series.step_s)
 
 
+@pytest.mark.slow
 @given(batches, batches)
 def test_merging_is_adding(one: list[tuple[list[int], list[int]]], two: list[tuple[list[int], list[int]]]) -> None:
     merged = filled(one).merged(filled(two))

@@ -36,6 +36,7 @@ def statuses(rows: list[Row]) -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--outstanding", "--confirmed", "--partially-confirmed"])
 @pytest.mark.parametrize("name", STORES)
 def test_records_of_messages_by_status(run: Run, golden: Golden, name: str, option: str) -> None:

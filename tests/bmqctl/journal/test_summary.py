@@ -54,6 +54,7 @@ def test_golden_stores_hold_what_was_posted(golden: Golden, name: str, of_truth:
         assert queue.partially_confirmed == sum(0 < len(m["confirmed_by"]) < len(queue.apps) for m in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("chunk_records", [50, 1 << 16])
 def test_golden_stores_hold_what_the_reference_says(
@@ -249,6 +250,7 @@ def test_damaged_records(run: Run, copy: Path) -> None:
     assert partition["misfits"]["unknown"] == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 604 * 60 - 1), st.binary(min_size=1, max_size=70)), max_size=40), st.booleans()

@@ -147,6 +147,7 @@ acts = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(acts, max_size=60), st.sampled_from((1, 5, 1000)))
 def test_is_the_model(steps: list[tuple[Any, ...]], chunk_records: int) -> None:

@@ -192,6 +192,7 @@ class Measured(FileSource):
         return found
 
 
+@pytest.mark.slow
 def test_no_large_file_is_read_as_a_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal of a chunk, a DATA file of a window, or of one message if that is longer."""
     payload = bytes(1_000).hex()

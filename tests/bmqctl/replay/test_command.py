@@ -74,6 +74,7 @@ def test_damaged_journals_are_told(store: Path) -> None:
     assert "hold no record: see bmqctl journal validate" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_all_messages_of_the_reference_s_stores_can_be_read(tmp_path: Path, name: str) -> None:
     found = account(run("--dry-run", "--json", unpack_store(name, tmp_path)))

@@ -53,6 +53,7 @@ def fields(text: str) -> dict[str, str]:
     return dict(re.findall(r"^ {4}(\S[^:]*?) *: (.*)$", text, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["single-clean", "single-crash", "cluster-node0"])
 def test_records_are_printed_as_the_references_tools_do(name: str, tmp_path: Path) -> None:
     cursor = JournalCursor(only(unpack_store(name, tmp_path), ".bmq_journal"))
@@ -205,6 +206,7 @@ def test_files_of_another_kind_are_refused(stem: str, tmp_path: Path) -> None:
     assert "this is a DATA file" in inspect(f'open path="{tmp_path / "d.bmq_journal"}"')
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(at=st.integers(32, 759), value=st.integers(0, 255), kind=st.sampled_from(["journal", "data", "qlist"]))
 def test_a_damaged_file_is_walked_to_its_end_or_to_the_damage(

@@ -79,6 +79,7 @@ def test_without_credentials_nobody_gets_in() -> None:
     assert not second.member.links.peers
 
 
+@pytest.mark.slow
 def test_where_nobody_may_be_anonymous_the_session_of_a_node_lasts() -> None:
     """A session that authenticates again before each lifetime is over."""
     first, second = dialer(), acceptor()

@@ -21,6 +21,7 @@ from formats.errors import FormatError
 from tests.broker.fakes import MemoryDirectory
 from tests.broker.rig import guid
 from tests.broker.store.writing import KEY, Partition
+from tests.families import mostly_slow
 
 ONE_BY_ONE = 1 << 30
 OTHER = b"other"
@@ -142,7 +143,7 @@ def test_a_batch_is_written_as_its_records_are(
     assert outcome == one_by_one(events, monkeypatch, anew=anew)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 10))
 def test_a_damaged_batch_is_refused_as_its_records_are(
     history: Partition, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

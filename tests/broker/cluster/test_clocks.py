@@ -51,6 +51,7 @@ def alarms(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off_s", [30 * DAY_S, -30 * DAY_S])
 def test_a_new_primary_goes_by_the_time_that_has_passed(off_s: int, caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_with(1, 2, 3)
@@ -68,6 +69,7 @@ def test_a_new_primary_goes_by_the_time_that_has_passed(off_s: int, caplog: pyte
     assert held(cluster) == []
 
 
+@pytest.mark.slow
 def test_a_backlog_that_is_old_expires_at_a_fail_over_without_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_with(1)
     for process in cluster.processes.values():
@@ -102,6 +104,7 @@ def test_a_cluster_that_was_off_for_long_says_so_before_it_expires_what_is_old(
     assert held(cluster) == []
 
 
+@pytest.mark.slow
 def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_are_right_now(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -121,6 +124,7 @@ def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_a
     assert len(held(cluster)) == 2
 
 
+@pytest.mark.slow
 def test_a_primary_whose_clock_nobody_shares_expires_nothing(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_with(1, 2)
     cluster.off_s = {0: DAY_S, 1: DAY_S // 2, 2: DAY_S // 4}

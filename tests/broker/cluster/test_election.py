@@ -27,6 +27,7 @@ from formats.control.messages import (
 )
 from formats.schema import Buffer
 from formats.wire.event import iter_frames, schema_message
+from tests.families import mostly_slow
 from tests.golden.captures import streams
 
 LENGTH_MAX = 1 << 30
@@ -428,7 +429,7 @@ def test_another_leads_soon_after_a_leaders_death(count: int, limit_ms: int, see
     assert world.leader == second  # one that comes back unseats nobody
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", mostly_slow(range(20), 5))
 def test_never_two_leaders_in_one_term_and_always_one_in_the_end(seed: int) -> None:
     world = World(5, seed)
     for node_id in world.ids:

@@ -20,6 +20,7 @@ from formats.wire.reject import build_reject_event
 from tests.broker.cluster.hop_rig import HopClient, World
 from tests.broker.injecting import Injected, Injector, Story, check_places, fingerprint, one_of_a_kind, without_places
 from tests.broker.rig import ACK, WRITE, guid, put_event
+from tests.families import mostly_slow
 
 URI = "bmq://priority/q"
 
@@ -161,7 +162,7 @@ def check(world: World) -> None:
             assert app.messages == len(wanted)
 
 
-@pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
+@pytest.mark.parametrize("bulk", mostly_slow([False, True], 1), ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [post, confirm, ack, push])
 def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool) -> None:
     step = make(bulk=bulk)

@@ -9,11 +9,12 @@ import pytest
 from tests.broker.cluster.hop_rig import DOMAINS, QUEUE, World
 from tests.broker.cluster.liars import Liars
 from tests.broker.rig import ACK, WRITE
+from tests.families import mostly_slow
 
 LIES = 15
 
 
-@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 200))])
+@pytest.mark.parametrize("seed", mostly_slow(range(200), 5))
 def test_what_a_member_sends_ends_its_link_at_most(seed: int) -> None:
     cluster = Liars(seed)
     cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))

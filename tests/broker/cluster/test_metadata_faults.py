@@ -26,6 +26,7 @@ from formats.errors import FormatError
 from formats.wire.event import build_event, next_frame
 from tests.broker.cluster.metadata_bus import FANOUT, PRIORITY, Bus, Node, cluster, collector
 from tests.broker.fakes import Crash
+from tests.families import mostly_slow
 
 
 class History:
@@ -176,7 +177,7 @@ class History:
             assert {uri: told[uri] for uri in states[0].queues} == states[0].queues
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 8))
 def test_random_histories(seed: int) -> None:
     history = History(seed)
     history.run(150)

@@ -13,6 +13,7 @@ from formats.disk.files import JOURNAL_RECORD_SIZE
 from formats.disk.journal import ANY_RECORD, RecordType
 from tests.broker.cluster.partition_bus import Bus
 from tests.broker.rig import guid
+from tests.families import mostly_slow
 
 FOUND = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
@@ -30,7 +31,7 @@ def mirrored(files: PartitionFiles) -> list[Position]:
     return [each for each in found if each.lease_id != each.number and Position(each.number, each.lease_id) in found]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", mostly_slow(range(10), 3))
 def test_no_record_has_the_mirrored_position_of_another(seed: int) -> None:
     chance = random.Random(seed)
     bus = Bus()

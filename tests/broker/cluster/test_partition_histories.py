@@ -16,6 +16,7 @@ from formats.errors import FormatError
 from formats.wire.event import Frame, next_frame
 from tests.broker.cluster.partition_bus import Bus, Node
 from tests.broker.rig import guid
+from tests.families import mostly_slow
 
 SMALL = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=2 << 10)
 ROOMY = PartitionLimits(journal=64 << 10, data=128 << 10, qlist=2 << 10)
@@ -145,11 +146,12 @@ class History:
         self.bus.check_equal()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 8))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     History(seed).run(120)
 
 
+@pytest.mark.slow
 def test_garbage_is_refused_and_does_no_harm() -> None:
     """Events of the primary with bytes changed: an error that closes the link, or nothing; never another one."""
     refused = 0

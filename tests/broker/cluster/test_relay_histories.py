@@ -15,6 +15,7 @@ from broker.core.config import DomainConfig, Mode
 from formats.codes import AckStatus
 from tests.broker.cluster.hop_rig import HopClient, World
 from tests.broker.rig import ACK, READ, WRITE, Rig, Wanted, guid
+from tests.families import mostly_slow
 
 APPS = ("foo", "bar")
 DOMAINS = (DomainConfig("priority", Mode.PRIORITY), DomainConfig("fanout", Mode.FANOUT, APPS))
@@ -195,7 +196,7 @@ class History:
 
 
 @pytest.mark.parametrize("fanout", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", mostly_slow(range(20), 3))
 @pytest.mark.parametrize("amount", [None, 2])
 def test_history(seed: int, fanout: bool, amount: int | None) -> None:
     History(seed, fanout, amount).run()

@@ -11,6 +11,7 @@ from formats.errors import FormatError
 from tests.broker.cluster.partition_bus import Bus, Node
 from tests.broker.cluster.test_sliced_take_over import LIVE, check_served, full
 from tests.broker.rig import guid
+from tests.families import mostly_slow
 
 LOST = range(700, 710)
 STEPS_MAX = 500
@@ -97,7 +98,9 @@ def test_much_is_received_anew_rather_than_cut(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("cut", [cut_replica, cut_primary])
-@pytest.mark.parametrize("how", ["killed", "stopped", "link lost", "primary", "again primary", "no primary"])
+@pytest.mark.parametrize(
+    "how", mostly_slow(["killed", "stopped", "link lost", "primary", "again primary", "no primary"], 1)
+)
 def test_an_end_between_any_two_slices_loses_nothing(cut: Callable[[], tuple[Bus, Node]], how: str) -> None:
     for end in range(0, slices_of(cut) + 4, 12):
         bus, node = cut()

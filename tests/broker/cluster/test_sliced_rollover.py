@@ -356,6 +356,7 @@ def check_start(bus: Bus, node_id: int, directory: MemoryDirectory, kept: set[by
     assert sum(name.endswith("journal") for name in names) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_a_replica_that_dies_between_two_slices_starts_with_its_old_files_or_its_new(loses_power: bool) -> None:
     """A death or a loss of power after each step of a rollover and of what follows it."""

@@ -121,6 +121,7 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
         check_served(bus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "primary again", "stopped"])
 def test_a_primary_that_becomes_a_replica_finds_its_messages_in_slices(how: str) -> None:
     for end in range(0, 40, 6):
@@ -177,6 +178,7 @@ def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
     check_served(bus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", [0, AMOUNT])
 def test_a_primary_without_descriptors_waits_until_it_can_read_what_was_removed(amount: int) -> None:
     bus = Bus(limits=LIMITS, amount=amount)

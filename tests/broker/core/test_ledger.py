@@ -189,6 +189,7 @@ def test_a_disk_that_is_full_when_a_file_is_leaves_that_in_use() -> None:
     assert known(directory) == uris(number + 1)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_point_loses_nothing() -> None:
     points = 0
     for steps in range(200):

@@ -79,6 +79,7 @@ def test_one_queue_answers_in_order_another_does_not_wait(client: Client) -> Non
     assert answers(client) == [(3, OpenQueueResponse)]
 
 
+@pytest.mark.slow
 def test_many_requests_behind_one_that_takes_its_time(client: Client) -> None:
     slow = Slow(client)
     ask(client, 0, opening(0))

@@ -206,6 +206,7 @@ def test_an_hour_is_an_hour() -> None:
     assert known(rig, 1, 2, 3, 4, 5) == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_what_nobody_asks_for_any_longer_goes() -> None:
     rig = begin()
     rig.node.keepalive_ms = 100_000_000

@@ -323,6 +323,7 @@ def test_a_disk_that_fills_up_in_a_rollover_leaves_the_old_files_in_use(free: in
     assert not rig.faults()
 
 
+@pytest.mark.slow
 def test_confirms_are_safe_after_a_rollover_took_the_last_of_the_disk() -> None:
     """The new journal has disk for all records that are due, or the old files stay in use."""
     rolled_over = set()

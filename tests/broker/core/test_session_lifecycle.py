@@ -217,6 +217,7 @@ def answers(chunks: list[bytes]) -> bytes:
     return bytes(client.received)
 
 
+@pytest.mark.slow
 def test_bytes_may_arrive_as_they_like() -> None:
     """Whole, byte by byte, cut in two anywhere."""
     sent = conversation()

@@ -284,6 +284,7 @@ def test_a_power_failure_at_any_flush_loses_nothing() -> None:
     pytest.fail("it never comes to an end")
 
 
+@pytest.mark.slow
 def test_it_begins_before_a_file_is_full_and_refuses_nothing() -> None:
     limits = PartitionLimits(journal=24 << 10, data=1 << 20, qlist=4096)
     rig = start(limits=limits)

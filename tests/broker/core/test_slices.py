@@ -323,6 +323,7 @@ def test_subscriptions_that_become_one_hold_what_both_held(rig: Rig) -> None:
 lots = st.lists(st.lists(st.integers(0, 400), unique=True, max_size=60), max_size=5)
 
 
+@pytest.mark.slow
 @given(lots, st.lists(st.integers(0, 400), unique=True), st.sets(st.integers(0, 400)), st.integers(1, 6))
 def test_all_comes_back_in_order(lots: list[list[int]], waiting: list[int], done: set[int], amount: int) -> None:
     messages = {number: _message(number) for number in range(401)}

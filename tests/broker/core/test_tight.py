@@ -88,6 +88,7 @@ def test_it_is_drained_within_its_files_and_takes_messages_again() -> None:
     assert [push.guid for push in reading(again).pushes()] == [guid(10_000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records_left", [3, 4, LEFT])
 @pytest.mark.parametrize("at_once", [False, True])
 def test_what_was_removed_stays_removed_whenever_it_dies(records_left: int, at_once: bool) -> None:
@@ -135,6 +136,7 @@ def test_a_purge_makes_room() -> None:
     assert [push.guid for push in reading(rig.restart()).pushes()] == [guid(10_000)]
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_drained_is_handed_back_as_it_was() -> None:
     rig, count = brim(QUEUE, 1)
     for _ in range(LEFT + 6):

@@ -45,6 +45,7 @@ def step(rig: Rig) -> bool:
     return bool(rig.node.end_step()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", [3, 40])
 def test_confirms_go_on_and_whoever_dies_has_lost_nothing(amount: int) -> None:
     rig, count = sliced(amount=amount)

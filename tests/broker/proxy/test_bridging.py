@@ -224,6 +224,7 @@ def test_broadcasts() -> None:
     assert it.consumer.payloads() == [b"2"]
 
 
+@pytest.mark.slow
 def test_confirms_of_what_nobody_has_are_not_kept_without_bound() -> None:
     it = Bridge()
     it.consumer.read(0, QUEUE)

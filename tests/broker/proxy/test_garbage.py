@@ -81,6 +81,7 @@ def test_from_a_proxy(part: int) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_from_a_node(part: int) -> None:
     _, _, link = talk()

@@ -17,6 +17,7 @@ from formats.wire.confirm import build_confirm_event
 from tests.broker.injecting import Injected, Injector, one_of_a_kind
 from tests.broker.proxy.tree import Below, Link, Tree, TreeClient
 from tests.broker.rig import ACK, DOMAINS, WRITE, Client, guid, identity, put_event
+from tests.families import mostly_slow
 
 URI = "bmq://priority/q"
 
@@ -151,7 +152,7 @@ def go_on(step: Step) -> None:
     check(step)
 
 
-@pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
+@pytest.mark.parametrize("bulk", mostly_slow([False, True], 1), ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [put, confirm, push, ack])
 def test_every_call_of_a_proxy(make: Callable[..., Step], bulk: bool) -> None:
     step = make(bulk=bulk)

@@ -187,6 +187,7 @@ def replay(golden: list[tuple[int, Record]]) -> Replay:
     return replay
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_original(replay: Replay) -> None:
     compared: Counter[str] = Counter()
     for request, theirs, ours in replay.pairs:

@@ -91,6 +91,7 @@ def test_golden_store_is_written_again_byte_for_byte(tmp_path: Path) -> None:
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_golden_store_is_opened_and_left_as_it_was(tmp_path: Path) -> None:
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     before = {path: path.read_bytes() for path in golden.rglob("*") if path.is_file()}
@@ -140,6 +141,7 @@ def test_messages_are_read_again_after_a_clean_stop() -> None:
     assert again.index.find("topic", "id7", 0, 1 << 40, 5) == [again.queues["topic", 1].get(3).physical_offset]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_killed_process_leaves_a_prefix_of_the_messages(data: st.DataObject) -> None:
@@ -272,6 +274,7 @@ def test_mark_counts_for_nothing_once_the_original_has_run(monkeypatch: pytest.M
 BLOCK = 40
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObject) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ batches = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(requests, max_size=12), st.lists(batches, max_size=3))
 def test_any_request_is_answered(told: list[tuple[RequestCode, dict[str, Any]]], acks: list[dict[str, Any]]) -> None:

@@ -91,6 +91,7 @@ def captured_requests(name: str) -> Iterator[tuple[int, Frame]]:
                     yield stream.source, frame
 
 
+@pytest.mark.slow
 def test_captured_messages_become_the_records_of_the_original(tmp_path: Path) -> None:
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     theirs: dict[tuple[str, str, bytes], list[Record]] = {}

@@ -77,6 +77,7 @@ def test_what_is_no_expression_is_refused(text: str, reason: str) -> None:
     assert reason in str(refused.value)
 
 
+@pytest.mark.slow
 def test_long_expressions_are_flat() -> None:
     terms = EXPRESSION_BYTES_MAX // len("a = 1 AND ")
     assert SqlFilter(" AND ".join(["a = 1"] * terms)).takes({"a": "1"})

@@ -159,6 +159,7 @@ JSON_LIKE = st.recursive(
 )
 
 
+@pytest.mark.slow
 @steady
 @given(st.sampled_from(ROOTS), JSON_LIKE)
 def test_json_raises_only_format_errors(cls: type[Any], found: Any) -> None:

@@ -355,6 +355,7 @@ def test_golden_journals(store: Callable[[str], Store], name: str, step: int) ->
             assert not len(column)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_messages_alive() -> None:
     """Ten of every thousand messages stay until the next thousand; all hundred thousand take the first one's memory."""
     journal = Journal()

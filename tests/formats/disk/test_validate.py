@@ -378,6 +378,7 @@ def test_a_queue_record_without_a_journal_record() -> None:
     assert (found.code, found.severity, found.offset) == ("qlist-tail", Severity.WARNING, end)
 
 
+@pytest.mark.slow
 def test_a_torn_last_record_is_a_warning() -> None:
     """A stop amid the last write, in a file cut there or in a preallocated one."""
     whole = healthy()

@@ -76,6 +76,7 @@ def test_every_captured_frame_is_read_and_written_back() -> None:
     assert read == {"clients": 2163, "ha-classic": 94, "ha-controller": 1068, "ha-truncate": 260, "pcap": 2640}
 
 
+@pytest.mark.slow
 def test_every_captured_header_is_declared() -> None:
     """A header that is read and written again has all the fields that it had."""
     asked: dict[tuple[str, int, int, int], int] = {}

@@ -55,6 +55,7 @@ def puts(capture: str) -> list[Put]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capture", "posted"), [("wire-single", "single"), ("wire-cluster", "cluster")])
 def test_posted_messages_hold_what_the_client_posted(capture: str, posted: str) -> None:
     by_guid = {parse_guid(each["guid"].upper()): each for each in truth(posted)}
@@ -73,6 +74,7 @@ def test_posted_messages_hold_what_the_client_posted(capture: str, posted: str) 
     assert seen == set(by_guid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capture", "with_properties", "compressed"), [("wire-single", 185, 9), ("wire-cluster", 366, 18)]
 )

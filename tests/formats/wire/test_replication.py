@@ -104,6 +104,7 @@ def test_a_cut_receipt_is_refused_even_if_more_bytes_follow_in_the_buffer() -> N
         parse_receipt(event, 8, len(event) - 1)
 
 
+@pytest.mark.slow
 @given(st.lists(chunks, max_size=4))
 def test_chunks_come_back(wanted: list[tuple[RecoveryFileChunkType, int, int, bytes, bool]]) -> None:
     out = bytearray()

@@ -1,0 +1,16 @@
+"""Parameters of tests that have many cases of one kind, of which a few are enough while somebody works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+__all__ = ["mostly_slow"]
+
+
+def mostly_slow(cases: Iterable[Any], fast: int) -> list[Any]:
+    """Mark all cases but the first `fast` as slow."""
+    every = list(cases)
+    return [*every[:fast], *(pytest.param(case, marks=pytest.mark.slow) for case in every[fast:])]
