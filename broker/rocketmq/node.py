@@ -7,20 +7,54 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from broker.core.clock import Now
-from broker.core.faults import Change, Faults, Inconsistent
+from broker.core.faults import Change, Failing, Faults, Inconsistent
 from broker.core.timers import Timers
 from broker.rocketmq.remoting.session import Service, Session
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 
-__all__ = ["Node", "Part"]
+__all__ = ["Connection", "Node", "Part"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
 TICK_MS: Final = 1000
+
+
+class Connection(Failing, Protocol):
+    """A session, of whatever protocol; see `broker.shell.link.Machine` for what moves its bytes."""
+
+    reason: str
+
+    @property
+    def session_id(self) -> int: ...
+
+    def receive(self, data: memoryview) -> int: ...
+    def take_output(self) -> bytearray: ...
+    def output_size(self) -> int: ...
+    def output_sent(self) -> None: ...
+
+    @property
+    def backlog_bytes_max(self) -> int: ...
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def event_bytes_max(self) -> int: ...
+
+    def tick(self) -> None:
+        """Do what is due, once a second."""
+        ...
+
+    def end(self) -> None:
+        """Note that the connection is closed."""
+        ...
+
+
+C = TypeVar("C", bound=Connection)
 
 
 class Part(Protocol):
@@ -47,8 +81,8 @@ class Node:
         self.faults = faults
         self.timers = timers
         self.before_sending = before_sending
-        self.sessions: dict[int, Session] = {}
-        self.dirty: set[Session] = set()
+        self.sessions: dict[int, Connection] = {}
+        self.dirty: set[Connection] = set()
         self.stopping = False
         self._parts: list[Part] = []
         self._session_ids = 0
@@ -67,16 +101,21 @@ class Node:
         raise FormatError("Node", 0, "a listener without a service")
 
     def open(self, peer: str, service: Service) -> Session:
-        """Make the session of a connection to an address, or from one."""
+        """Make the session of a connection to an address, or from one, that speaks the remoting protocol."""
+        return self.open_other(
+            peer, lambda number, host: Session(number, host, service, self.dirty.add, lambda: self.now.ms)
+        )
+
+    def open_other(self, peer: str, make: Callable[[int, Host], C]) -> C:
+        """Make the session of a connection that speaks another protocol, from its number and the other end."""
         self._session_ids += 1
         address, _, port = peer.rpartition(":")
-        host = Host(address.partition("%")[0], int(port))
-        session = Session(self._session_ids, host, service, self.dirty.add, lambda: self.now.ms)
+        session = make(self._session_ids, Host(address.partition("%")[0], int(port)))
         self.sessions[session.session_id] = session
         log.debug("%s connects", session.description)
         return session
 
-    def disconnect(self, session: Session, reason: str) -> None:
+    def disconnect(self, session: Connection, reason: str) -> None:
         """The link is gone."""
         with Change(f"the end of session {session.description}"):
             log.debug("%s: %s", session.description, session.reason or reason)

@@ -67,9 +67,9 @@ class HaState(IntEnum):
 class Report(NamedTuple):
     """A slave's report: the end of its commit log. The first one asks for what is behind; 0 is a new slave.
 
-    rocketmq::DefaultHAClient report header, 8 bytes:
+    rocketmq::DefaultHAClient, 8 bytes:
 
-         0 | offset 64 |
+        0 | offset 64 |
     """
 
     offset: Annotated[int, i64, "The end of the slave's commit log."]
@@ -78,10 +78,10 @@ class Report(NamedTuple):
 class Transfer(NamedTuple):
     """A master's header of a piece of its commit log; with no piece behind it, it is a heartbeat.
 
-    rocketmq::DefaultHAConnection transfer header, 12 bytes:
+    rocketmq::DefaultHAConnection, 12 bytes:
 
-         0 | offset 64    |
-         8 | body_size 32 |
+        0 | offset 64    |
+        8 | body_size 32 |
     """
 
     offset: Annotated[int, i64, "Where the piece begins in the commit log."]
@@ -91,12 +91,11 @@ class Transfer(NamedTuple):
 class SlaveHandshake(NamedTuple):
     """The introduction of a slave with epochs, its first bytes.
 
-    rocketmq::AutoSwitchHAClient handshake header, 16 bytes:
+    rocketmq::AutoSwitchHAClient, 16 bytes:
 
-         0 | state 32               |
-         4 | from_last_file 16      |
-         6 | is_learner 16          |
-         8 | broker_id 64           |
+        0 | state 32                          |
+        4 | from_last_file 16 | is_learner 16 |
+        8 | broker_id 64                      |
     """
 
     state: Annotated[int, i32, "HaState.HANDSHAKE."]
@@ -108,10 +107,10 @@ class SlaveHandshake(NamedTuple):
 class EpochReport(NamedTuple):
     """The report of a slave with epochs: the end of its commit log.
 
-    rocketmq::AutoSwitchHAClient transfer header, 12 bytes:
+    rocketmq::AutoSwitchHAClient, 12 bytes:
 
-         0 | state 32  |
-         4 | offset 64 |
+        0 | state 32  |
+        4 | offset 64 |
     """
 
     state: Annotated[int, i32, "HaState.TRANSFER."]
@@ -121,7 +120,7 @@ class EpochReport(NamedTuple):
 class EpochHandshake(NamedTuple):
     """The answer of a master with epochs to a handshake: its epochs follow.
 
-    rocketmq::AutoSwitchHAConnection handshake header, 20 bytes:
+    rocketmq::AutoSwitchHAConnection, 20 bytes:
 
          0 | state 32     |
          4 | body_size 32 |
@@ -138,14 +137,14 @@ class EpochHandshake(NamedTuple):
 class EpochTransfer(NamedTuple):
     """The header of a piece from a master with epochs; a piece is in one epoch.
 
-    rocketmq::AutoSwitchHAConnection transfer header, 36 bytes:
+    rocketmq::AutoSwitchHAConnection, 36 bytes:
 
-         0 | state 32            |
-         4 | body_size 32        |
-         8 | offset 64           |
-        16 | epoch 32            |
-        20 | epoch_offset 64     |
-        28 | confirm_offset 64   |
+         0 | state 32          |
+         4 | body_size 32      |
+         8 | offset 64         |
+        16 | epoch 32          |
+        20 | epoch_offset 64   |
+        28 | confirm_offset 64 |
     """
 
     state: Annotated[int, i32, "HaState.TRANSFER."]

@@ -128,6 +128,17 @@ class CommitLog:
         self.end = offset + size
         return offset, size
 
+    def append_copy(self, offset: int, data: memoryview) -> None:
+        """Write a record of another broker's log, blank ones included, at the offset that it has there.
+
+        That is the end of this log, unless nothing was ever written to it. Raises `DiskFull`; nothing is written then.
+        """
+        buffer, place = self.files.spot(offset, len(data))
+        buffer[place + 4 : place + len(data)] = data[4:]
+        # The size last: a record whose writing was cut short has none, and so it is none.
+        buffer[place : place + 4] = data[:4]
+        self.end = offset + len(data)
+
     def data(self, offset: int, size: int) -> memoryview:
         """The bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
         if offset + size > self.end:

@@ -76,13 +76,14 @@ class ConsumeQueue:
         if number > self.end:
             if self.end != self.begin:
                 raise ValueError(f"queue offset {number} leaves a gap behind {self.end}")
-            self._begin_at(number)
+            self.begin_at(number)
         CONSUME_QUEUE_ENTRY.pack_into(self._files.room(number * _SIZE, _SIZE), 0, entry)
         self.end = number + 1
 
-    def _begin_at(self, number: int) -> None:
-        """Fill the first file up to `number`, which is to be the first entry."""
+    def begin_at(self, number: int) -> None:
+        """Drop all entries, and fill the first file up to `number`, which is to be the first entry."""
         self._files.cut(0)
+        self._flushed = 0
         start = number * _SIZE - number * _SIZE % self._files.file_size
         room = self._files.room(start, max(_SIZE, number * _SIZE - start))
         if number * _SIZE > start:

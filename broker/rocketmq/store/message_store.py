@@ -126,12 +126,39 @@ class MessageStore:
             queue.add(offset, size, tags_code)
             self._unflushed_queues[queue] = None
         if transaction != _ROLLBACK:
-            try:
-                for key_hash in key_hashes:
-                    self.index.put_hash(key_hash, offset, now_ms)
-            except DiskFull as error:
-                log.error("the message at %d is not in the index: %s", offset, error)
+            self._put_hashes(key_hashes, offset, now_ms)
         return Stored(offset, size, queue_offset)
+
+    def _put_hashes(self, key_hashes: Iterable[int], offset: int, stored_ms: int) -> None:
+        try:
+            for key_hash in key_hashes:
+                self.index.put_hash(key_hash, offset, stored_ms)
+        except DiskFull as error:
+            log.error("the message at %d is not in the index: %s", offset, error)
+
+    def put_copy(self, found: Found, data: memoryview) -> None:
+        """Append a record of another broker's log as it is, and enter it into its queue and the index like `put`.
+
+        A queue that does not end where the record belongs begins anew there: it was removed at the other broker.
+        Raises `DiskFull`, and then does not store the record.
+        """
+        offset, size, record = found
+        properties = decode_properties(record.properties)
+        transaction = record.system_flags & TRANSACTION_MASK
+        queue = None
+        if transaction not in _NOT_CONSUMED:
+            queue = self._queue(record.topic, record.queue_id)
+            if queue.end != record.queue_offset:
+                queue.begin_at(record.queue_offset)
+            queue.make_room()
+        self.log.append_copy(offset, data)
+        self._stored_ms = record.stored_ms
+        if queue is not None:
+            queue.add(offset, size, self._tags_code(record.topic, properties, record.stored_ms))
+            self._unflushed_queues[queue] = None
+        if transaction != _ROLLBACK:
+            hashes = [index_hash(key) for key in message_index_keys(record.topic, properties)]
+            self._put_hashes(hashes, offset, record.stored_ms)
 
     def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:
         """Return the entries of up to `most` messages of a queue, from `queue_offset` on."""

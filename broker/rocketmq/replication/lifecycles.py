@@ -1,0 +1,74 @@
+"""The lifecycles of both ends of a replication stream, as a table each."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["COPY_TRANSITIONS", "SLAVE_TRANSITIONS", "CopyEvent", "CopyState", "SlaveEvent", "SlaveState"]
+
+
+class CopyState(Enum):
+    """The states of a slave's connection, at its master."""
+
+    WAITING = "connected, has said nothing"
+    COPYING = "gets the log"
+    CLOSED = "closed"
+
+
+class CopyEvent(Enum):
+    """The events in the life of a slave's connection, at its master."""
+
+    REPORTED = "reported an offset of the log"
+    REFUSED = "reported what cannot be"
+    SILENT = "is silent"
+    LOST = "lost"
+
+
+COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
+    (CopyState.WAITING, CopyEvent.REPORTED): CopyState.COPYING,
+    (CopyState.WAITING, CopyEvent.REFUSED): CopyState.CLOSED,
+    (CopyState.WAITING, CopyEvent.SILENT): CopyState.CLOSED,
+    (CopyState.WAITING, CopyEvent.LOST): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.REPORTED): CopyState.COPYING,
+    (CopyState.COPYING, CopyEvent.REFUSED): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.SILENT): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.LOST): CopyState.CLOSED,
+}
+
+
+class SlaveState(Enum):
+    """The states of a slave."""
+
+    ALONE = "knows no master"
+    PAUSING = "waits before it dials"
+    DIALING = "dials its master"
+    FOLLOWING = "takes its master's log"
+    STOPPED = "stopped"
+
+
+class SlaveEvent(Enum):
+    """The events in the life of a slave."""
+
+    MASTER = "another master is known"
+    DUE = "the pause is over"
+    CONNECTED = "connected"
+    FAILED = "not reached"
+    LOST = "lost or refused"
+    STOP = "stop"
+
+
+# A master that is another one than before is dialed at once; a dialing that is under way is first waited for.
+SLAVE_TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
+    (SlaveState.ALONE, SlaveEvent.MASTER): SlaveState.DIALING,
+    (SlaveState.ALONE, SlaveEvent.STOP): SlaveState.STOPPED,
+    (SlaveState.PAUSING, SlaveEvent.MASTER): SlaveState.DIALING,
+    (SlaveState.PAUSING, SlaveEvent.DUE): SlaveState.DIALING,
+    (SlaveState.PAUSING, SlaveEvent.STOP): SlaveState.STOPPED,
+    (SlaveState.DIALING, SlaveEvent.MASTER): SlaveState.DIALING,
+    (SlaveState.DIALING, SlaveEvent.CONNECTED): SlaveState.FOLLOWING,
+    (SlaveState.DIALING, SlaveEvent.FAILED): SlaveState.PAUSING,
+    (SlaveState.DIALING, SlaveEvent.STOP): SlaveState.STOPPED,
+    (SlaveState.FOLLOWING, SlaveEvent.MASTER): SlaveState.PAUSING,
+    (SlaveState.FOLLOWING, SlaveEvent.LOST): SlaveState.PAUSING,
+    (SlaveState.FOLLOWING, SlaveEvent.STOP): SlaveState.STOPPED,
+}

@@ -1,0 +1,219 @@
+"""A slave: finds its master, and takes in the master's log (source: DefaultHAClient).
+
+It takes whole records only, and reports only those: what has come of the next one is kept beside the log until the rest
+is there, and forgotten with the connection. So both logs are the same up to the end of the slave's, always.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.lifecycles import SLAVE_TRANSITIONS, SlaveEvent, SlaveState
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.store.copying import copy_records
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.replication import REPORT, Report, next_piece
+
+__all__ = ["DialMaster", "Slave", "SlaveStream"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+PAUSE_MS: Final = 1_000
+SIZE_BYTES: Final = 4
+HEAD_BYTES: Final = 8
+
+Arrived = Callable[[str, int, int], None]
+
+
+class DialMaster(Protocol):
+    """Connects to an address, HOST:PORT: one of the two functions is called, later."""
+
+    def __call__(
+        self, address: str, connected: Callable[[str], ReplicationSession], failed: Callable[[str], None]
+    ) -> None: ...
+
+
+class SlaveStream:
+    """The slave's end of one connection. `arrived` is told of each message: topic, queue and size."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        options: ReplicationOptions,
+        session: ReplicationSession,
+        arrived: Arrived,
+        ended: Callable[[SlaveStream, str], None],
+    ) -> None:
+        self.session = session
+        self.reported = -1
+        self._store = store
+        self._options = options
+        self._arrived = arrived
+        self._ended = ended
+        # The front of a record, and where it begins in the master's log.
+        self._held = bytearray()
+        self._held_at = 0
+        self._wants_report = True
+        session.send()
+
+    # -- see `connection.ReplicationEnd`
+
+    def take(self, data: memoryview, at: int, end: int) -> int:
+        """Take in the pieces of the log that have come, and report how far it is."""
+        while (found := next_piece(data, at, end)) is not None:
+            piece, at = found
+            if piece.body:
+                self._take_piece(piece.offset, piece.body)
+        if self._store.log.end > self.reported:
+            self.session.send()
+        return at
+
+    def _take_piece(self, offset: int, body: memoryview) -> None:
+        is_new = not self._held and not self._store.log.files.files
+        expected = self._held_at + len(self._held) if self._held else self._store.log.end
+        if offset != expected and not is_new:
+            raise FormatError("Transfer.offset", 0, f"the master sends what is at {offset}, and {expected} is missing")
+        if not self._held:
+            self._copy(offset, body)
+            return
+        # The size of the record is checked as soon as it is there, and the rest of it only gathered.
+        had = len(self._held)
+        self._held += body
+        if had < HEAD_BYTES or len(self._held) >= int.from_bytes(self._held[:SIZE_BYTES], "big"):
+            held, self._held = self._held, bytearray()
+            self._copy(self._held_at, memoryview(held))
+
+    def _copy(self, offset: int, data: memoryview) -> None:
+        try:
+            used = copy_records(self._store, offset, data, self._arrived)
+        except DiskFull as error:
+            raise FormatError("Copy", 0, f"there is no disk for it: {error}") from None
+        self._held, self._held_at = bytearray(data[used:]), offset + used
+
+    def output(self) -> bytearray:
+        """Return a report, if there is anything to report."""
+        end = self._store.log.end
+        if end <= self.reported and not self._wants_report:
+            return bytearray()
+        self.reported, self._wants_report = end, False
+        return bytearray(REPORT.pack(Report(end)))
+
+    def has_output(self) -> bool:
+        """Return False: what is to be reported is reported at once."""
+        return False
+
+    def ended(self, session: ReplicationSession, reason: str) -> None:
+        """Note that the connection is closed."""
+        self._ended(self, reason)
+
+    def tick(self) -> None:
+        """Report again when nothing was reported for a while: the master waits for that."""
+        if self.session.idle_ms >= self._options.heartbeat_ms:
+            self._wants_report = True
+            self.session.send()
+
+
+class Slave:
+    """A slave, with its connection to the master while there is one. `open_session` makes that."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        options: ReplicationOptions,
+        dial: DialMaster,
+        open_session: Callable[[str, Callable[[ReplicationSession], SlaveStream]], ReplicationSession],
+        arrived: Arrived,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.state = SlaveState.ALONE
+        self.stream: SlaveStream | None = None
+        self.master: str | None = None
+        self._store = store
+        self._options = options
+        self._dial = dial
+        self._open_session = open_session
+        self._arrived = arrived
+        self._now_ms = now_ms
+        self._dialed_ms = 0
+        self._reason = ""
+
+    def follow(self, master: str) -> None:
+        """Take the log of this master, HOST:PORT, from here on."""
+        if master == self.master or self.state is SlaveState.STOPPED:
+            return
+        log.info("the master's log is at %s", master)
+        self.master = master
+        stream, was_dialing = self.stream, self.state is SlaveState.DIALING
+        self._enter(SlaveEvent.MASTER)
+        if stream is not None:
+            self.stream = None
+            stream.session.give_up("another master is known")
+        elif not was_dialing:
+            self._begin_dialing()
+
+    def _enter(self, event: SlaveEvent) -> None:
+        self.state = SLAVE_TRANSITIONS[self.state, event]
+
+    def _begin_dialing(self) -> None:
+        assert self.master is not None
+        self._dialed_ms = self._now_ms()
+        self._dial(self.master, self._connected, self._failed)
+
+    def _connected(self, address: str) -> ReplicationSession:
+        session = self._open_session(address, self._make_stream)
+        if self.state is SlaveState.STOPPED:
+            session.give_up("the broker stops")
+        elif address != self.master:
+            # Another one became known while this one was dialed.
+            self.state = SLAVE_TRANSITIONS[self.state, SlaveEvent.FAILED]
+            self._forget(session)
+        else:
+            self._enter(SlaveEvent.CONNECTED)
+            self._reason = ""
+            log.info("connected to master %s; this log ends at %d", address, self._store.log.end)
+        return session
+
+    def _forget(self, session: ReplicationSession) -> None:
+        self.stream = None
+        session.give_up("another master is known")
+
+    def _make_stream(self, session: ReplicationSession) -> SlaveStream:
+        self.stream = SlaveStream(self._store, self._options, session, self._arrived, self._lost)
+        return self.stream
+
+    def _failed(self, reason: str) -> None:
+        if self.state is SlaveState.STOPPED:
+            return
+        self._enter(SlaveEvent.FAILED)
+        if reason != self._reason:
+            self._reason = reason
+            log.warning("master %s cannot be reached: %s; trying again", self.master, reason)
+
+    def _lost(self, stream: SlaveStream, reason: str) -> None:
+        if stream is not self.stream:
+            return
+        self.stream = None
+        if self.state is SlaveState.FOLLOWING:
+            self._enter(SlaveEvent.LOST)
+            self._dialed_ms = self._now_ms()
+            log.warning("the connection to master %s is lost: %s", self.master, reason or "the master has closed it")
+
+    def tick(self) -> None:
+        """Dial, when that is due; report, if nothing was reported for a while."""
+        if self.stream is not None:
+            self.stream.tick()
+        elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= PAUSE_MS:
+            self._enter(SlaveEvent.DUE)
+            self._begin_dialing()
+
+    def stop(self) -> None:
+        """Take in nothing any more."""
+        if self.state is not SlaveState.STOPPED:
+            self._enter(SlaveEvent.STOP)
+            if self.stream is not None:
+                self.stream.session.give_up("the broker stops")

@@ -1,0 +1,88 @@
+"""Senders that wait until enough brokers have their messages (source: GroupTransferService, CommitLog.handleHA)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.replication.copies import Copies
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+
+__all__ = ["WAITING_MAX", "Waiting"]
+
+# Beyond so many nobody waits: the time counts as over at once.
+WAITING_MAX: Final = 100_000
+
+
+class _Waiter(NamedTuple):
+    end: int
+    until_ms: int
+    owner: object
+    done: Callable[[bool], None]
+
+
+class Waiting:
+    """Everybody who waits, in the order of the log. `now_ms` is a clock that never goes back."""
+
+    def __init__(self, options: ReplicationOptions, copies: Copies, now_ms: Callable[[], int]) -> None:
+        self._options = options
+        self._copies = copies
+        self._now_ms = now_ms
+        # By the number of brokers that are to have the message, which administrators may change meanwhile.
+        self._waiters: dict[int, deque[_Waiter]] = {}
+        self._count = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether senders wait at all."""
+        return self._options.role is Role.SYNC_MASTER and self._options.in_sync_replicas > 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def wait(self, end: int, owner: object, done: Callable[[bool], None]) -> None:
+        """Call `done` once enough brokers have the log up to `end`, with True, or when the time is over, with False.
+
+        It may be called at once. `owner` is what `forget` is told.
+        """
+        replicas = self._options.in_sync_replicas
+        if self._copies.acknowledged_by(replicas) >= end:
+            done(True)
+        elif self._count >= WAITING_MAX:
+            done(False)
+        else:
+            until_ms = self._now_ms() + self._options.slave_timeout_ms
+            self._waiters.setdefault(replicas, deque()).append(_Waiter(end, until_ms, owner, done))
+            self._count += 1
+
+    def moved(self) -> None:
+        """Let those go whose messages have been copied."""
+        for replicas, waiters in list(self._waiters.items()):
+            copied = self._copies.acknowledged_by(replicas)
+            while waiters and waiters[0].end <= copied:
+                self._release(replicas, waiters, is_copied=True)
+
+    def tick(self) -> None:
+        """Let those go whose time is over."""
+        now_ms = self._now_ms()
+        for replicas, waiters in list(self._waiters.items()):
+            while waiters and waiters[0].until_ms <= now_ms:
+                self._release(replicas, waiters, is_copied=False)
+
+    def _release(self, replicas: int, waiters: deque[_Waiter], *, is_copied: bool) -> None:
+        waiter = waiters.popleft()
+        self._count -= 1
+        if not waiters:
+            self._waiters.pop(replicas, None)
+        waiter.done(is_copied)
+
+    def forget(self, owner: object) -> None:
+        """Let those go who wait no longer, as their connection is closed."""
+        for replicas, waiters in list(self._waiters.items()):
+            rest = deque(waiter for waiter in waiters if waiter.owner is not owner)
+            self._count -= len(waiters) - len(rest)
+            if rest:
+                self._waiters[replicas] = rest
+            else:
+                del self._waiters[replicas]

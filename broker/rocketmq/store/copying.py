@@ -1,0 +1,104 @@
+"""Takes records of another broker's commit log into a store, so that both logs are the same byte for byte.
+
+The bytes come from a network. So each record is looked at before it is written: that it is whole and sound, that it is
+meant for the offset where it is to go, and that it fits into the file there as it did into the other broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.core.faults import Inconsistent
+from broker.rocketmq.store.commit_log import Found
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
+
+__all__ = ["RECORD_BYTES_MAX", "copy_records"]
+
+# No message is larger; a blank record is smaller than the message that did not fit there.
+RECORD_BYTES_MAX: Final = 64 << 20
+_SIZE_BYTES: Final = 4
+_HEAD_BYTES: Final = 8
+_QUEUE_OFFSET_MAX: Final = 1 << 58
+
+
+def copy_records(
+    store: MessageStore, offset: int, data: memoryview, arrived: Callable[[str, int, int], None] | None = None
+) -> int:
+    """Append the whole records at the front of `data`, which begins at `offset` of the other broker's log.
+
+    That is the end of the store's log; a log to which nothing was ever written may begin anywhere. `arrived` is told
+    topic, queue and size of each message. Returns the number of bytes that were taken; the rest is the front of a
+    record. Raises `FormatError` for what cannot be a record there, and `DiskFull`; what was before it is taken then.
+    """
+    log = store.log
+    if offset != log.end and log.files.files:
+        raise FormatError("Copy", 0, f"offset {offset} is not the end of this log, {log.end}")
+    at, end = 0, len(data)
+    while end - at >= _HEAD_BYTES:
+        size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)
+        # What cannot be is refused before the rest of it has come.
+        _check_size(size, at, offset + at)
+        _check_place(read_head(data, at, at + size), at, offset + at, log.files.file_size)
+        if size > end - at:
+            break
+        _copy(store, offset + at, _decode(data, at, size, offset + at), data[at : at + size], arrived)
+        at += size
+    return at
+
+
+def _copy(
+    store: MessageStore,
+    offset: int,
+    record: Record | Blank,
+    data: memoryview,
+    arrived: Callable[[str, int, int], None] | None,
+) -> None:
+    try:
+        if isinstance(record, Blank):
+            store.log.append_copy(offset, data)
+            return
+        store.put_copy(Found(offset, len(data), record), data)
+    except DiskFull:
+        raise
+    except Exception as error:
+        raise Inconsistent("copying a record", error) from error
+    if arrived is not None:
+        arrived(record.topic, record.queue_id, len(data))
+
+
+def _check_size(size: int, at: int, offset: int) -> None:
+    if not BLANK_BYTES_MIN <= size <= RECORD_BYTES_MAX:
+        raise FormatError("Copy.size", at, f"no record at offset {offset} has {size} bytes")
+
+
+def _check_place(head: tuple[int, Magic] | None, at: int, offset: int, file_size: int) -> None:
+    """Raise `FormatError` unless a record ends in its file, with room for a blank one, and a blank one at its end."""
+    if head is None:
+        raise FormatError("Copy", at, f"nothing is written at offset {offset}")
+    size, magic = head
+    left = file_size - offset % file_size
+    if size != left if magic is Magic.BLANK else size + BLANK_BYTES_MIN > left:
+        raise FormatError(
+            "Copy.size",
+            at,
+            f"a record of {size} bytes at offset {offset} does not belong into a file of {file_size}; give both "
+            "brokers the same mappedFileSizeCommitLog",
+        )
+
+
+def _decode(data: memoryview, at: int, size: int, offset: int) -> Record | Blank:
+    record = decode_record(data, at, at + size)
+    assert record is not None
+    if isinstance(record, Blank):
+        return record
+    if record.physical_offset != offset or not record.is_body_sound:
+        raise FormatError("Copy", at, f"the checksum or the own offset of the record for offset {offset} is wrong")
+    if record.topic in ("", ".", "..") or "/" in record.topic or "\0" in record.topic:
+        raise FormatError("Copy.topic", at, f"{record.topic[:80]!r} cannot be a topic")
+    if record.queue_id < 0 or not 0 <= record.queue_offset <= _QUEUE_OFFSET_MAX:
+        raise FormatError("Copy", at, f"queue {record.queue_id} and its offset {record.queue_offset} cannot be")
+    return record

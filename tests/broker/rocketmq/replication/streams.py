@@ -1,0 +1,126 @@
+"""A master and its slaves over stores in memory, with connections whose bytes the tests carry, and a clock they set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.copies import Copies, Copy
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.replication.slave import Slave, SlaveStream
+from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.store.message_store import MessageStore, open_store
+from formats.rocketmq.hosts import Host
+from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.test_message_store import SMALL, make_message
+
+__all__ = ["MASTER", "Clock", "Master", "Replica", "carry", "pump"]
+
+MASTER = "10.0.0.1:10912"
+
+
+@dataclass
+class Clock:
+    ms: int = 0
+
+
+class Master:
+    """A master with a log. `put` adds messages to it."""
+
+    def __init__(self, clock: Clock, options: ReplicationOptions | None = None) -> None:
+        self.clock = clock
+        self.options = options or ReplicationOptions(Role.SYNC_MASTER, in_sync_replicas=2)
+        self.folder = MemoryFolder(chunk=64)
+        self.store = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
+        self.copies = Copies(self.store.log, self.options, self.moved)
+        self.waiting = Waiting(self.options, self.copies, lambda: clock.ms)
+        self.dirty: set[ReplicationSession] = set()
+        self._count = 0
+
+    def moved(self) -> None:
+        self.waiting.moved()
+
+    def put(self, count: int = 1) -> int:
+        """Store messages; the log's end."""
+        for _ in range(count):
+            self.store.put(make_message(self._count), 1000 + self._count)
+            self._count += 1
+        self.copies.end_step()
+        return self.store.log.end
+
+    def accept(self, number: int = 1) -> tuple[ReplicationSession, Copy]:
+        """Make the session of a slave that connects."""
+        made: list[Copy] = []
+
+        def make(session: ReplicationSession) -> Copy:
+            made.append(self.copies.add(session))
+            return made[0]
+
+        host = Host("10.0.0.2", 40_000 + number)
+        session = ReplicationSession(number, host, self.options, self.dirty.add, lambda: self.clock.ms, make)
+        return session, made[0]
+
+
+@dataclass
+class Replica:
+    """A slave. `dialed` are its attempts to connect that nobody has answered."""
+
+    clock: Clock
+    options: ReplicationOptions = field(default_factory=lambda: ReplicationOptions(Role.SLAVE))
+    folder: MemoryFolder = field(default_factory=lambda: MemoryFolder(chunk=64))
+    dialed: list[tuple[str, Callable[[str], ReplicationSession], Callable[[str], None]]] = field(default_factory=list)
+    dirty: set[ReplicationSession] = field(default_factory=set)
+    arrived: list[tuple[str, int, int]] = field(default_factory=list)
+    store: MessageStore = field(init=False)
+    slave: Slave = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.store = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
+        self.slave = Slave(
+            self.store,
+            self.options,
+            lambda address, connected, failed: self.dialed.append((address, connected, failed)),
+            self._open_session,
+            lambda topic, queue_id, size: self.arrived.append((topic, queue_id, size)),
+            lambda: self.clock.ms,
+        )
+
+    def crash(self) -> None:
+        """End the process as `kill -9` does, and start it again."""
+        self.folder = self.folder.after_crash()
+        self.dialed.clear()
+        self.dirty.clear()
+        self.open()
+
+    def _open_session(
+        self, address: str, make: Callable[[ReplicationSession], SlaveStream]
+    ) -> ReplicationSession:
+        host, _, port = address.rpartition(":")
+        return ReplicationSession(1, Host(host, int(port)), self.options, self.dirty.add, lambda: self.clock.ms, make)
+
+    def connect(self) -> ReplicationSession:
+        """Have the oldest attempt succeed."""
+        address, connected, _ = self.dialed.pop(0)
+        return connected(address)
+
+
+def carry(source: ReplicationSession, target: ReplicationSession, piece: int = 1 << 30) -> int:
+    """Carry one output from one end to the other, in pieces; the number of bytes. What is not whole must not be left."""
+    data = bytes(source.take_output())
+    source.output_sent()
+    held = b""
+    for at in range(0, len(data), piece):
+        held += data[at : at + piece]
+        held = held[target.receive(memoryview(held)) :]
+    assert not held
+    return len(data)
+
+
+def pump(master: ReplicationSession, slave: ReplicationSession, piece: int = 1 << 30) -> None:
+    """Carry everything, until both ends have nothing more to say."""
+    while carry(slave, master, piece) + carry(master, slave, piece):
+        pass

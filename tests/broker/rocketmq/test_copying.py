@@ -1,0 +1,225 @@
+"""Records of another broker's log: the golden ones byte for byte, any pieces, and what does not belong there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.faults import Inconsistent
+from broker.rocketmq.store.copying import RECORD_BYTES_MAX, copy_records
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from formats.errors import FormatError
+from formats.rocketmq.record import Record, decode_record, encode_blank, encode_record
+from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
+from tests.golden.rocketmq.stores import records, unpack
+
+
+def open_at(root: MemoryFolder, options: StoreOptions = SMALL) -> MessageStore:
+    return open_store(root, options, lambda ms: f"{ms:017d}")
+
+
+def filled(count: int = 30) -> tuple[MemoryFolder, MessageStore]:
+    root = MemoryFolder(chunk=64)
+    store = open_at(root)
+    for number in range(count):
+        store.put(make_message(number, queue_id=number % 2), 1000 + number)
+    return root, store
+
+
+def log_bytes(store: MessageStore, begin: int = 0) -> bytes:
+    files = store.log.files
+    found = b"".join(bytes(file.buffer) for file in files.files)
+    return found[begin - files.begin : store.log.end - files.begin]
+
+
+def copy_all(store: MessageStore, data: bytes, offset: int, piece: int) -> None:
+    """Copy in pieces, keeping the front of a record until the rest of it comes, as a slave does."""
+    held = b""
+    for at in range(0, len(data), piece):
+        held += data[at : at + piece]
+        used = copy_records(store, offset, memoryview(held))
+        held, offset = held[used:], offset + used
+    assert not held
+
+
+def kept(root: MemoryFolder) -> dict[str, bytes]:
+    return {path: data for path, data in root.contents().items() if path.startswith(("commitlog", "consumequeue"))}
+
+
+def test_golden_log_is_copied_byte_for_byte_with_its_queues(tmp_path: Path) -> None:
+    (broker,) = unpack("store", tmp_path)
+    names = sorted(path.name for path in (broker / "commitlog").iterdir())
+    data = b"".join((broker / "commitlog" / name).read_bytes() for name in names)
+    *_, (last, record) = records(broker)
+    assert isinstance(record, Record)
+    end = last + len(encode_record(record))
+    root = MemoryFolder(chunk=4096)
+    store = open_store(root, GOLDEN, lambda ms: f"{ms:017d}", due_ms)
+    copy_all(store, data[:end], 0, 32 << 10)
+    assert (len(names), store.log.end) == (6, end)
+    queues = 0
+    for path, written in kept(root).items():
+        # Behind the last entry of a queue the original keeps nothing, or what was there before.
+        size = len(written.rstrip(b"\0"))
+        assert written[:size] == (broker / path).read_bytes()[:size], path
+        queues += path.startswith("consumequeue")
+    assert queues > 20
+
+
+@given(st.integers(1, 700))
+@settings(max_examples=25, deadline=None)
+def test_any_pieces_make_the_same_store(piece: int) -> None:
+    master_root, master = filled()
+    data = log_bytes(master)
+    root = MemoryFolder(chunk=64)
+    slave = open_at(root)
+    copy_all(slave, data, 0, piece)
+    assert slave.log.end == master.log.end
+    assert kept(root) == kept(master_root)
+    assert [bodies(slave, queue_id=number) for number in (0, 1)] == [list(range(0, 30, 2)), list(range(1, 30, 2))]
+    assert list(slave.index.find("topic", "key1", 0, 1 << 40, 64)) == list(
+        master.index.find("topic", "key1", 0, 1 << 40, 64)
+    )
+
+
+def test_copy_begins_where_the_other_log_begins() -> None:
+    """A new slave may get less than the whole log: its queues begin where their first messages belong."""
+    _, master = filled()
+    slave = open_at(MemoryFolder(chunk=64))
+    copy_all(slave, log_bytes(master, 1024), 1024, 100)
+    assert (slave.log.begin, slave.log.end) == (1024, master.log.end)
+    first = next(number for number in range(30) if master.log.read(1024).record.body == make_message(number).body)
+    queue = slave.queues["topic", first % 2]
+    assert (queue.begin, queue.end) == (first // 2, 15)
+
+
+def test_copy_is_opened_again_after_a_crash() -> None:
+    _, master = filled()
+    root = MemoryFolder(chunk=64)
+    slave = open_at(root)
+    data = log_bytes(master)
+    used = copy_records(slave, 0, memoryview(data[:2500]))
+    root = root.after_crash()
+    slave = open_at(root)
+    assert slave.log.end == used
+    copy_all(slave, data[used:], used, 333)
+    assert log_bytes(slave) == data
+
+
+def test_what_has_arrived_is_told() -> None:
+    _, master = filled(3)
+    slave = open_at(MemoryFolder(chunk=64))
+    told: list[tuple[str, int, int]] = []
+    copy_records(slave, 0, memoryview(log_bytes(master)), lambda *arrived: told.append(arrived))
+    assert [(topic, queue_id) for topic, queue_id, _ in told] == [("topic", 0), ("topic", 1), ("topic", 0)]
+    assert sum(size for _, _, size in told) == master.log.end
+
+
+def test_queue_that_was_removed_at_the_master_begins_anew() -> None:
+    _, master = filled(4)
+    slave = open_at(MemoryFolder(chunk=64))
+    copy_all(slave, log_bytes(master), 0, 100)
+    master.delete_topic("topic")
+    begin = master.log.end
+    master.put(make_message(7), 2000)
+    copy_all(slave, log_bytes(master, begin), begin, 100)
+    assert bodies(slave) == [7]
+    assert bodies(slave, queue_id=1) == [1, 3]
+
+
+def test_pieces_elsewhere_are_refused() -> None:
+    _, master = filled(4)
+    data = log_bytes(master)
+    slave = open_at(MemoryFolder(chunk=64))
+    used = copy_records(slave, 0, memoryview(data))
+    for offset in (0, used - 1, used + 1):
+        with pytest.raises(FormatError, match="is not the end of this log"):
+            copy_records(slave, offset, memoryview(data))
+
+
+def changed(change: Callable[[Record], Record]) -> bytes:
+    _, master = filled(1)
+    record = master.log.read(0).record
+    return encode_record(change(record))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (changed(lambda record: record._replace(body=b"other")), "the checksum or the own offset"),
+        (changed(lambda record: record._replace(physical_offset=1)), "the checksum or the own offset"),
+        (changed(lambda record: record._replace(topic="../out")), "'../out' cannot be a topic"),
+        (changed(lambda record: record._replace(topic="..")), "cannot be a topic"),
+        (changed(lambda record: record._replace(topic="")), "cannot be a topic"),
+        (changed(lambda record: record._replace(queue_id=-1)), "queue -1 and its offset 0 cannot be"),
+        (changed(lambda record: record._replace(queue_offset=-1)), "queue 0 and its offset -1 cannot be"),
+        (changed(lambda record: record._replace(queue_offset=1 << 62)), "cannot be"),
+        (bytes(8), "no record at offset 0 has 0 bytes"),
+        ((-1).to_bytes(4, "big", signed=True) + bytes(4), "has -1 bytes"),
+        ((RECORD_BYTES_MAX + 1).to_bytes(4, "big") + bytes(4), "no record at offset 0"),
+        ((100).to_bytes(4, "big") + b"abcd", "is no record's magic number"),
+        (encode_blank(1000) + bytes(992), "a record of 1000 bytes at offset 0 does not belong into a file of 1024"),
+        (encode_blank(2048) + bytes(2040), "give both brokers the same mappedFileSizeCommitLog"),
+    ],
+)
+def test_what_cannot_be_a_record_there_is_refused(data: bytes, reason: str) -> None:
+    root = MemoryFolder(chunk=64)
+    slave = open_at(root)
+    with pytest.raises(FormatError, match=reason):
+        copy_records(slave, 0, memoryview(data))
+    assert slave.log.end == 0
+    assert not kept(root)
+
+
+def test_record_that_fills_its_file_is_refused() -> None:
+    """Behind each record there is room for a blank one."""
+    _, master = filled(1)
+    record = master.log.read(0).record
+    for more in range(1025):
+        data = encode_record(record._replace(body=bytes(more), body_crc=0))
+        if len(data) + 7 >= 1024:
+            break
+    slave = open_at(MemoryFolder(chunk=64))
+    with pytest.raises(FormatError, match="does not belong into a file of 1024"):
+        copy_records(slave, 0, memoryview(data))
+
+
+def test_record_for_which_there_is_no_disk_is_not_taken() -> None:
+    _, master = filled(4)
+    data = log_bytes(master)
+    root = MemoryFolder(chunk=64)
+    slave = open_at(root)
+    first = int.from_bytes(data[:4], "big")
+    copy_records(slave, 0, memoryview(data[:first]))
+    root.folder("commitlog").free = 0
+    with pytest.raises(DiskFull):
+        copy_records(slave, first, memoryview(data[first:]))
+    root.folder("commitlog").free = 1 << 40
+    end = slave.log.end
+    copy_all(slave, data[end:], end, 100)
+    assert log_bytes(slave) == data
+    assert bodies(slave) == [0, 2]
+
+
+def test_failure_between_log_and_queue_is_the_end_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, master = filled(1)
+    slave = open_at(MemoryFolder(chunk=64))
+    monkeypatch.setattr(slave, "put_copy", lambda found, data: 1 // 0)
+    with pytest.raises(Inconsistent):
+        copy_records(slave, 0, memoryview(log_bytes(master)))
+
+
+def test_front_of_a_record_is_left() -> None:
+    _, master = filled(1)
+    data = log_bytes(master)
+    slave = open_at(MemoryFolder(chunk=64))
+    for end in range(len(data)):
+        assert copy_records(slave, 0, memoryview(data[:end])) == 0
+    assert copy_records(slave, 0, memoryview(data)) == len(data)
+    assert isinstance(decode_record(log_bytes(slave)), Record)
