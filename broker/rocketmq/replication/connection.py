@@ -116,7 +116,7 @@ class ReplicationSession:
         return data
 
     def output_size(self) -> int:
-        """Nothing waits here: it is made when it is taken."""
+        """Return 0: output is made when it is taken."""
         return 0
 
     def output_sent(self) -> None:

@@ -1,4 +1,6 @@
-"""A master's view of its slaves: how far each is, and what each gets next (source: DefaultHAConnection, DefaultHAService).
+"""A master's view of its slaves: how far each is, and the part of the log that each gets next.
+
+Source: DefaultHAConnection, DefaultHAService.
 
 A slave says how far its log reaches. From there on it gets the master's, in pieces, as fast as its connection takes
 them, and says again and again how far it is.
@@ -96,7 +98,9 @@ class Copy:
         # Nobody has what was not sent. A new slave, which has nothing, may be sent less than everything.
         if offset > self.next_offset:
             self._enter(CopyEvent.REFUSED)
-            raise FormatError("Report.offset", 0, f"offset {offset} was not sent, only what is before {self.next_offset}")
+            raise FormatError(
+                "Report.offset", 0, f"offset {offset} was not sent, only what is before {self.next_offset}"
+            )
         if offset < self.acknowledged:
             self._enter(CopyEvent.REFUSED)
             raise FormatError("Report.offset", 0, f"offset {offset} is behind {self.acknowledged}, which was reported")
@@ -200,5 +204,3 @@ class Copies:
             CopyStatus(str(copy.session.host), copy.acknowledged, copy.is_in_sync(end), copy.next_offset)
             for copy in self._copies
         ]
-
-

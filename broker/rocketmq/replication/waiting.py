@@ -23,7 +23,7 @@ class _Waiter(NamedTuple):
 
 
 class Waiting:
-    """Everybody who waits, in the order of the log. `now_ms` is a clock that never goes back."""
+    """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back."""
 
     def __init__(self, options: ReplicationOptions, copies: Copies, now_ms: Callable[[], int]) -> None:
         self._options = options

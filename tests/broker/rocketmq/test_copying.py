@@ -178,7 +178,7 @@ def test_what_cannot_be_a_record_there_is_refused(data: bytes, reason: str) -> N
 
 
 def test_record_that_fills_its_file_is_refused() -> None:
-    """Behind each record there is room for a blank one."""
+    """A record needs room for a blank one behind it."""
     _, master = filled(1)
     record = master.log.read(0).record
     for more in range(1025):

@@ -96,9 +96,7 @@ class Replica:
         self.dirty.clear()
         self.open()
 
-    def _open_session(
-        self, address: str, make: Callable[[ReplicationSession], SlaveStream]
-    ) -> ReplicationSession:
+    def _open_session(self, address: str, make: Callable[[ReplicationSession], SlaveStream]) -> ReplicationSession:
         host, _, port = address.rpartition(":")
         return ReplicationSession(1, Host(host, int(port)), self.options, self.dirty.add, lambda: self.clock.ms, make)
 
@@ -109,7 +107,7 @@ class Replica:
 
 
 def carry(source: ReplicationSession, target: ReplicationSession, piece: int = 1 << 30) -> int:
-    """Carry one output from one end to the other, in pieces; the number of bytes. What is not whole must not be left."""
+    """Carry one output from one end to the other, in pieces; the number of bytes. It ends with a whole structure."""
     data = bytes(source.take_output())
     source.output_sent()
     held = b""
