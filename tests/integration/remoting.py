@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.record import Record, decode_record
 
-__all__ = ["Remote", "records_of"]
+__all__ = ["Remote"]
 
 TIMEOUT_S = 20.0
 
@@ -107,15 +106,3 @@ class Remote:
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
-
-
-def records_of(answer: Frame) -> list[Record]:
-    """The messages that an answer carries."""
-    found: list[Record] = []
-    at = 0
-    while at < len(answer.body):
-        record = decode_record(answer.body, at)
-        assert isinstance(record, Record)
-        found.append(record)
-        at += int.from_bytes(answer.body[at : at + 4], "big")
-    return found

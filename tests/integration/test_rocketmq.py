@@ -20,7 +20,8 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, HeaderEncoding
 from formats.rocketmq.pop_bodies import ASSIGNMENTS
 from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_ROUTE
-from tests.integration.remoting import Remote, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.integration.remoting import Remote
 
 __all__ = ["rocketmq_node"]
 

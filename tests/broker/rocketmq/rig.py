@@ -29,11 +29,12 @@ from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import QueueData, TopicConfig
+from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.folders import MemoryFolder
 
-__all__ = ["OPTIONS", "Peer", "Rig", "handles", "records_of"]
+__all__ = ["OPTIONS", "Peer", "Rig", "handles"]
 
 OPTIONS = BrokerOptions(
     "GoldenCluster",
@@ -277,16 +278,4 @@ def handles(answer: Frame, broker: str) -> dict[str, str]:
             terms = f"{fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 {broker}"
             handle = f"{begins['0', str(record.queue_id)]} {terms} {record.queue_id} {record.queue_offset}"
         found[bytes(record.body).decode()] = handle
-    return found
-
-
-def records_of(answer: Frame) -> list[Record]:
-    """The messages that an answer carries."""
-    found: list[Record] = []
-    at = 0
-    while at < len(answer.body):
-        record = decode_record(answer.body, at)
-        assert isinstance(record, Record)
-        found.append(record)
-        at += int.from_bytes(answer.body[at : at + 4], "big")
     return found

@@ -12,7 +12,8 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
-from tests.broker.rocketmq.rig import Peer, Rig, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import Peer, Rig
 
 
 def properties_of(record: Record) -> dict[str, str]:

@@ -21,7 +21,8 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
-from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 from tests.golden.rocketmq.captures import CAPTURES, streams
 from tests.golden.rocketmq.stores import records, unpack
 

@@ -14,7 +14,8 @@ from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from formats.rocketmq.route_bodies import Permission, TopicConfig
-from tests.broker.rocketmq.rig import OPTIONS, Rig, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import OPTIONS, Rig
 
 SMALL = replace(OPTIONS, message_bytes_max=64, region="100%")
 STORE = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=400, index_slots=7, index_entries=20)

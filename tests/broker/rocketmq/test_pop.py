@@ -13,7 +13,8 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import TopicConfig
-from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig, handles, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig, handles
 
 RETRY = "%RETRY%g_t"
 REVIVE = "rmq_sys_REVIVE_LOG_GoldenCluster"

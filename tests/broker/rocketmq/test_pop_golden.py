@@ -17,7 +17,8 @@ from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record, decode_record
-from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 from tests.golden.rocketmq.captures import HERE
 
 REVIVE = "rmq_sys_REVIVE_LOG_GoldenCluster"

@@ -12,7 +12,8 @@ from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import TopicConfig
-from tests.broker.rocketmq.rig import Peer, Rig, handles, records_of
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import Peer, Rig, handles
 
 KEY = ("t", "g", 0)
 DAY_MS = 24 * 3_600_000

@@ -10,11 +10,12 @@ from broker.rocketmq.core import names
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.record import Record
+from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.producers import Surroundings, beat
 from tests.simulator.rocketmq.promises import Back
-from tests.simulator.rocketmq.wire import Connection, name_of, records_of
+from tests.simulator.rocketmq.wire import Connection, name_of
 
 __all__ = ["PullGroup"]
 

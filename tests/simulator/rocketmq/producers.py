@@ -13,10 +13,11 @@ from formats.rocketmq.flags import Transaction
 from formats.rocketmq.frame import Frame, HeaderEncoding
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
+from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.promises import Fate, Promises, Sent
-from tests.simulator.rocketmq.wire import Connection, name_of, records_of
+from tests.simulator.rocketmq.wire import Connection, name_of
 
 __all__ = ["Producer", "Surroundings", "beat"]
 

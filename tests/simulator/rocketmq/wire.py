@@ -10,9 +10,10 @@ from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.receipts import Receipt
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.record import Record
+from tests.broker.rocketmq.answers import records_of
 
-__all__ = ["Answered", "Connection", "name_of", "popped_of", "records_of"]
+__all__ = ["Answered", "Connection", "name_of", "popped_of"]
 
 CLIENT_VERSION = 493
 
@@ -73,18 +74,6 @@ class Connection:
 def name_of(body: bytes | bytearray | memoryview) -> str:
     """The name of the message that has this body."""
     return bytes(body).partition(b" ")[0].decode()
-
-
-def records_of(answer: Frame) -> list[Record]:
-    """The messages that an answer carries."""
-    found: list[Record] = []
-    at = 0
-    while at < len(answer.body):
-        record = decode_record(answer.body, at)
-        assert isinstance(record, Record)
-        found.append(record)
-        at += int.from_bytes(answer.body[at : at + 4], "big")
-    return found
 
 
 def popped_of(answer: Frame, broker: str) -> list[tuple[Record, str]]:
