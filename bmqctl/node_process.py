@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import re
 import selectors
 import signal
 import socket
@@ -23,38 +25,62 @@ LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
 ROCKETMQ_LOG_NAME = "bmqctl.log"
 
+# The program itself where it is a single file, and else the bmqctl of this interpreter.
+COMMAND = (
+    (sys.executable,)
+    if getattr(sys, "frozen", False)
+    else (sys.executable, "-c", "from bmqctl.app import main; main()")
+)
+
 _FIRST_PORT = 10_240
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _GENERATOR = random.SystemRandom()
-_RETURNED: set[int] = set()
+# The ports that this process has not tried yet, or not since it had tried all of them.
+_LEFT: list[int] = []
+_UTIME, _STIME = 13, 14
 
 
 def free_port(host: str = HOST) -> int:
     """Return a TCP port of `host` that was free a moment ago.
 
     It is below the range from which the kernel takes ports for outgoing connections. Within that range a client
-    that keeps trying the port of a node that is down can be given that very port, and connect to itself. No port is
-    returned twice by a process, and each worker of pytest-xdist has a part of the range for itself.
+    that keeps trying the port of a node that is down can be given that very port, and connect to itself. A process is
+    given no port again before all others, and each worker of pytest-xdist has a part of the range for itself.
+    Raises `OSError` if none is free.
     """
+    for _ in range(2):
+        while _LEFT:
+            # A test may have seeded the generator of `random`.
+            port = _LEFT.pop(_GENERATOR.randrange(len(_LEFT)))
+            if _is_free(host, port):
+                return port
+        _LEFT.extend(_port_range())
+    _LEFT.clear()
+    raise OSError(errno.EADDRINUSE, f"{host} has no port left")
+
+
+def _port_range() -> range:
+    """Return the ports for this process: all, or as a worker of pytest-xdist its part of them."""
     end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
     if end <= _FIRST_PORT:
         end = 65_535
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    count = (end - _FIRST_PORT) // workers
-    ports = range(_FIRST_PORT + worker * count, _FIRST_PORT + (worker + 1) * count)
-    while True:
-        # A test may have seeded the generator of `random`.
-        port = _GENERATOR.choice(ports)
-        if port in _RETURNED and len(_RETURNED) < len(ports) // 2:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            _RETURNED.add(port)
-            return port
+    worker = re.fullmatch("gw([0-9]+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    count = re.fullmatch("[1-9][0-9]*", os.environ.get("PYTEST_XDIST_WORKER_COUNT", ""))
+    if worker is None or count is None:
+        return range(_FIRST_PORT, end)
+    part = max(1, (end - _FIRST_PORT) // int(count[0]))
+    # The worker in the place of one that crashed has a number beyond the count.
+    first = _FIRST_PORT + int(worker[1]) % int(count[0]) * part
+    return range(first, first + part)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 class NodeFailed(Exception):
@@ -70,7 +96,7 @@ class NodeProcess:
     """`bmqctl start node` with its files in `data_dir`, running inside the `with` block.
 
     Without `config_dir` it is a single-node cluster with the sample domains. `port` is kept over restarts, so that
-    clients find the node again. `command` precedes `start node`: the program, if it is not this interpreter's bmqctl.
+    clients find the node again. `command` precedes `start node`: the program, if it is not this one.
     `options` follow it; changes take effect at the next start.
     `ready_s` is the time from the start of the process to the line that reports readiness, `ready_line`.
     """
@@ -82,7 +108,7 @@ class NodeProcess:
         config_dir: Path | None = None,
         port: int | None = None,
         timeout_s: float = 30.0,
-        command: Sequence[str] = (sys.executable, "-c", "from bmqctl.app import main; main()"),
+        command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
@@ -166,10 +192,10 @@ class NodeProcess:
         """Wait for it to end by itself; return the exit code. It is killed if it does not end in time."""
         return self._end(signal.SIGKILL)
 
-    def close(self) -> None:
+    def close(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop it if it is running."""
         if self._process is not None:
-            self.stop()
+            self.stop(how)
 
     def kill(self) -> None:
         """Kill it with SIGKILL, as a crash would."""
@@ -198,6 +224,14 @@ class NodeProcess:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise RuntimeError("no RssAnon in the status of the process")
+
+    def cpu_s(self) -> float:
+        """The user and system time of all its threads up to this moment, in seconds."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        # The second field is the program's name in parentheses, and may hold anything.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        ticks = int(fields[_UTIME - 2]) + int(fields[_STIME - 2])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def open_files(self) -> int:
         """The number of the process's open descriptors."""
@@ -271,7 +305,7 @@ class RocketProcess(NodeProcess):
         port: int | None = None,
         nameserver_port: int | None = None,
         timeout_s: float = 30.0,
-        command: Sequence[str] = (sys.executable, "-c", "from bmqctl.app import main; main()"),
+        command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)

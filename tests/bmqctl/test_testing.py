@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from bmqctl import node_process
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
 
 SUITE = """
@@ -56,6 +58,51 @@ def test_a_program_that_never_says_that_it_is_ready_is_ended(tmp_path: Path) -> 
     with pytest.raises(NodeFailed, match=r"not ready in 0\.5 s") as failed:
         node.start()
     assert failed.value.exit_code is None
+
+
+@pytest.fixture
+def few_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Leave a process six ports, and workers a part of them."""
+    limits = tmp_path / "ip_local_port_range"
+    limits.write_text(f"{node_process._FIRST_PORT + 6}\t60999\n")
+    monkeypatch.setattr(node_process, "_PORT_RANGE", limits)
+    monkeypatch.setattr(node_process, "_LEFT", [])
+    monkeypatch.setattr(node_process, "_is_free", lambda host, port: True)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    return set(range(node_process._FIRST_PORT, node_process._FIRST_PORT + 6))
+
+
+def test_no_port_is_given_again_before_all_others(few_ports: set[int]) -> None:
+    for _ in range(5):
+        assert {free_port() for _ in few_ports} == few_ports
+
+
+def test_ports_in_use_are_passed_over(few_ports: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    last = max(few_ports)
+    monkeypatch.setattr(node_process, "_is_free", lambda host, port: port == last)
+    assert [free_port() for _ in range(3)] == [last] * 3
+    monkeypatch.setattr(node_process, "_is_free", lambda host, port: False)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1 has no port left"):
+        free_port()
+
+
+@pytest.mark.parametrize(
+    ("worker", "count", "places"),
+    [
+        ("gw0", "3", [0, 1]),
+        ("gw2", "3", [4, 5]),
+        ("gw4", "3", [2, 3]),  # it has the place of one that has crashed
+        ("gw1", "9", [1]),
+        ("master", "3", range(6)),
+        ("gw1", "", range(6)),
+    ],
+)
+def test_workers_have_ports_of_their_own(
+    few_ports: set[int], monkeypatch: pytest.MonkeyPatch, worker: str, count: str, places: Iterable[int]
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", count)
+    assert {free_port() for _ in few_ports} == {min(few_ports) + place for place in places}
 
 
 def test_ports_are_below_those_that_the_kernel_gives_away() -> None:
