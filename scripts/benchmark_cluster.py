@@ -77,11 +77,7 @@ def official_at(node: NodeProcess, **changes: Any) -> Plan:
 
 def cpu_s(cluster: ClusterProcesses) -> float:
     """Processor time of all nodes so far."""
-    ticks = 0
-    for number in cluster.running:
-        fields = Path(f"/proc/{cluster.nodes[number].pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(cluster.nodes[number].cpu_s() for number in cluster.running)
 
 
 def throughput() -> list[Figure]:

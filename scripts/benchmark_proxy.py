@@ -49,12 +49,6 @@ def node_and_proxies(count: int) -> Iterator[tuple[NodeProcess, list[ProxyProces
                 broker.close()
 
 
-def cpu_s(broker: NodeProcess) -> float:
-    """Processor time of a broker so far."""
-    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Way(NamedTuple):
     """The measurements of one placement of producer and consumer: latency, and processor time per message."""
 
@@ -68,11 +62,11 @@ def measured(domain: str, producer: NodeProcess, consumer: NodeProcess, node: No
     """Measure a run at the target rate."""
     stream = Stream(0, secrets.randbits(32), fresh_queue(domain), producer.uri, consumer.uri, rate=RATE, size=SIZE)
     with stream:
-        before = cpu_s(node), cpu_s(proxy)
+        before = node.cpu_s(), proxy.cpu_s()
         time.sleep(ROUND_S)
         stream.finish()
         stream.drain()
-        node_s, proxy_s = cpu_s(node) - before[0], cpu_s(proxy) - before[1]
+        node_s, proxy_s = node.cpu_s() - before[0], proxy.cpu_s() - before[1]
     account = stream.account()
     if account.lost:
         raise SystemExit(f"benchmark-proxy: {account.lost} messages are lost")
@@ -134,9 +128,9 @@ def throughput() -> list[Figure]:
     with node_and_proxies(3) as (node, chain):
         for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
             plan = plan_for(broker, fresh_queue(EVENTUAL), client="official", batch=1, duration_s=RUN_S, window=1024)
-            before = cpu_s(broker)
+            before = broker.cpu_s()
             outcome = run(plan)
-            used_us = (cpu_s(broker) - before) / outcome.account.delivered * 1e6
+            used_us = (broker.cpu_s() - before) / outcome.account.delivered * 1e6
             rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
             figures.append(Figure(f"clients {what}", rate, "messages/s"))
             figures.append(Figure("  processor time of that broker, a message", used_us, "us"))

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import platform
 import secrets
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bmqctl.bench.coordinator import Outcome, run_bench
-from bmqctl.bench.node import Node, NodeFailed
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.bench.relay import serve
+from bmqctl.node_process import NodeFailed, NodeProcess
 from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.disk.journal import ANY_RECORD, RecordType, scan
 
@@ -37,6 +36,7 @@ SIZE = 1024
 OPEN_LOOP_RATE = 5000.0
 OWN_BATCH = 64
 TABLE_WIDTH = 110
+READY_TIMEOUT_S = 60.0
 # What the sample domain takes in one queue and in all, less a margin.
 MESSAGES_OUTSTANDING = 90_000
 QUEUES_OUTSTANDING = 2
@@ -119,7 +119,7 @@ def _relay() -> Iterator[int]:
         process.join()
 
 
-def _throughput(node: Node, duration_s: float) -> list[Figure]:
+def _throughput(node: NodeProcess, duration_s: float) -> list[Figure]:
     cpu_s = node.cpu_s()
     outcome = _run(_plan(node.port, duration_s=duration_s))
     cpu_s = node.cpu_s() - cpu_s
@@ -139,7 +139,7 @@ def _throughput(node: Node, duration_s: float) -> list[Figure]:
     ]
 
 
-def _latency(node: Node, duration_s: float) -> list[Figure]:
+def _latency(node: NodeProcess, duration_s: float) -> list[Figure]:
     cpu_s = node.cpu_s()
     outcome = _run(_plan(node.port, rate=OPEN_LOOP_RATE, duration_s=duration_s))
     cpu_s = node.cpu_s() - cpu_s
@@ -175,20 +175,20 @@ def _store(directory: Path, records: int) -> list[Figure]:
     """Fill a store, kill its node, and time the next one: up to 180,000 outstanding, the rest confirmed."""
     outstanding = min(records // 5, QUEUES_OUTSTANDING * MESSAGES_OUTSTANDING)
     small = {"client": "own", "size": 64, "batch": 64}
-    with Node(directory) as node:
+    with NodeProcess(directory, timeout_s=READY_TIMEOUT_S) as node:
         for _ in range(QUEUES_OUTSTANDING):
             _run(_plan(node.port, **small, count=outstanding // QUEUES_OUTSTANDING, consumers=0))
         # A message that its only app confirms takes two records: the message, and its deletion.
         _run(_plan(node.port, **small, count=(records - outstanding) // 2 + 1))
-        node.end(signal.SIGKILL)
+        node.kill()
     count = records_in(directory)
-    with Node(directory) as node:
+    with NodeProcess(directory, timeout_s=READY_TIMEOUT_S) as node:
         return [Figure(f"open a store of {count:,} records", "s", node.ready_s, at_most=5)]
 
 
 def measure(directory: Path, duration_s: float, records: int) -> list[Figure]:
     """All figures, with stores below `directory`; no store is filled for 0 `records`."""
-    with Node(directory / "store") as node:
+    with NodeProcess(directory / "store", timeout_s=READY_TIMEOUT_S) as node:
         figures = [Figure("start to ready", "s", node.ready_s, at_most=1)]
         figures += _throughput(node, duration_s)
         figures += _latency(node, duration_s)

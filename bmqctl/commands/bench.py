@@ -20,7 +20,6 @@ from rich.status import Status
 
 from bmqctl.bench.coordinator import Outcome, Progress, run_bench
 from bmqctl.bench.engine_official import installed_version
-from bmqctl.bench.node import own_command
 from bmqctl.bench.plan import CannotStart, Engine, Plan
 from bmqctl.bench.report import as_json, as_tables
 from bmqctl.bench.stamp import STAMP_SIZE
@@ -210,7 +209,7 @@ def _node_for(plan: Plan, own_node: bool) -> Iterator[Plan]:
         return
     with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder:
         kind = RocketProcess if plan.client == "rocketmq" else NodeProcess
-        node = kind(Path(folder) / "store", command=own_command())
+        node = kind(Path(folder) / "store")
         try:
             node.start()
         except NodeFailed as fault:

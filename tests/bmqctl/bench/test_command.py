@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.bench.coordinator import Outcome
-from bmqctl.bench.node import free_port
 from bmqctl.bench.plan import Plan
 from bmqctl.bench.tally import ProducerTally, settle
 from bmqctl.commands import bench as command
+from bmqctl.node_process import free_port
 
 Runner = Callable[..., Any]
 

@@ -12,27 +12,27 @@ import pytest
 
 from bmqctl.bench.coordinator import Progress, run_bench
 from bmqctl.bench.figures import records_in
-from bmqctl.bench.node import Node, NodeFailed
 from bmqctl.bench.plan import CannotStart, Engine, Plan
+from bmqctl.node_process import NodeFailed, NodeProcess
 from tests.bmqctl.bench.plans import PLAN
 
 CLIENTS: tuple[Engine, ...] = ("own", "official")
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with Node(tmp_path_factory.mktemp("node") / "store") as node:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "store") as node:
         yield node
 
 
-def plan_for(node: Node, client: Engine, domain: str = "bmq.test.persistent.priority") -> Plan:
+def plan_for(node: NodeProcess, client: Engine, domain: str = "bmq.test.persistent.priority") -> Plan:
     queue = f"bmq://{domain}/bench-{secrets.token_hex(4)}"
     return replace(PLAN, port=node.port, client=client, queue=queue, run=secrets.randbits(32))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("rate", [0.0, 1000.0])
-def test_nothing_is_lost(node: Node, client: Engine, rate: float) -> None:
+def test_nothing_is_lost(node: NodeProcess, client: Engine, rate: float) -> None:
     outcome = run_bench(replace(plan_for(node, client), rate=rate))
     account = outcome.account
     assert outcome.faults == ()
@@ -40,13 +40,13 @@ def test_nothing_is_lost(node: Node, client: Engine, rate: float) -> None:
     assert (account.lost, account.nacked, account.duplicated, account.reordered, account.foreign) == (0, 0, 0, 0, 0)
 
 
-def test_several_producers_and_consumers_share_a_queue(node: Node) -> None:
+def test_several_producers_and_consumers_share_a_queue(node: NodeProcess) -> None:
     outcome = run_bench(replace(plan_for(node, "own"), producers=2, consumers=2))
     assert outcome.clean
     assert outcome.account.delivered == 400
 
 
-def test_what_was_confirmed_does_not_come_back_and_the_rest_is_foreign_to_the_next_run(node: Node) -> None:
+def test_what_was_confirmed_does_not_come_back_and_the_rest_is_foreign_to_the_next_run(node: NodeProcess) -> None:
     plan = plan_for(node, "own")
     assert run_bench(replace(plan, consumers=0, count=50)).clean
     again = run_bench(replace(plan, run=plan.run ^ 1))
@@ -58,7 +58,7 @@ def test_what_was_confirmed_does_not_come_back_and_the_rest_is_foreign_to_the_ne
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_unknown_domain_is_told_in_a_line(node: Node, client: Engine) -> None:
+def test_an_unknown_domain_is_told_in_a_line(node: NodeProcess, client: Engine) -> None:
     with pytest.raises(CannotStart, match=r"cannot open .*nowhere") as caught:
         run_bench(plan_for(node, client, domain="bmq.nowhere"))
     assert "\n" not in str(caught.value)
@@ -66,11 +66,11 @@ def test_an_unknown_domain_is_told_in_a_line(node: Node, client: Engine) -> None
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_node_that_dies_is_a_fault_of_the_run(tmp_path: Path, client: Engine) -> None:
-    with Node(tmp_path / "store") as node:
+    with NodeProcess(tmp_path / "store") as node:
 
         def show(progress: Progress) -> None:
             if progress.delivered > 10:
-                node.end(signal.SIGKILL)
+                node.close(signal.SIGKILL)
 
         outcome = run_bench(replace(plan_for(node, client), rate=500.0, count=100_000), show)
     assert not outcome.clean
@@ -85,5 +85,5 @@ def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
     store.mkdir()
     for extension in ("data", "journal", "qlist"):
         (store / f"bmq_0.20261121_000000.bmq_{extension}").write_bytes(b"garbage" * 100)
-    with pytest.raises(NodeFailed, match="bmq_0"), Node(store):
+    with pytest.raises(NodeFailed, match="bmq_0"), NodeProcess(store):
         raise AssertionError("started")

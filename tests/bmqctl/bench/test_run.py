@@ -11,10 +11,10 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from bmqctl.bench.coordinator import Progress, run_bench
-from bmqctl.bench.node import free_port
 from bmqctl.bench.plan import CannotStart
 from bmqctl.bench.relay import serve
 from bmqctl.bench.report import as_json
+from bmqctl.node_process import free_port
 from tests.bmqctl.bench.plans import PLAN
 
 

@@ -9,10 +9,10 @@ import blazingmq
 import pytest
 import trio
 
-from bmqctl.bench.node import Node
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session
+from bmqctl.node_process import NodeProcess
 from formats.control.messages import StatusCategory
 from formats.wire.ack import AckStatus
 from formats.wire.properties import Property, PropertyType
@@ -32,8 +32,8 @@ LARGE = b"lorem ipsum dolor sit amet " * 400
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with Node(tmp_path_factory.mktemp("node") / "store") as node:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "store") as node:
         yield node
 
 
@@ -45,7 +45,7 @@ async def take(queue: Queue, count: int) -> list[Message]:
     return messages
 
 
-async def test_properties_and_compression_survive(node: Node) -> None:
+async def test_properties_and_compression_survive(node: NodeProcess) -> None:
     async with Session.connect("127.0.0.1", node.port) as session:
         queue = await session.open_queue(f"{PRIORITY}/properties", read=True, write=True)
         for compress in (False, True):
@@ -58,7 +58,7 @@ async def test_properties_and_compression_survive(node: Node) -> None:
             queue.confirm(message)
 
 
-async def test_each_app_of_a_fanout_gets_all(node: Node) -> None:
+async def test_each_app_of_a_fanout_gets_all(node: NodeProcess) -> None:
     async with Session.connect("127.0.0.1", node.port) as session:
         apps = {app: await session.open_queue(f"{FANOUT}/apps?id={app}", read=True) for app in ("foo", "bar")}
         producer = await session.open_queue(f"{FANOUT}/apps", write=True)
@@ -75,7 +75,7 @@ async def test_each_app_of_a_fanout_gets_all(node: Node) -> None:
         assert [m.payload for m in await take(apps["bar"], 1)] == [b"last"]
 
 
-async def test_what_was_not_confirmed_comes_again(node: Node) -> None:
+async def test_what_was_not_confirmed_comes_again(node: NodeProcess) -> None:
     uri = f"{PRIORITY}/again"
     async with Session.connect("127.0.0.1", node.port) as session:
         queue = await session.open_queue(uri, read=True, write=True)
@@ -91,7 +91,7 @@ async def test_what_was_not_confirmed_comes_again(node: Node) -> None:
             queue.confirm(message)
 
 
-async def test_the_broker_keeps_to_the_bound_on_unconfirmed_messages(node: Node) -> None:
+async def test_the_broker_keeps_to_the_bound_on_unconfirmed_messages(node: NodeProcess) -> None:
     async with Session.connect("127.0.0.1", node.port) as session:
         options = StreamOptions(max_unconfirmed_messages=3)
         queue = await session.open_queue(f"{PRIORITY}/bounded", read=True, write=True, options=options)
@@ -106,7 +106,7 @@ async def test_the_broker_keeps_to_the_bound_on_unconfirmed_messages(node: Node)
             queue.confirm(message)
 
 
-async def test_the_brokers_refusals_are_told(node: Node) -> None:
+async def test_the_brokers_refusals_are_told(node: NodeProcess) -> None:
     async with Session.connect("127.0.0.1", node.port) as session:
         with pytest.raises(RequestFailed, match=r"cannot open bmq://bmq\.nowhere/q") as caught:
             await session.open_queue("bmq://bmq.nowhere/q", read=True)
@@ -115,7 +115,7 @@ async def test_the_brokers_refusals_are_told(node: Node) -> None:
         assert (await session.open_queue(f"{PRIORITY}/fine", write=True)).is_open
 
 
-async def test_the_official_client_reads_what_we_post(node: Node) -> None:
+async def test_the_official_client_reads_what_we_post(node: NodeProcess) -> None:
     uri = f"{PRIORITY}/to-official"
     async with Session.connect("127.0.0.1", node.port) as session:
         queue = await session.open_queue(uri, write=True)
@@ -149,7 +149,7 @@ async def test_the_official_client_reads_what_we_post(node: Node) -> None:
     assert rich.property_types["id"] is blazingmq.PropertyType.INT32
 
 
-async def test_we_read_what_the_official_client_posts(node: Node) -> None:
+async def test_we_read_what_the_official_client_posts(node: NodeProcess) -> None:
     uri = f"{PRIORITY}/from-official"
     acked = threading.Event()
 
