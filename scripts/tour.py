@@ -1,4 +1,4 @@
-"""The tour behind scripts/run: real commands, the official BlazingMQ client, a real crash, and what is left of it."""
+"""The tour behind scripts/run: real commands, official clients of both systems, real crashes, and what is left."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Self
 
 import blazingmq
+
+from scripts.cpp_client import CannotInstall, cpp_python
 
 BMQCTL = str(Path(sys.executable).with_name("bmqctl"))
 QUEUE = "bmq://bmq.test.persistent.priority/tour"
 POSTS = 5
 CONFIRMS = 3
 WAIT_S = 30
+TOUR_CLIENT = Path(__file__).with_name("tour_client.py")
+ORDERS = 7
+PAID = 4
 
 
 def say(text: str) -> None:
@@ -32,17 +38,45 @@ def run(*words: str) -> None:
     subprocess.run([BMQCTL, *words], check=True)
 
 
-def start_node(port: int, store: Path) -> subprocess.Popen[str]:
-    """Start a node and wait for its ready line."""
-    words = ["start", "node", "--port", str(port), "--data-dir", str(store), "--log-level", "WARN"]
-    print(f"$ bmqctl {shlex.join(words)} &", flush=True)
-    node = subprocess.Popen([BMQCTL, *words], stdout=subprocess.PIPE, text=True)
-    assert node.stdout is not None
-    line = node.stdout.readline()
-    if not line:
-        raise SystemExit("tour: the node did not start")
-    print(line, end="", flush=True)
-    return node
+class Node:
+    """A node that is started and stopped with `words`, inside the `with` block."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait for its ready line."""
+        print(f"$ bmqctl {shlex.join(self._words)} &", flush=True)
+        self._process = subprocess.Popen([BMQCTL, *self._words], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("tour: the node did not start")
+        print(line, end="", flush=True)
+
+    def crash(self) -> None:
+        """Kill it."""
+        assert self._process is not None
+        print(f"$ kill -9 {self._process.pid}")
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it."""
+        assert self._process is not None
+        self._process.terminate()
+        if self._process.wait(WAIT_S):
+            raise SystemExit("tour: the node did not stop cleanly")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def post(port: int) -> None:
@@ -94,40 +128,62 @@ def free_port() -> int:
         return port
 
 
+def blazingmq_tour(folder: Path, with_spark: bool) -> None:
+    """Post, kill, consume, and look at the files."""
+    port = free_port()
+    store = folder / "store"
+    say("A BlazingMQ node, with nothing configured:")
+    with Node("start", "node", "--port", str(port), "--data-dir", str(store), "--log-level", "WARN") as node:
+        say(f"The official client posts {POSTS} messages and gets {POSTS} acknowledgments:")
+        post(port)
+        say(f"and consumes {CONFIRMS} of them:")
+        consume(port, CONFIRMS)
+        say("The node dies without warning:")
+        node.crash()
+        node.start()
+        say(f"Nothing is lost, nothing comes twice: the other {POSTS - CONFIRMS} are delivered.")
+        consume(port, POSTS - CONFIRMS)
+        say("A clean stop, and what the store holds:")
+        node.stop()
+    (journal,) = store.glob("*.bmq_journal")
+    run("journal", "dump", "--output", "table", str(journal))
+    run("journal", "validate", str(store))
+    if with_spark:
+        say("The same for Spark:")
+        run("spark-export", str(store), "--out", str(folder / "parquet"))
+
+
+def rocketmq_tour(folder: Path) -> None:
+    """Send, kill, consume by tag, and measure."""
+    port, nameserver_port = free_port(), free_port()
+    ports = ("--port", str(port), "--nameserver-port", str(nameserver_port))
+    nameserver = f"127.0.0.1:{nameserver_port}"
+    say("A RocketMQ nameserver and broker in one process, with nothing configured:")
+    with Node("start", "rocketmq", *ports, "--store", str(folder / "rocketmq")) as node:
+        try:
+            python = cpp_python()
+        except CannotInstall as reason:
+            print(f"(without the official client: {reason})")
+        else:
+            say(f"The official C++ client sends {ORDERS} messages, the last to come five seconds later:")
+            subprocess.run([python, TOUR_CLIENT, "send", nameserver, str(ORDERS)], check=True)
+            say("The node dies without warning:")
+            node.crash()
+            node.start()
+            say(f"Nothing is lost: a consumer of the tag `paid` gets its {PAID}, the late one in its time.")
+            subprocess.run([python, TOUR_CLIENT, "consume", nameserver, str(PAID)], check=True)
+        say("The same node under load, through bmqctl's own client:")
+        run("bench", "--rocketmq", "--nameserver", nameserver, "--count", "5000")
+        node.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-spark", action="store_true", help="leave the export out")
     options = parser.parse_args()
-    port = free_port()
     with tempfile.TemporaryDirectory(prefix="bmqctl-tour-") as folder:
-        store = Path(folder) / "store"
-        say("A node, with nothing configured:")
-        node = start_node(port, store)
-        try:
-            say(f"The official client posts {POSTS} messages and gets {POSTS} acknowledgments:")
-            post(port)
-            say(f"and consumes {CONFIRMS} of them:")
-            consume(port, CONFIRMS)
-            say("The node dies without warning:")
-            print(f"$ kill -9 {node.pid}")
-            os.kill(node.pid, signal.SIGKILL)
-            node.wait()
-            node = start_node(port, store)
-            say(f"Nothing is lost, nothing comes twice: the other {POSTS - CONFIRMS} are delivered.")
-            consume(port, POSTS - CONFIRMS)
-            say("A clean stop, and what the store holds:")
-            node.terminate()
-            if node.wait(WAIT_S):
-                raise SystemExit("tour: the node did not stop cleanly")
-        finally:
-            node.kill()
-            node.wait()
-        (journal,) = store.glob("*.bmq_journal")
-        run("journal", "dump", "--output", "table", str(journal))
-        run("journal", "validate", str(store))
-        if not options.no_spark:
-            say("The same for Spark:")
-            run("spark-export", str(store), "--out", str(Path(folder) / "parquet"))
+        blazingmq_tour(Path(folder), not options.no_spark)
+        rocketmq_tour(Path(folder))
     say("Done.")
 
 

@@ -3,6 +3,9 @@
 A block that follows the comment `<!-- run -->` is run in a folder of the page's own, against a node whose store is
 `bmq-data` there. A block of Python that follows `<!-- file: NAME -->` is written to that file before. Numbers, dates,
 keys and GUIDs are masked, and the port is the node's. A line of three dots stands for any lines.
+
+A page that starts a RocketMQ node itself is run without that of BlazingMQ. Its Python programs are run where RocketMQ's
+C++ client is installed; without the client the page is skipped.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from bmqctl.node_process import NodeProcess
+from bmqctl.node_process import NodeProcess, RocketProcess
 from broker.config.domain_schema import DomainVariant
 from broker.config.load import parse
+from scripts.cpp_client import CannotInstall, cpp_python
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MAIN = "from bmqctl.app import main; main()"
@@ -29,6 +34,8 @@ COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
 WITH_BROKER = {"admin", "replay", "cluster", "bench"}
+START_ROCKETMQ = "bmqctl start rocketmq"
+NAMESERVER_PORT = "9876"
 
 _BLOCK = re.compile(r"^<!-- (run|file: (?P<file>\S+)) -->\n+```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MASKS = (
@@ -113,7 +120,7 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
     """The lines that a command prints, to whichever stream."""
     program, *words = shlex.split(command.line.replace(DOCUMENTED_PORT, str(port)))
     if program == "bmqctl":
-        if words[0] in WITH_BROKER and not {"-b", "--broker"} & set(words):
+        if words[0] in WITH_BROKER and not {"-b", "--broker", "--own-node"} & set(words):
             # Behind the subcommand, before the words of a command to the broker.
             at = 2 if words[0] == "cluster" else 1
             words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
@@ -121,15 +128,36 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
     else:
         assert program == "python", f"neither bmqctl nor python: {command.line}"
         start = [sys.executable]
+    return execute([*start, *words], command.stdin, folder, {"BMQ_PORT": str(port)})
+
+
+def run_with_rocketmq(command: Command, folder: Path, node: RocketProcess, python: Path) -> list[str]:
+    """Run a command of a page that starts and kills its RocketMQ node itself."""
+    if command.line == START_ROCKETMQ:
+        return [node.start().ready_line]
+    program, *words = shlex.split(command.line)
+    if program == "kill":
+        assert words[0] == "-9", f"another signal: {command.line}"
+        node.kill()
+        return []
+    if program == "python":
+        return execute([str(python), *words], command.stdin, folder, {"PYTHONPATH": "", "HOME": str(folder)})
+    assert words[:2] == ["bench", "--rocketmq"], f"no command for a RocketMQ node: {command.line}"
+    words[2:2] = ["--nameserver", node.nameserver]
+    return execute([sys.executable, "-c", MAIN, *words], command.stdin, folder, {})
+
+
+def execute(words: list[str], stdin: str, folder: Path, environment: dict[str, str]) -> list[str]:
+    """The lines that a program prints, to whichever stream."""
     done = subprocess.run(
-        [*start, *words],
-        input=command.stdin,
+        words,
+        input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=COMMAND_S_MAX,
         cwd=folder,
-        env={**os.environ, "COLUMNS": "400", "BMQ_PORT": str(port)},
+        env={**os.environ, "COLUMNS": "400", **environment},
         check=False,
     )
     return done.stdout.splitlines()
@@ -137,13 +165,16 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
 
 GUIDES = {page.relative_to(DOCS).as_posix(): guide_of(page) for page in sorted(DOCS.rglob("*.md"))}
 RUNNABLE = {name: guide for name, guide in GUIDES.items() if guide.commands}
+OF_ROCKETMQ = {
+    name: guide for name, guide in RUNNABLE.items() if any(command.line == START_ROCKETMQ for command in guide.commands)
+}
 
 
 def test_there_are_commands_to_run() -> None:
     assert sum(len(guide.commands) for guide in RUNNABLE.values()) >= 10
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
+@pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys()))
 @pytest.mark.timeout(600)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     guide = RUNNABLE[name]
@@ -151,9 +182,29 @@ def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) ->
         for file, text in guide.files.items():
             (tmp_path / file).write_text(text.replace(DOCUMENTED_PORT, str(node.port)))
         for command in guide.commands:
-            printed = run(command, tmp_path, node.port)
-            text = "\n".join(printed)
-            assert is_like(shapes(printed), shapes(command.output)), f"{command.line} printed:\n{text}"
+            check(command, run(command, tmp_path, node.port))
+
+
+@pytest.mark.parametrize("name", OF_ROCKETMQ)
+@pytest.mark.timeout(600)
+def test_the_commands_of_a_page_on_rocketmq_print_what_it_says(name: str, tmp_path: Path) -> None:
+    try:
+        python = cpp_python()
+    except CannotInstall as reason:
+        pytest.skip(str(reason))
+    guide = OF_ROCKETMQ[name]
+    node = RocketProcess(tmp_path / "rocketmq-data", timeout_s=START_S_MAX)
+    for file, text in guide.files.items():
+        (tmp_path / file).write_text(text.replace(NAMESERVER_PORT, str(node.nameserver_port)))
+    with closing(node):
+        for command in guide.commands:
+            check(command, run_with_rocketmq(command, tmp_path, node, python))
+
+
+def check(command: Command, printed: list[str]) -> None:
+    """Compare what a command printed with the page."""
+    text = "\n".join(printed)
+    assert is_like(shapes(printed), shapes(command.output)), f"{command.line} printed:\n{text}"
 
 
 def test_blocks_are_taken_apart() -> None:

@@ -7,37 +7,26 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
 
 from bmqctl.testing import RocketProcess, rocketmq_node
+from scripts.cpp_client import CannotInstall, cpp_python
 
 __all__ = ["rocketmq_node"]
 
-PACKAGE = "rocketmq==0.4.4"
 PROGRAM = Path(__file__).with_name("cpp_client.py")
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
     """The Python of an environment with the client."""
-    if platform.machine() != "x86_64":
-        pytest.skip(f"{PACKAGE} has a wheel for x86_64 only")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "rocketmq-cpp"
-    found = home / "bin" / "python"
-    mark = home / "package"
-    if not mark.exists() or mark.read_text() != PACKAGE:
-        venv.create(home, clear=True, with_pip=True)
-        pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", PACKAGE]
-        done = subprocess.run(pip, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"{PACKAGE} cannot be installed: {done.stderr[-500:]}")
-        mark.write_text(PACKAGE)
-    return found
+    try:
+        return cpp_python()
+    except CannotInstall as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.mark.timeout(300)
