@@ -155,9 +155,11 @@ class EpochTransfer(NamedTuple):
     confirm_offset: Annotated[int, i64, "Up to here the log is confirmed; -1 while nothing is."]
 
 
-class _Entry(NamedTuple):
-    epoch: Annotated[int, i32]
-    start_offset: Annotated[int, i64]
+class EpochStart(NamedTuple):
+    """One epoch after an `EpochHandshake`."""
+
+    epoch: Annotated[int, i32, "Number of the epoch."]
+    start_offset: Annotated[int, i64, "Offset of its first record in the commit log."]
 
 
 REPORT = Layout(Report, size=8, upstream="rocketmq::DefaultHAClient")
@@ -166,7 +168,7 @@ SLAVE_HANDSHAKE = Layout(SlaveHandshake, size=16, upstream="rocketmq::AutoSwitch
 EPOCH_REPORT = Layout(EpochReport, size=12, upstream="rocketmq::AutoSwitchHAClient")
 EPOCH_HANDSHAKE = Layout(EpochHandshake, size=20, upstream="rocketmq::AutoSwitchHAConnection")
 EPOCH_TRANSFER = Layout(EpochTransfer, size=36, upstream="rocketmq::AutoSwitchHAConnection")
-EPOCH_ENTRY = Layout(_Entry, size=12, upstream="rocketmq::AutoSwitchHAConnection")
+EPOCH_ENTRY = Layout(EpochStart, size=12, upstream="rocketmq::AutoSwitchHAConnection")
 
 _STATE_BYTES: Final = 4
 
@@ -283,7 +285,7 @@ def encode_epoch_handshake(end_offset: int, epochs: Sequence[EpochEntry]) -> byt
         raise ValueError(f"{len(epochs)} epochs are more than the {EPOCHS_MAX} that fit")
     last = epochs[-1].epoch if epochs else -1
     head = EpochHandshake(HaState.HANDSHAKE, len(epochs) * EPOCH_ENTRY.size, end_offset, last)
-    return EPOCH_HANDSHAKE.pack(head) + b"".join(EPOCH_ENTRY.pack(_Entry(*entry)) for entry in epochs)
+    return EPOCH_HANDSHAKE.pack(head) + b"".join(EPOCH_ENTRY.pack(EpochStart(*entry)) for entry in epochs)
 
 
 def _state(path: str, data: Buffer, at: int, end: int) -> HaState | None:

@@ -25,7 +25,7 @@ import formats.wire.recovery
 import formats.wire.reject
 import formats.wire.storage
 from formats.disk.faults import CATALOGUE, Severity
-from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, timer
+from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, replication, timer
 from formats.schema import Layout
 from scripts.manual.alarms import alarms_page
 from scripts.manual.commands import command_pages
@@ -59,7 +59,7 @@ _FILES = {
     "Cluster-state ledger": formats.disk.ledger,
     "Message GUIDs": formats.guid,
 }
-_ROCKETMQ_WIRE = {"Frames": frame, "Batches": batch}
+_ROCKETMQ_WIRE = {"Frames": frame, "Batches": batch, "Replication": replication}
 _ROCKETMQ_FILES = {
     "Commit log": record,
     "Consume queues": consume_queue,
